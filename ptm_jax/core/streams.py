@@ -1,0 +1,60 @@
+"""Everything random comes from one seed through named streams folded with the step and the row.
+
+A run is a function of (config, data, seed): the same draw comes out on every sharding, number of hosts and number
+of micro-batches, because a draw is a function of the global row index and of the position inside the row.
+
+`uniform_bits` is a counter-based generator: murmur-style mixing of (key, row, counter) (the finaliser "lowbias32" of
+C. Wellons' hash prospector). It is not cryptographic; it costs a few integer operations per element, fuses into its
+consumer, and the backward pass recomputes it instead of storing a mask.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def stream(seed: int, name: str, step=0) -> jax.Array:
+    """The key of the named stream at a step."""
+    return jax.random.fold_in(named(jax.random.key(seed), name), step)
+
+
+def named(key: jax.Array, name: str) -> jax.Array:
+    """A key of its own for `name`, derived from `key`."""
+    return jax.random.fold_in(key, zlib.crc32(name.encode()) & 0x7FFFFFFF)
+
+
+def row_keys(key: jax.Array, rows: jax.Array) -> jax.Array:
+    """One key for each global row index: [B]."""
+    return jax.vmap(lambda row: jax.random.fold_in(key, row))(rows)
+
+
+def _mix(x):
+    x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
+    x = (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)
+    return x ^ (x >> 16)
+
+
+def uniform_bits(key: jax.Array, rows: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """uint32 bits [B, *shape], a function of (key, row, position in the row)."""
+    words = jax.random.key_data(key).astype(jnp.uint32).reshape(-1)
+    seeds = _mix(_mix(rows.astype(jnp.uint32) ^ words[0]) + words[-1])
+    size = int(np.prod(shape))
+    if size >= 2**32:
+        raise ValueError(f"a row of shape {shape} has more than 2**32 elements")
+    counter = jnp.zeros(shape, jnp.uint32)
+    stride = size
+    for axis, dim in enumerate(shape):
+        stride //= dim
+        counter += jax.lax.broadcasted_iota(jnp.uint32, shape, axis) * jnp.uint32(stride)
+    seeds = seeds.reshape((-1,) + (1,) * len(shape))
+    # The counter is mixed before the key enters, so that two keys give unrelated masks, not shifted ones.
+    return _mix(_mix(counter[None] * jnp.uint32(0x9E3779B9) + jnp.uint32(1)) ^ seeds)
+
+
+def keep_mask(key: jax.Array, rows: jax.Array, shape: tuple[int, ...], rate: float) -> jax.Array:
+    """Booleans [B, *shape], each True with probability 1 - rate (to 2**-32)."""
+    return uniform_bits(key, rows, shape) >= jnp.uint32(min(round(rate * 2**32), 2**32 - 1))

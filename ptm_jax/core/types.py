@@ -1,0 +1,166 @@
+"""The values that every part of ptm_jax passes around, and the letters of their shapes.
+
+Dimension letters, used in every docstring of the project:
+
+    B batch, L length, D width, H heads, K head width, F feed-forward width, V vocabulary, N layers,
+    E entities or experts, P predicted positions of a row, M memory length.
+
+A `Batch` is a plain dict of arrays. The fields that the project gives a meaning to:
+
+    input_ids       [B, L] int32    token ids
+    segment_ids     [B, L] int32    document of a packed row: 0 is padding, 1, 2, ... are documents
+    positions       [B, L] int32    position inside the document
+    token_type_ids  [B, L] int32    sentence A or B of a pair
+    order           [B, L] int32    who may see whom (see `Visibility`); absent: the encoder's own direction
+    rows            [B]    int32    index of the row in the global batch; seeds dropout and corruptions
+    step            []     int32    the training step
+    carry           any             what the objective handed on from the step before (XL memory)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+Array = jax.Array
+Batch = Mapping[str, Any]
+Params = Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Vocab:
+    """Size and special ids of a vocabulary; a tokenizer's own facts replace the published ones (`core.spec.respell`).
+
+    `pad` is never attended to, `mask` replaces hidden tokens, `cls`/`sep` frame BERT's inputs, `bos`/`eos` frame a
+    decoder's. `extra` lists further ids that no corruption may choose or produce. An absent id is None.
+    """
+
+    size: int
+    pad: int | None = None
+    unk: int | None = None
+    cls: int | None = None
+    sep: int | None = None
+    mask: int | None = None
+    bos: int | None = None
+    eos: int | None = None
+    extra: tuple[int, ...] = ()
+
+    def __post_init__(self):
+        for name in ("pad", "unk", "cls", "sep", "mask", "bos", "eos"):
+            index = getattr(self, name)
+            if index is not None and not 0 <= index < self.size:
+                raise ValueError(f"vocab.{name} is {index}, outside a vocabulary of {self.size}")
+
+    @property
+    def specials(self) -> tuple[int, ...]:
+        """The ids that a corruption never chooses and never draws, sorted. `unk` is a word, not a special."""
+        named = (self.pad, self.cls, self.sep, self.mask, self.bos, self.eos)
+        return tuple(sorted({i for i in named if i is not None} | set(self.extra)))
+
+    def need(self, *names: str) -> tuple[int, ...]:
+        """The ids of `names`; raises ValueError naming the one this vocabulary lacks."""
+        for name in names:
+            if getattr(self, name) is None:
+                raise ValueError(f"this vocabulary has no {name} token, which the system needs")
+        return tuple(getattr(self, name) for name in names)
+
+
+def _record(cls):
+    """A frozen dataclass whose fields are leaves of a JAX tree (`static` in the metadata: part of its structure)."""
+    cls = dataclasses.dataclass(frozen=True)(cls)
+    fields = dataclasses.fields(cls)
+    static = [f.name for f in fields if f.metadata.get("static")]
+    data = [f.name for f in fields if f.name not in static]
+    return jax.tree_util.register_dataclass(cls, data_fields=data, meta_fields=static)
+
+
+def static(default: Any = dataclasses.MISSING):
+    """A field of a record that belongs to the structure of the tree, not to its leaves."""
+    return dataclasses.field(default=default, metadata={"static": True})
+
+
+record = _record
+
+
+@record
+class Encoded:
+    """What an encoder returns; `jit` drops what nobody reads.
+
+    hidden     [B, L, D]        last layer
+    layers     [N+1, B, L, D]   embedding output and every layer, or None
+    attention  [N, B, H, L, L]  probabilities of every layer, or None
+    memory     any              what the next call may be given (a KV cache, XL memory), or None
+    """
+
+    hidden: Any
+    layers: Any = None
+    attention: Any = None
+    memory: Any = None
+
+
+@record
+class Ratio:
+    """A metric as a sum and a weight, so that it adds up exactly over micro-batches, devices and hosts."""
+
+    sum: Any
+    weight: Any
+
+    def value(self):
+        """sum / weight; 0 where the weight is 0."""
+        return jnp.where(self.weight > 0, self.sum / jnp.maximum(self.weight, 1e-30), 0.0)
+
+
+@record
+class Loss:
+    """A loss as a sum over its terms and their weight, never a mean: accumulation and data parallelism are exact.
+
+    `metrics` maps names to `Ratio`. `carry` is handed to the next step as `batch["carry"]` (None: nothing is).
+    """
+
+    sum: Any
+    weight: Any
+    metrics: Any = dataclasses.field(default_factory=dict)
+    carry: Any = None
+
+    def value(self):
+        """The mean; 0, not NaN, where the weight is 0."""
+        return Ratio(self.sum, self.weight).value()
+
+
+@record
+class Visibility:
+    """Who may attend to whom, as a function of positions: no [L, L] tensor has to exist.
+
+    Query i sees key j when they lie in the same segment (0 is padding and is never seen) and
+    `k_order[j] <= q_order[i]` (`strict`: `<`). One rule gives every mask of the survey's Transformers:
+
+        bidirectional   order is None (or constant)
+        causal          order = position                 right to left: order = -position
+        prefix, seq2seq order = 0 on the prefix, 1, 2, ... after it (UniLM, T5's prefix LM)
+        permutation     order = rank under the permutation; XLNet's query stream is `strict`
+        packed rows     segments = the document's number inside the row
+
+    q_segments [B, Lq], k_segments [B, Lk], q_order [B, Lq] or None, k_order [B, Lk] or None,
+    allow [B or 1, H or 1, Lq, Lk] bool or None: an arbitrary graph on top (K-BERT's visible matrix).
+    """
+
+    q_segments: Any
+    k_segments: Any
+    q_order: Any = None
+    k_order: Any = None
+    allow: Any = None
+    strict: bool = static(False)
+
+    def dense(self):
+        """The mask as booleans [B, 1 or H, Lq, Lk]: for oracles and small inputs."""
+        same = self.q_segments[:, :, None] == self.k_segments[:, None, :]
+        seen = same & (self.k_segments[:, None, :] > 0)
+        if self.q_order is not None:
+            q, k = self.q_order[:, :, None], self.k_order[:, None, :]
+            seen &= (k < q) if self.strict else (k <= q)
+        seen = seen[:, None]
+        return seen if self.allow is None else seen & self.allow
