@@ -1,0 +1,161 @@
+"""How a system is trained, as values: optimizer, schedule, phases. `train/` builds the functions they stand for."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+spec = dataclasses.dataclass(frozen=True, kw_only=True)
+
+# BERT's rule (google-research/bert, AdamWeightDecayOptimizer): no decay on normalisation parameters and biases.
+NO_DECAY = ((r"(^|/)(bias|scale)$", 0.0),)
+
+
+@spec
+class AdamW:
+    """Adam with decoupled weight decay (Loshchilov & Hutter 2019). `bias_correction=False` is BERT's original."""
+
+    b1: float = 0.9
+    b2: float = 0.999
+    eps: float = 1e-6
+    weight_decay: float = 0.01
+    decay_rules: tuple[tuple[str, float], ...] = NO_DECAY
+    bias_correction: bool = True
+
+
+@spec
+class LAMB:
+    """Layer-wise adaptive Adam (You et al. 2020, Algorithm 2): the update of each tensor is scaled by ||w|| / ||u||."""
+
+    b1: float = 0.9
+    b2: float = 0.999
+    eps: float = 1e-6
+    weight_decay: float = 0.01
+    decay_rules: tuple[tuple[str, float], ...] = NO_DECAY
+
+
+@spec
+class Adafactor:
+    """Factored second moments (Shazeer & Stern 2018). `relative=True` scales steps by the parameter's own size."""
+
+    decay_rate: float = 0.8
+    clip_threshold: float = 1.0
+    relative: bool = True
+    momentum: float | None = None
+    weight_decay: float = 0.0
+    decay_rules: tuple[tuple[str, float], ...] = NO_DECAY
+
+
+@spec
+class Adagrad:
+    """Adagrad (Duchi et al. 2011): GloVe, ELMo, CTRL."""
+
+    initial: float = 0.1
+    eps: float = 1e-7
+
+
+@spec
+class SGD:
+    """Plain or momentum gradient descent: word2vec, AWD-LSTM."""
+
+    momentum: float = 0.0
+
+
+Optimizer = AdamW | LAMB | Adafactor | Adagrad | SGD
+
+
+@spec
+class Constant:
+    """The peak rate after a linear warm-up."""
+
+    warmup: int = 0
+
+
+@spec
+class Linear:
+    """Linear warm-up, then linear decay to `end` (a fraction of the peak) at the last step: BERT, RoBERTa, word2vec."""
+
+    warmup: int = 0
+    end: float = 0.0
+
+
+@spec
+class Cosine:
+    """Linear warm-up, then half a cosine down to `end` (a fraction of the peak): GPT, GPT-2."""
+
+    warmup: int = 0
+    end: float = 0.0
+
+
+@spec
+class InverseSqrt:
+    """peak * sqrt(warmup / max(step, warmup)), with a linear ramp first unless `ramp` is False.
+
+    The Transformer's schedule (Vaswani et al. 2017, Eq. 3) with the peak d**-0.5 * warmup**-0.5; T5's with `ramp=False`,
+    warmup 10,000 and the peak 0.01.
+    """
+
+    warmup: int = 4000
+    ramp: bool = True
+
+
+@spec
+class SlantedTriangular:
+    """ULMFiT's schedule (Howard & Ruder 2018, Eq. 3): up for `cut` of the steps, down to peak / `ratio`."""
+
+    cut: float = 0.1
+    ratio: float = 32.0
+
+
+Schedule = Constant | Linear | Cosine | InverseSqrt | SlantedTriangular
+
+
+@spec
+class Phase:
+    """A stretch of training with one shape: `steps` updates on `batch` rows of `length` tokens."""
+
+    steps: int
+    batch: int
+    length: int
+
+    def __post_init__(self):
+        for name in ("steps", "batch", "length"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"phase.{name} is {getattr(self, name)}; it must be at least 1")
+
+
+@spec
+class Recipe:
+    """The published training set-up of a system.
+
+    lr            peak learning rate
+    phases        run one after the other under one schedule (BERT: length 128 for 90% of the steps, then 512)
+    accumulate    micro-batches per update: the same update, less memory
+    clip          largest global norm of the gradient of the mean loss, or None
+    lr_rules      learning-rate multipliers by parameter path, first match wins
+    """
+
+    phases: tuple[Phase, ...]
+    lr: float
+    optimizer: Optimizer = AdamW()
+    schedule: Schedule = Linear()
+    accumulate: int = 1
+    clip: float | None = 1.0
+    lr_rules: tuple[tuple[str, float], ...] = ()
+
+    def __post_init__(self):
+        if not self.phases:
+            raise ValueError("recipe.phases is empty; a recipe needs at least one Phase(steps, batch, length)")
+        for phase in self.phases:
+            if phase.batch % self.accumulate:
+                raise ValueError(
+                    f"recipe.accumulate is {self.accumulate}, which does not divide the batch of {phase.batch} rows"
+                )
+
+    @property
+    def steps(self) -> int:
+        """Updates of all phases together."""
+        return sum(phase.steps for phase in self.phases)
+
+
+Remat = Literal["none", "full", "dots"]

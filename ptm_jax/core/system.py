@@ -1,0 +1,102 @@
+"""The record: a system is towers, examples, a corruption and an objective, with optional adaptations and compressions.
+
+The protocols below are what the slots obey. They are checked by nothing at run time: a plain function with the right
+signature is an objective; the frozen dataclasses of `corruptions/` and `objectives/` only carry hyper-parameters.
+
+Deviation from the design page: `examples`. BERT's sentence pairs, RoBERTa's full sentences, GPT-2's contiguous blocks
+and word2vec's windows differ in how rows are cut from documents, and a corruption, which sees rows only, cannot do it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from ptm_jax.core.recipe import Recipe
+from ptm_jax.core.towers import Tower
+from ptm_jax.core.types import Array, Batch, Loss
+
+
+class Corruption(Protocol):
+    """Pure, static shapes, knows no model; runs inside the jitted step."""
+
+    def __call__(self, key: Array, batch: Batch) -> Batch: ...
+
+
+class Objective(Protocol):
+    """Pure; owns its forward passes. An objective whose loss hands on a `carry` also has
+    `initial_carry(towers, batch) -> tree` with leaves [B, ...]."""
+
+    def __call__(self, towers: Mapping[str, Tower], batch: Batch, key: Array) -> Loss: ...
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tie:
+    """Parameter `path` is the one at `source` (both 'tower/a/b/c'): ELECTRA's generator and discriminator tables."""
+
+    path: str
+    source: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class System:
+    """A pre-trained model system of the survey, or one of yours.
+
+    name, paper     as published; `paper` is authors, year and venue or arXiv number
+    rows            its numbers in the survey's catalogue; `section` is the survey's section, `group` its table block
+    towers          {name: Linen module}; most systems have one tower, "main"
+    examples        how rows are cut from documents (`data.examples`)
+    corruption      applied to every batch inside the step (None: the rows as they are)
+    objective       what is minimised
+    ties            parameters shared between towers
+    adapt, compress wrappers around untouched towers
+    recipe          the published training set-up
+    """
+
+    name: str
+    paper: str
+    section: str
+    towers: Mapping[str, Any]
+    examples: Any
+    objective: Any
+    recipe: Recipe
+    corruption: Any = None
+    ties: tuple[Tie, ...] = ()
+    adapt: tuple[Any, ...] = ()
+    compress: tuple[Any, ...] = ()
+    rows: tuple[int, ...] = ()
+    group: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """A System on data: what `configs/` holds and `ptm train` runs.
+
+    data            sources (paths, globs, `tfds:name/config`, `pydocs`) or one prepared directory
+    tokenizer       how text becomes ids (`data.tokenizers` spec), where `data` is not prepared yet
+    heldout         fraction of the documents kept for evaluation
+    precision       what matrix products are computed in; parameters and optimizer state stay float32
+    mesh, rules     device mesh axes and the table that shards parameters over them
+    log_every, eval_every, save_every   in steps (0: only at the end); `keep` checkpoints stay on disk
+    """
+
+    system: System
+    data: tuple[str, ...] = ("pydocs",)
+    tokenizer: Any = None
+    heldout: float = 0.02
+    seed: int = 0
+    precision: str = "bfloat16"
+    mesh: tuple[tuple[str, int], ...] = ()
+    rules: str = "replicated"
+    log_every: int = 10
+    eval_every: int = 0
+    eval_batches: int = 16
+    save_every: int = 200
+    keep: int = 2
+
+    def __post_init__(self):
+        if self.precision not in ("float32", "bfloat16"):
+            raise ValueError(f"precision is {self.precision!r}; it must be 'float32' or 'bfloat16'")
+        if not 0 <= self.heldout < 1:
+            raise ValueError(f"heldout is {self.heldout}; it must be a fraction in [0, 1)")
