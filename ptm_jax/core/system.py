@@ -46,6 +46,7 @@ class System:
     name, paper     as published; `paper` is authors, year and venue or arXiv number
     rows            its numbers in the survey's catalogue; `section` is the survey's section, `group` its table block
     towers          {name: Linen module}; most systems have one tower, "main"
+    tokenizer       how the published system makes ids of text (`data.tokenizers`), for data not yet prepared
     examples        how rows are cut from documents (`data.examples`)
     corruption      applied to every batch inside the step (None: the rows as they are)
     objective       what is minimised
@@ -61,6 +62,7 @@ class System:
     examples: Any
     objective: Any
     recipe: Recipe
+    tokenizer: Any = None
     corruption: Any = None
     ties: tuple[Tie, ...] = ()
     adapt: tuple[Any, ...] = ()
@@ -74,7 +76,7 @@ class Experiment:
     """A System on data: what `configs/` holds and `ptm train` runs.
 
     data            sources (paths, globs, `tfds:name/config`, `pydocs`) or one prepared directory
-    tokenizer       how text becomes ids (`data.tokenizers` spec), where `data` is not prepared yet
+    tokenizer       in place of the system's own, where `data` is not prepared yet
     heldout         fraction of the documents kept for evaluation
     precision       what matrix products are computed in; parameters and optimizer state stay float32
     mesh, rules     device mesh axes and the table that shards parameters over them

@@ -69,7 +69,7 @@ class Vocab:
         return tuple(getattr(self, name) for name in names)
 
 
-def _record(cls):
+def record(cls):
     """A frozen dataclass whose fields are leaves of a JAX tree (`static` in the metadata: part of its structure)."""
     cls = dataclasses.dataclass(frozen=True)(cls)
     fields = dataclasses.fields(cls)
@@ -81,9 +81,6 @@ def _record(cls):
 def static(default: Any = dataclasses.MISSING):
     """A field of a record that belongs to the structure of the tree, not to its leaves."""
     return dataclasses.field(default=default, metadata={"static": True})
-
-
-record = _record
 
 
 @record
@@ -116,9 +113,11 @@ class Ratio:
 
 @record
 class Loss:
-    """A loss as a sum over its terms and their weight, never a mean: accumulation and data parallelism are exact.
+    """A loss as sums over its terms and their weights, never a mean: accumulation and data parallelism are exact.
 
-    `metrics` maps names to `Ratio`. `carry` is handed to the next step as `batch["carry"]` (None: nothing is).
+    `sum` and `weight` are scalars, or vectors [T] for an objective that adds the means of T terms (BERT: the mean over
+    masked tokens plus the mean over pairs). Weights depend on the batch, not on parameters. `metrics` maps names to
+    `Ratio`. `carry` is handed to the next step as `batch["carry"]` (None: nothing is).
     """
 
     sum: Any
@@ -126,9 +125,25 @@ class Loss:
     metrics: Any = dataclasses.field(default_factory=dict)
     carry: Any = None
 
-    def value(self):
-        """The mean; 0, not NaN, where the weight is 0."""
-        return Ratio(self.sum, self.weight).value()
+    def value(self, weight: Any = None):
+        """The sum of the terms' means, over `weight` in place of their own where given (the whole batch's).
+
+        A term of zero weight gives 0, not NaN."""
+        weight = jax.lax.stop_gradient(self.weight if weight is None else weight)
+        return Ratio(self.sum, weight).value().sum()
+
+
+def add_losses(*parts: tuple[float, Loss]) -> Loss:
+    """The weighted sum of losses, each a mean over its own terms: `add_losses((1.0, mlm), (1.0, nsp))`."""
+    sums = jnp.concatenate([jnp.atleast_1d(scale * part.sum) for scale, part in parts])
+    weights = jnp.concatenate([jnp.atleast_1d(jnp.asarray(part.weight, jnp.float32)) for _, part in parts])
+    metrics: dict[str, Any] = {}
+    for _, part in parts:
+        metrics.update(part.metrics)
+    carries = [part.carry for _, part in parts if part.carry is not None]
+    if len(carries) > 1:
+        raise ValueError("two of the losses hand on a carry; only one may")
+    return Loss(sums, weights, metrics, carries[0] if carries else None)
 
 
 @record

@@ -1,0 +1,66 @@
+"""Token, position and sentence embeddings, summed (Devlin et al. 2019, Figure 2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from ptm_jax.core.precision import Precision
+from ptm_jax.core.types import Vocab
+from ptm_jax.nn.initializers import TruncatedNormal
+from ptm_jax.nn.layers import Context, Dropout, Identity
+
+
+class LearnedPositions(nn.Module):
+    """A table of positions. RoBERTa's begins at `offset` 2 (padding_idx + 1): its 514 rows carry 512 positions."""
+
+    size: int
+    offset: int = 0
+    init: Any = TruncatedNormal()
+
+    @property
+    def limit(self) -> int:
+        """The longest sequence the table can position."""
+        return self.size - self.offset
+
+    @nn.compact
+    def __call__(self, positions, width):
+        table = self.param("table", self.init, (self.size, width))
+        return table[positions + self.offset]
+
+
+class Embeddings(nn.Module):
+    """[B, L] ids -> [B, L, D]; `types` is the number of sentence types (0: none).
+
+    `table()` is the token table [V, D], which vocabulary heads may share.
+    """
+
+    vocab: Vocab
+    width: int
+    position: nn.Module | None = None
+    types: int = 0
+    norm: nn.Module = Identity()
+    dropout: float = 0.0
+    init: Any = TruncatedNormal()
+    precision: Precision = Precision()
+
+    def setup(self):
+        self.token = self.param("token", self.init, (self.vocab.size, self.width))
+        if self.types:
+            self.type = self.param("type", self.init, (self.types, self.width))
+        self.drop = Dropout(self.dropout)
+
+    def table(self):
+        return self.token
+
+    def __call__(self, batch, context: Context):
+        x = self.token[batch["input_ids"]]
+        if self.position is not None:
+            x = x + self.position(context.positions, self.width)
+        if self.types:
+            types = batch.get("token_type_ids")
+            x = x + (self.type[0] if types is None else self.type[types])
+        x = self.norm(x.astype(jnp.float32))
+        return self.drop(x.astype(self.precision.dtype), context)

@@ -1,0 +1,105 @@
+"""Heads: what stands on top of an encoder. Each has `example(encoded)`, the inputs that initialise it, and is called
+as `head(*inputs, table=token_table)`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from ptm_jax.core.precision import Precision
+from ptm_jax.core.types import record, static
+from ptm_jax.nn.initializers import TruncatedNormal, Zeros
+from ptm_jax.nn.layers import Activation, Dense, LayerNorm, activate
+
+
+@record
+class Readout:
+    """Scores over the vocabulary, not yet multiplied out: features [.., D], table [V, D], bias [V] or None."""
+
+    features: Any
+    table: Any
+    bias: Any
+    precision: Precision = static(Precision())
+
+    def logits(self):
+        """[.., V] float32."""
+        scores = self.precision.dense(self.features, self.table.T, out=jnp.float32)
+        return scores if self.bias is None else scores + self.bias
+
+    def nll(self, labels):
+        """-log p(label) [..] in nats, float32, for labels [..] int32."""
+        scores = self.logits()
+        chosen = jnp.take_along_axis(scores, labels[..., None], -1)[..., 0]
+        return jax.nn.logsumexp(scores, axis=-1) - chosen
+
+
+class MLMHead(nn.Module):
+    """Dense, activation and norm, then the tied table and a bias: BERT and RoBERTa."""
+
+    vocab: Any
+    activation: Activation = "gelu"
+    eps: float = 1e-12
+    init: Any = TruncatedNormal()
+    precision: Precision = Precision()
+
+    @staticmethod
+    def example(encoded):
+        return (encoded.hidden[:, :1],)
+
+    @nn.compact
+    def __call__(self, hidden, *, table):
+        h = Dense(hidden.shape[-1], init=self.init, precision=self.precision, name="dense")(hidden)
+        h = LayerNorm(self.eps, name="norm")(activate(self.activation, h))
+        return Readout(h, table, self.param("bias", Zeros(), (self.vocab.size,)), self.precision)
+
+
+class LMHead(nn.Module):
+    """The tied table alone: GPT and GPT-2."""
+
+    precision: Precision = Precision()
+
+    @staticmethod
+    def example(encoded):
+        return (encoded.hidden[:, :1],)
+
+    def __call__(self, hidden, *, table):
+        return Readout(hidden, table, None, self.precision)
+
+
+class Pooler(nn.Module):
+    """[B, L, D] -> [B, D]: a dense layer and tanh on the first token (BERT)."""
+
+    activation: Activation = "tanh"
+    init: Any = TruncatedNormal()
+    precision: Precision = Precision()
+
+    @staticmethod
+    def example(encoded):
+        return (encoded.hidden,)
+
+    @nn.compact
+    def __call__(self, hidden, *, table=None):
+        del table
+        dense = Dense(hidden.shape[-1], init=self.init, precision=self.precision, name="dense")
+        return activate(self.activation, dense(hidden[:, 0]))
+
+
+class Classifier(nn.Module):
+    """Scores over classes [.., C] float32, from pooled or token features [.., D]."""
+
+    classes: int
+    init: Any = TruncatedNormal()
+    precision: Precision = Precision()
+
+    @staticmethod
+    def example(encoded):
+        return (encoded.hidden[:, 0],)
+
+    @nn.compact
+    def __call__(self, features, *, table=None):
+        del table
+        dense = Dense(self.classes, init=self.init, precision=self.precision, name="dense")
+        return dense(features).astype(jnp.float32)

@@ -1,0 +1,46 @@
+"""Initial distributions as values: printable, comparable, part of a system's record."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+
+@dataclasses.dataclass(frozen=True)
+class Normal:
+    """N(0, std^2): GPT, GPT-2, RoBERTa."""
+
+    std: float = 0.02
+
+    def __call__(self, key, shape, dtype=jnp.float32):
+        return self.std * jax.random.normal(key, shape, dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class TruncatedNormal:
+    """N(0, std^2) cut at two standard deviations: BERT. `std` is that of the uncut normal, as in the original code."""
+
+    std: float = 0.02
+
+    def __call__(self, key, shape, dtype=jnp.float32):
+        return self.std * jax.random.truncated_normal(key, -2.0, 2.0, shape, dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class Uniform:
+    """U(-limit, limit): word2vec and GloVe (limit 0.5 / D)."""
+
+    limit: float
+
+    def __call__(self, key, shape, dtype=jnp.float32):
+        return jax.random.uniform(key, shape, dtype, -self.limit, self.limit)
+
+
+@dataclasses.dataclass(frozen=True)
+class Zeros:
+    """All zero: biases, word2vec's output vectors, the last layer of an adapter."""
+
+    def __call__(self, key, shape, dtype=jnp.float32):
+        return jnp.zeros(shape, dtype)

@@ -1,0 +1,125 @@
+"""Leaf layers: dense, normalisation, dropout, activations by name.
+
+Every layer is a frozen value; parameters are float32 and products follow the layer's `Precision`.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Literal
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from ptm_jax.core.precision import Precision
+from ptm_jax.core.streams import keep_mask
+from ptm_jax.core.types import Visibility, record, static
+from ptm_jax.nn.initializers import TruncatedNormal, Zeros
+
+Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "tanh", "identity"]
+
+_ACTIVATIONS = {
+    "gelu": functools.partial(jax.nn.gelu, approximate=False),
+    "gelu_tanh": functools.partial(jax.nn.gelu, approximate=True),
+    "relu": jax.nn.relu,
+    "silu": jax.nn.silu,
+    "tanh": jnp.tanh,
+    "identity": lambda x: x,
+}
+
+
+def activate(name: Activation, x: jax.Array) -> jax.Array:
+    """The named activation, computed in float32 and returned in x's type."""
+    return _ACTIVATIONS[name](x.astype(jnp.float32)).astype(x.dtype)
+
+
+@record
+class Context:
+    """What the layers of a stack share.
+
+    visibility  who may attend to whom        rows   [B] global row indices, for dropout
+    positions   [B, L] of the queries         bias   additive attention bias [1 or B, H, Lq, Lk], or None
+    step        scalar training step, or None train  whether dropout and other noise are on
+    """
+
+    visibility: Visibility | None
+    rows: Any
+    positions: Any = None
+    bias: Any = None
+    step: Any = None
+    train: bool = static(False)
+
+
+class Dense(nn.Module):
+    """x @ kernel + bias over the last `axes` dimensions of x; kernel [..in, ..features]."""
+
+    features: int | tuple[int, ...]
+    axes: int = 1
+    bias: bool = True
+    init: Any = TruncatedNormal()
+    precision: Precision = Precision()
+
+    @nn.compact
+    def __call__(self, x):
+        features = (self.features,) if isinstance(self.features, int) else tuple(self.features)
+        kernel = self.param("kernel", self.init, (*x.shape[x.ndim - self.axes :], *features))
+        y = self.precision.dense(x, kernel, self.axes)
+        if self.bias:
+            y = y + self.param("bias", Zeros(), features).astype(y.dtype)
+        return y
+
+
+class LayerNorm(nn.Module):
+    """Layer normalisation (Ba et al. 2016), statistics in float32. `center=False` leaves the bias out."""
+
+    eps: float = 1e-12
+    center: bool = True
+
+    @nn.compact
+    def __call__(self, x):
+        f = x.astype(jnp.float32)
+        f = f - f.mean(-1, keepdims=True)
+        f = f * jax.lax.rsqrt(jnp.square(f).mean(-1, keepdims=True) + self.eps)
+        f = f * self.param("scale", nn.initializers.ones, x.shape[-1:])
+        if self.center:
+            f = f + self.param("bias", nn.initializers.zeros, x.shape[-1:])
+        return f.astype(x.dtype)
+
+
+class Identity(nn.Module):
+    """An empty slot: keeps the parameter paths of the checkpoint it stands in."""
+
+    def __call__(self, x, *_):
+        return x
+
+
+class Dropout(nn.Module):
+    """Inverted dropout by the counter-based generator: the same mask on every sharding and micro-batch split."""
+
+    rate: float
+
+    @nn.compact
+    def __call__(self, x, context: Context):
+        if not context.train or self.rate == 0.0:
+            return x
+        return drop(x, self.make_rng("dropout"), context.rows, self.rate)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
+def drop(x: jax.Array, key: jax.Array, rows: jax.Array, rate: float) -> jax.Array:
+    """x [B, ...] with elements zeroed at `rate` and the rest scaled; the backward pass draws the mask again."""
+    keep = keep_mask(key, rows, x.shape[1:], rate)
+    return jnp.where(keep, x * jnp.asarray(1.0 / (1.0 - rate), x.dtype), jnp.zeros((), x.dtype))
+
+
+def _drop_forward(x, key, rows, rate):
+    return drop(x, key, rows, rate), (key, rows)
+
+
+def _drop_backward(rate, residuals, g):
+    key, rows = residuals
+    return drop(g, key, rows, rate), None, None
+
+
+drop.defvjp(_drop_forward, _drop_backward)

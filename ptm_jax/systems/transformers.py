@@ -1,0 +1,261 @@
+"""BERT, RoBERTa, GPT and GPT-2 in every published size, and the miniatures that fit a laptop.
+
+A system is a value; a size or a variant is a `replace` of its parent, so the difference is the idea. The vocabulary of a
+value is the published one; training on your own text puts the trained tokenizer's in its place.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ptm_jax.core.recipe import AdamW, Cosine, Linear, Phase, Recipe
+from ptm_jax.core.registry import register
+from ptm_jax.core.system import System
+from ptm_jax.core.types import Vocab
+from ptm_jax.corruptions.token import TokenMasking
+from ptm_jax.data.examples import Contiguous, FullSentences, Packed, SentencePairs
+from ptm_jax.data.tokenizers import TokenizerSpec
+from ptm_jax.encoders.model import Model
+from ptm_jax.encoders.transformer import transformer
+from ptm_jax.nn.embeddings import LearnedPositions
+from ptm_jax.nn.heads import Classifier, LMHead, MLMHead, Pooler
+from ptm_jax.nn.initializers import Normal
+from ptm_jax.objectives.language import LM, MLM, BERTPretraining
+
+# google-research/bert, vocab.txt of each release.
+BERT_UNCASED = Vocab(size=30522, pad=0, unk=100, cls=101, sep=102, mask=103)
+BERT_CASED = dataclasses.replace(BERT_UNCASED, size=28996)
+BERT_MULTILINGUAL = dataclasses.replace(BERT_UNCASED, size=119547)
+BERT_CHINESE = dataclasses.replace(BERT_UNCASED, size=21128)
+ROBERTA = Vocab(size=50265, bos=0, cls=0, pad=1, eos=2, sep=2, unk=3, mask=50264)
+GPT1 = Vocab(size=40478, unk=0)
+GPT2 = Vocab(size=50257, bos=50256, eos=50256)
+
+WORDPIECE = TokenizerSpec(kind="wordpiece", vocab=30522, lowercase=True)
+BYTE_BPE = TokenizerSpec(kind="bytebpe", vocab=50265, lowercase=False)
+
+
+def bert(name: str, layers: int, width: int, heads: int, vocab: Vocab = BERT_UNCASED) -> System:
+    """BERT (Devlin et al. 2019): MLM and NSP, length 128 for 90% of the steps and 512 for the rest (appendix A.2).
+
+    Row 44. Heads as in the original: dense + GELU + norm and a tied table for MLM, a tanh pooler for NSP.
+    Deviation: the 15% are drawn anew at every step (see `TokenMasking`).
+    """
+    return System(
+        name=name,
+        paper="Devlin et al. 2019, arXiv 1810.04805",
+        section="3.1.2",
+        group="Transformer encoders",
+        rows=(44,),
+        towers={
+            "main": Model(
+                encoder=transformer(
+                    vocab=vocab, layers=layers, width=width, heads=heads, positions=LearnedPositions(512), types=2
+                ),
+                heads={"mlm": MLMHead(vocab=vocab), "pool": Pooler(), "nsp": Classifier(2)},
+            )
+        },
+        tokenizer=dataclasses.replace(WORDPIECE, vocab=vocab.size, lowercase=vocab == BERT_UNCASED),
+        examples=SentencePairs(next_probability=0.5, short_probability=0.1),
+        corruption=TokenMasking(vocab=vocab, rate=0.15),
+        objective=BERTPretraining(),
+        recipe=Recipe(
+            phases=(Phase(steps=900_000, batch=256, length=128), Phase(steps=100_000, batch=256, length=512)),
+            lr=1e-4,
+            optimizer=AdamW(b1=0.9, b2=0.999, eps=1e-6, weight_decay=0.01, bias_correction=False),
+            schedule=Linear(warmup=10_000),
+            clip=1.0,
+        ),
+    )
+
+
+def roberta(name: str, layers: int, width: int, heads: int, lr: float, warmup: int) -> System:
+    """RoBERTa (Liu et al. 2019): no NSP, full sentences across documents, dynamic masking, byte-level BPE, large batches.
+
+    Row 45. Positions begin at padding_idx + 1 = 2, so the table has 514 rows; there are no sentence types. Table 9.
+    """
+    init = Normal(0.02)
+    return System(
+        name=name,
+        paper="Liu et al. 2019, arXiv 1907.11692",
+        section="3.1.2",
+        group="Transformer encoders",
+        rows=(45,),
+        towers={
+            "main": Model(
+                encoder=transformer(
+                    vocab=ROBERTA,
+                    layers=layers,
+                    width=width,
+                    heads=heads,
+                    positions=LearnedPositions(514, offset=2, init=init),
+                    types=1,
+                    eps=1e-5,
+                    init=init,
+                ),
+                heads={"mlm": MLMHead(vocab=ROBERTA, eps=1e-5, init=init)},
+            )
+        },
+        tokenizer=BYTE_BPE,
+        examples=FullSentences(),
+        corruption=TokenMasking(vocab=ROBERTA, rate=0.15),
+        objective=MLM(),
+        recipe=Recipe(
+            phases=(Phase(steps=500_000, batch=8192, length=512),),
+            lr=lr,
+            optimizer=AdamW(b1=0.9, b2=0.98, eps=1e-6, weight_decay=0.01),
+            schedule=Linear(warmup=warmup),
+            clip=None,
+        ),
+    )
+
+
+def gpt(name: str, layers: int = 12, width: int = 768, heads: int = 12) -> System:
+    """GPT (Radford et al. 2018): a causal post-norm decoder without embedding norm, section 4.1.
+
+    Row 42. BPE of 40,000 merges, 40,478 entries; 100 epochs of 64 x 512 tokens over BooksCorpus, about 0.8 B words,
+    which this record counts as 3 M steps (the paper states epochs only).
+    """
+    init = Normal(0.02)
+    return System(
+        name=name,
+        paper="Radford et al. 2018, Improving language understanding by generative pre-training",
+        section="3.1.1",
+        group="Transformer decoders",
+        rows=(42,),
+        towers={
+            "main": Model(
+                encoder=transformer(
+                    vocab=GPT1,
+                    layers=layers,
+                    width=width,
+                    heads=heads,
+                    positions=LearnedPositions(512, init=init),
+                    eps=1e-5,
+                    activation="gelu_tanh",
+                    embed_norm=False,
+                    direction="causal",
+                    init=init,
+                ),
+                heads={"lm": LMHead()},
+            )
+        },
+        tokenizer=TokenizerSpec(kind="bpe", vocab=40478, lowercase=True),
+        examples=Contiguous(separator=None),
+        objective=LM(),
+        recipe=Recipe(
+            phases=(Phase(steps=3_000_000, batch=64, length=512),),
+            lr=2.5e-4,
+            optimizer=AdamW(b1=0.9, b2=0.999, eps=1e-8, weight_decay=0.01),
+            schedule=Cosine(warmup=2000),
+            clip=1.0,
+        ),
+    )
+
+
+def gpt2(name: str, layers: int, width: int, heads: int) -> System:
+    """GPT-2 (Radford et al. 2019): pre-norm, a final norm, residual outputs initialised at 0.02 / sqrt(2 N), 1024 tokens.
+
+    Row 43. The paper gives the batch (512) and says that the rate was tuned by hand; the rest of the recipe is GPT's.
+    """
+    init = Normal(0.02)
+    return System(
+        name=name,
+        paper="Radford et al. 2019, Language models are unsupervised multitask learners",
+        section="3.1.1",
+        group="Transformer decoders",
+        rows=(43,),
+        towers={
+            "main": Model(
+                encoder=transformer(
+                    vocab=GPT2,
+                    layers=layers,
+                    width=width,
+                    heads=heads,
+                    positions=LearnedPositions(1024, init=Normal(0.01)),
+                    norm="pre",
+                    eps=1e-5,
+                    activation="gelu_tanh",
+                    embed_norm=False,
+                    final_norm=True,
+                    direction="causal",
+                    init=init,
+                    out_init=Normal(0.02 / (2 * layers) ** 0.5),
+                ),
+                heads={"lm": LMHead()},
+            )
+        },
+        tokenizer=TokenizerSpec(kind="bytebpe", vocab=50257, lowercase=False, style="gpt2"),
+        examples=Contiguous(separator="eos"),
+        objective=LM(),
+        recipe=Recipe(
+            phases=(Phase(steps=800_000, batch=512, length=1024),),
+            lr=2.5e-4,
+            optimizer=AdamW(b1=0.9, b2=0.95, eps=1e-8, weight_decay=0.01),
+            schedule=Cosine(warmup=2000),
+            clip=1.0,
+        ),
+    )
+
+
+def miniature(parent: System, name: str, *, steps: int, lr: float, batch: int = 32, length: int = 128) -> System:
+    """The parent on a small host: a small vocabulary, a short schedule, packed rows where the parent pairs sentences."""
+    examples, objective = parent.examples, parent.objective
+    if isinstance(examples, SentencePairs):  # a miniature BERT learns words, not document order: MLM alone
+        examples, objective = Packed(), MLM()
+    return dataclasses.replace(
+        parent,
+        name=name,
+        examples=examples,
+        objective=objective,
+        tokenizer=dataclasses.replace(parent.tokenizer, vocab=4096),
+        recipe=dataclasses.replace(
+            parent.recipe,
+            phases=(Phase(steps=steps, batch=batch, length=length),),
+            lr=lr,
+            optimizer=AdamW(b1=0.9, b2=0.98, eps=1e-6, weight_decay=0.01),
+            schedule=Linear(warmup=max(1, steps // 10)),
+            clip=1.0,
+        ),
+    )
+
+
+# Turc et al. 2019 (arXiv 1908.08962), Table 1: heads = width / 64. Row 66.
+TURC_LAYERS, TURC_WIDTHS = (2, 4, 6, 8, 10, 12), (128, 256, 512, 768)
+
+
+def turc(layers: int, width: int) -> System:
+    """One of the 24 miniatures: BERT's recipe, smaller."""
+    return dataclasses.replace(
+        bert(f"bert_L{layers}_H{width}", layers, width, width // 64),
+        paper="Turc et al. 2019, arXiv 1908.08962",
+        rows=(66,),
+    )
+
+
+def _systems():
+    yield bert("bert_base", 12, 768, 12)
+    yield bert("bert_large", 24, 1024, 16)
+    yield bert("bert_base_cased", 12, 768, 12, BERT_CASED)
+    yield bert("bert_large_cased", 24, 1024, 16, BERT_CASED)
+    yield bert("bert_base_multilingual_cased", 12, 768, 12, BERT_MULTILINGUAL)
+    yield bert("bert_base_chinese", 12, 768, 12, BERT_CHINESE)
+    for layers in TURC_LAYERS:
+        for width in TURC_WIDTHS:
+            yield turc(layers, width)
+    yield miniature(turc(2, 128), "bert_tiny", steps=300, lr=2e-3)
+    yield miniature(turc(4, 256), "bert_mini", steps=300, lr=1e-3)
+    yield roberta("roberta_base", 12, 768, 12, lr=6e-4, warmup=24_000)
+    yield roberta("roberta_large", 24, 1024, 16, lr=4e-4, warmup=30_000)
+    yield miniature(roberta("", 4, 256, 4, lr=6e-4, warmup=1), "roberta_mini", steps=300, lr=1e-3)
+    yield gpt("gpt")
+    yield miniature(gpt("", 4, 256, 4), "gpt_mini", steps=300, lr=1e-3)
+    yield gpt2("gpt2", 12, 768, 12)
+    yield gpt2("gpt2_medium", 24, 1024, 16)
+    yield gpt2("gpt2_large", 36, 1280, 20)
+    yield gpt2("gpt2_xl", 48, 1600, 25)
+    yield miniature(gpt2("", 4, 256, 4), "gpt2_mini", steps=300, lr=1e-3)
+
+
+for _system in _systems():
+    register(_system)
