@@ -1,0 +1,97 @@
+"""Learning rates over steps: the function that each schedule of `core.recipe` stands for.
+
+Steps are counted from 0: `rate(k)` is what the (k+1)-th update uses, for k = 0 ... total_steps - 1.
+Two conventions hold for all schedules with a warm-up:
+
+- The ramp is (k + 1) / warmup, so the first update has a rate and update `warmup` has the peak. BERT's
+  optimization.py:create_optimizer uses global_step / num_warmup_steps, whose first update has rate 0 and is wasted;
+  ours is that schedule one step earlier.
+- The decay is a function of (k - warmup) / (total - warmup), which is 1 just after the last update, so no update is
+  wasted on rate `end` = 0. BERT decays by k / total from the start of training, so its rate jumps down to
+  1 - warmup / total when the warm-up ends; ours is continuous (fairseq and transformers do the same).
+
+The step may be a Python integer, a NumPy or a traced value; the rate is a float32 scalar.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+
+from ptm_jax.core.recipe import Constant, Cosine, InverseSqrt, Linear, SlantedTriangular
+
+Rate = Callable[[Any], Any]
+
+
+@functools.singledispatch
+def build(schedule: Any, peak: float, total_steps: int) -> Rate:
+    """The function step -> learning rate of a schedule that peaks at `peak` and has `total_steps` updates."""
+    raise TypeError(f"no schedule is known for {type(schedule).__name__}; register one with schedules.build.register")
+
+
+def _ramp(step, warmup: int):
+    return jnp.minimum(1.0, (_float(step) + 1.0) / max(warmup, 1))
+
+
+def _progress(step, warmup: int, total: int):
+    """Fraction of the decay that lies behind this update, in [0, 1]."""
+    return jnp.clip((_float(step) - warmup) / max(total - warmup, 1), 0.0, 1.0)
+
+
+def _float(step):
+    return jnp.asarray(step, jnp.float32)
+
+
+@build.register
+def _constant(schedule: Constant, peak: float, total_steps: int) -> Rate:
+    return lambda step: peak * _ramp(step, schedule.warmup)
+
+
+@build.register
+def _linear(schedule: Linear, peak: float, total_steps: int) -> Rate:
+    def rate(step):
+        left = 1.0 - _progress(step, schedule.warmup, total_steps)
+        return peak * _ramp(step, schedule.warmup) * (schedule.end + (1.0 - schedule.end) * left)
+
+    return rate
+
+
+@build.register
+def _cosine(schedule: Cosine, peak: float, total_steps: int) -> Rate:
+    def rate(step):
+        left = 0.5 * (1.0 + jnp.cos(jnp.pi * _progress(step, schedule.warmup, total_steps)))
+        return peak * _ramp(step, schedule.warmup) * (schedule.end + (1.0 - schedule.end) * left)
+
+    return rate
+
+
+@build.register
+def _inverse_sqrt(schedule: InverseSqrt, peak: float, total_steps: int) -> Rate:
+    """Vaswani et al. 2017, Eq. 3 with step_num = k + 1, in units of its peak d**-0.5 * warmup**-0.5."""
+    warmup = max(schedule.warmup, 1)
+
+    def rate(step):
+        decay = jnp.sqrt(warmup / jnp.maximum(_float(step) + 1.0, warmup))
+        return peak * decay * (_ramp(step, warmup) if schedule.ramp else 1.0)
+
+    return rate
+
+
+@build.register
+def _slanted_triangular(schedule: SlantedTriangular, peak: float, total_steps: int) -> Rate:
+    """Howard & Ruder 2018, Eq. 3 with t = k: the first update already has peak / ratio.
+
+    Their descent divides by cut * (1 / cut_frac - 1), which is total - cut up to the rounding of `cut`; total - cut is
+    used here, because on short runs their rounding makes the last rates negative.
+    """
+    cut = max(int(total_steps * schedule.cut), 1)
+
+    def rate(step):
+        t = _float(step)
+        p = jnp.where(t < cut, t / cut, 1.0 - (t - cut) / max(total_steps - cut, 1))
+        return peak * (1.0 + jnp.clip(p, 0.0, 1.0) * (schedule.ratio - 1.0)) / schedule.ratio
+
+    return rate
