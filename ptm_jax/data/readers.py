@@ -1,0 +1,205 @@
+"""Files to documents: txt, jsonl, csv, tsv and parquet, plain or compressed with gzip, bzip2 or zstandard.
+
+Text is UTF-8, with or without a byte order mark. Every error names the file and the place in it.
+"""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import gzip
+import io
+import json
+import re
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from ptm_jax.core.errors import UserError
+from ptm_jax.data.sentences import Document, document
+
+FORMATS = (".txt", ".jsonl", ".csv", ".tsv", ".parquet")
+COMPRESSIONS = (".gz", ".bz2", ".zst")
+TEXT_FIELDS = ("text", "sentence", "content", "document", "article", "body", "passage", "review", "abstract")
+
+_HEADING = re.compile(r"^ ?= [^=].* = *$")
+
+
+def file_format(path: Path) -> str | None:
+    """'.txt', '.jsonl', ... with any compression suffix taken off; None for a format that is not read."""
+    name = path.name.lower()
+    for suffix in COMPRESSIONS:
+        name = name.removesuffix(suffix)
+    return next((f for f in FORMATS if name.endswith(f)), None)
+
+
+def read(path: Path) -> Iterator[Document]:
+    """The documents of one file. Raises UserError for a file that is damaged, empty or not UTF-8."""
+    reader = {".txt": _text, ".jsonl": _jsonl, ".csv": _csv, ".tsv": _tsv, ".parquet": _parquet}[file_format(path)]
+    found = False
+    try:
+        for item in reader(path):
+            found = True
+            yield item
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise UserError(f"{path} is a damaged archive ({error}); fetch or compress it again") from None
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror or error}; check the file") from None
+    if not found:
+        raise UserError(f"{path} holds no text; expected at least one document")
+
+
+def _open(path: Path):
+    suffix = path.suffix.lower()
+    if suffix == ".gz":
+        return gzip.open(path, "rb")
+    if suffix == ".bz2":
+        return bz2.open(path, "rb")
+    if suffix == ".zst":
+        import zstandard
+
+        return _Zst(zstandard, path)
+    return path.open("rb")
+
+
+class _Zst(io.BufferedReader):
+    """A decompressed zstandard file whose errors are OSErrors, as gzip's and bzip2's are."""
+
+    def __init__(self, zstandard, path: Path):
+        raw = path.open("rb")
+        inner = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
+        super().__init__(_ZstRaw(zstandard, inner, raw), 1 << 16)
+
+
+class _ZstRaw(io.RawIOBase):
+    def __init__(self, zstandard, inner, raw):
+        self._error, self._inner, self._raw = zstandard.ZstdError, inner, raw
+
+    def readable(self):
+        return True
+
+    def readinto(self, buffer):
+        try:
+            return self._inner.readinto(buffer)
+        except self._error as error:
+            raise OSError(f"damaged zstandard data ({error})") from None
+
+    def close(self):
+        self._raw.close()
+        super().close()
+
+
+def _lines(path: Path) -> Iterator[str]:
+    """Decoded lines without their ends; only a line feed ends a line."""
+    offset = 0
+    with _open(path) as stream:
+        for raw in stream:
+            try:
+                line = raw.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise UserError(
+                    f"{path} is not UTF-8 at byte {offset + error.start} of its text; convert it, say with iconv"
+                ) from None
+            if offset == 0:
+                line = line.removeprefix("\ufeff")
+            offset += len(raw)
+            yield line.rstrip("\r\n")
+
+
+def _text(path: Path) -> Iterator[Document]:
+    """Blank lines between documents; in a file that begins with a WikiText heading, ` = Title = ` begins one."""
+    lines, wiki = [], None
+    for line in _lines(path):
+        blank = not line.strip()
+        if wiki is None and not blank:
+            wiki = bool(_HEADING.match(line))
+        if (_HEADING.match(line) if wiki else blank) and lines:
+            if item := document(lines):
+                yield item
+            lines = []
+        if not blank:
+            lines.append(line)
+    if item := document(lines):
+        yield item
+
+
+def _jsonl(path: Path) -> Iterator[Document]:
+    for number, line in enumerate(_lines(path), 1):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except ValueError as error:
+            raise UserError(f"{path}:{number} is not JSON ({error}); expected one object on each line") from None
+        text = value if isinstance(value, str) else _field(value) if isinstance(value, dict) else None
+        if text is None:
+            raise UserError(f"{path}:{number} has no string field; expected an object with a field 'text'")
+        if item := document(text.splitlines()):
+            yield item
+
+
+def _field(record: dict) -> str | None:
+    if isinstance(record.get("text"), str):
+        return record["text"]
+    return next((v for v in record.values() if isinstance(v, str)), None)
+
+
+def _tsv(path: Path) -> Iterator[Document]:
+    return _rows(line.split("\t") for line in _lines(path))
+
+
+def _csv(path: Path) -> Iterator[Document]:
+    csv.field_size_limit(1 << 30)
+    reader = csv.reader(line + "\n" for line in _lines(path))
+    try:
+        yield from _rows(reader)
+    except csv.Error as error:
+        raise UserError(f"{path}:{reader.line_num} is not CSV ({error}); check its quotes") from None
+
+
+def _rows(rows: Iterator[list[str]]) -> Iterator[Document]:
+    """Every row's text: the column with a known name, else the longest; a first row of bare words is a header."""
+    head = [row for _, row in zip(range(100), rows, strict=False)]
+    if not head:
+        return
+    names = [cell.strip().lower() for cell in head[0]]
+    known = [names.index(name) for name in TEXT_FIELDS if name in names]
+    width = max(map(len, head))
+    sizes = [sum(len(row[i]) for row in head if i < len(row)) for i in range(width)]
+    column = known[0] if known else sizes.index(max(sizes))
+    bare = len(head) > 1 and all(re.fullmatch(r"[A-Za-z_#][\w#.-]{0,30}|", name) for name in names)
+    start = 1 if known or (bare and width > 1) else 0
+    for row in _chain(head[start:], rows):
+        if column < len(row) and (item := document(row[column].splitlines())):
+            yield item
+
+
+def _chain(first, second):
+    yield from first
+    yield from second
+
+
+def _parquet(path: Path) -> Iterator[Document]:
+    import pyarrow as arrow
+    import pyarrow.parquet as parquet
+
+    plain = path.suffix.lower() not in COMPRESSIONS
+    try:
+        file = parquet.ParquetFile(path if plain else io.BytesIO(_open(path).read()))
+        kinds = (arrow.string(), arrow.large_string())
+        texts = [field.name for field in file.schema_arrow if field.type in kinds]
+        if not texts:
+            raise UserError(f"{path} has no string column; its columns are {', '.join(file.schema_arrow.names)}")
+        column = next((name for name in TEXT_FIELDS if name in texts), None)
+        if column is None:
+            for table in file.iter_batches(batch_size=100, columns=texts):
+                column = max(texts, key=lambda name: sum(len(v or "") for v in table[name].to_pylist()))
+                break
+            else:
+                return
+        for batch in file.iter_batches(batch_size=1024, columns=[column]):
+            for text in batch[column].to_pylist():
+                if text and (item := document(text.splitlines())):
+                    yield item
+    except arrow.ArrowException as error:
+        raise UserError(f"{path} is not a readable parquet file ({str(error).splitlines()[0]})") from None

@@ -1,0 +1,136 @@
+"""Where text comes from: files, globs, directories, `tfds:name/config` and `pydocs`, all as one stream of documents."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from ptm_jax.core.errors import UserError, closest
+from ptm_jax.data import pydocs, readers
+from ptm_jax.data.sentences import Document, document, split_sentences
+
+__all__ = ["Document", "documents", "fingerprints", "split_sentences"]
+
+Progress = Callable[[str, int, int], None]
+"""Called as `progress(stage, done, total)`; `total` is 0 where it is not known."""
+
+
+def documents(sources: Sequence[str], progress: Progress | None = None) -> Iterator[Document]:
+    """The documents of `sources`, in the order given (files of a glob or directory by name).
+
+    A source is a path or glob of txt, jsonl, csv, tsv or parquet files, also compressed (gz, bz2, zst), a directory of
+    them, `tfds:name/config`, or `pydocs`. Raises UserError for a source that is missing, empty, damaged or not UTF-8.
+    """
+    for parts in [expand(source) for source in _listed(sources)]:
+        for kind, name in parts:
+            for count, item in enumerate(_read(kind, name), 1):
+                if progress and count % 1000 == 0:
+                    progress(f"reading {name}", count, 0)
+                yield item
+
+
+def fingerprints(sources: Sequence[str]) -> list[dict[str, str]]:
+    """[{'source', 'sha256'}] for every file (hash of its bytes), `pydocs` and tfds dataset (hash of its version)."""
+    hashes = []
+    for source in _listed(sources):
+        for kind, name in expand(source):
+            if kind == "file":
+                digest = _file_hash(Path(name))
+            else:
+                digest = pydocs.fingerprint() if kind == "pydocs" else _tfds_fingerprint(name)
+            hashes.append({"source": name, "sha256": digest})
+    return hashes
+
+
+def expand(source: str) -> list[tuple[str, str]]:
+    """One source as [(kind, name)] with kind 'file', 'tfds' or 'pydocs'. Raises UserError when nothing matches."""
+    if source == "pydocs":
+        return [("pydocs", source)]
+    if source.startswith("tfds:"):
+        return [("tfds", source)]
+    path = Path(source).expanduser()
+    if path.is_dir():
+        files = sorted(p for p in path.rglob("*") if p.is_file() and readers.file_format(p))
+        if not files:
+            raise UserError(f"no text files below {source}; expected {', '.join(readers.FORMATS)} (or .gz, .bz2, .zst)")
+    elif path.exists():
+        files = [path]
+    else:
+        files = sorted(Path(p) for p in glob.glob(str(path), recursive=True) if Path(p).is_file())
+        if not files:
+            raise UserError(_missing(source, path))
+    for file in files:
+        if readers.file_format(file) is None:
+            formats = f"{', '.join(readers.FORMATS)} (or .gz, .bz2, .zst)"
+            raise UserError(f"{file} has no format that is read; expected {formats}: rename it")
+    return [("file", str(file)) for file in files]
+
+
+def _listed(sources: Sequence[str]) -> list[str]:
+    sources = [sources] if isinstance(sources, str) else list(sources)
+    if not sources:
+        raise UserError("no data source was given; name a file, a glob, tfds:NAME or pydocs")
+    return sources
+
+
+def _missing(source: str, path: Path) -> str:
+    if any(c in source for c in "*?["):
+        return f"no file matches {source}; check the pattern (and quote it in the shell)"
+    near = closest(path.name, [p.name for p in path.parent.iterdir()]) if path.parent.is_dir() else ""
+    return f"no such data source: {source}; expected a file, a glob, a directory, tfds:NAME or pydocs.{near}"
+
+
+def _read(kind: str, name: str) -> Iterator[Document]:
+    if kind == "pydocs":
+        return pydocs.documents()
+    return readers.read(Path(name)) if kind == "file" else _tfds(name)
+
+
+def _file_hash(path: Path) -> str:
+    try:
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}; check its permissions") from None
+
+
+def _builder(source: str):
+    """The prepared tfds builder of `tfds:name/config`, read as array_record so that TensorFlow is not needed."""
+    import tensorflow_datasets as tfds
+
+    name = source.removeprefix("tfds:")
+    options = {"data_dir": os.environ["TFDS_DATA_DIR"]} if os.environ.get("TFDS_DATA_DIR") else {}
+    try:
+        builder = tfds.builder(name, file_format="array_record", **options)
+        builder.download_and_prepare()
+    except Exception as error:  # tfds raises many kinds; the user's step is the same
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise UserError(f"{source} cannot be loaded ({reason}); check the name and TFDS_DATA_DIR") from None
+    if "train" not in builder.info.splits:
+        raise UserError(f"{source} has no split 'train'; it has {', '.join(builder.info.splits)}")
+    return builder
+
+
+def _tfds_fingerprint(source: str) -> str:
+    info = _builder(source).info
+    split = info.splits["train"]
+    facts = f"{info.full_name} {split.num_examples} {split.num_bytes} {list(split.shard_lengths)}"
+    return hashlib.sha256(facts.encode()).hexdigest()
+
+
+def _tfds(source: str) -> Iterator[Document]:
+    found = False
+    for row in _builder(source).as_data_source(split="train"):
+        texts = {k: v.decode("utf-8", "replace") if isinstance(v, bytes) else v for k, v in row.items()}
+        names = [n for n in readers.TEXT_FIELDS if isinstance(texts.get(n), str)]
+        names += [k for k, v in texts.items() if isinstance(v, str)]
+        if not names:
+            raise UserError(f"{source} has no text feature; its features are {', '.join(row)}")
+        if item := document(texts[names[0]].splitlines()):
+            found = True
+            yield item
+    if not found:
+        raise UserError(f"{source} holds no text in its split 'train'")
