@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 
 from ptm_jax.core.recipe import AdamW, Cosine, Linear, Phase, Recipe
-from ptm_jax.core.registry import register
+from ptm_jax.core.registry import catalogue
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
 from ptm_jax.corruptions.token import TokenMasking
@@ -32,7 +32,7 @@ GPT1 = Vocab(size=40478, unk=0)
 GPT2 = Vocab(size=50257, bos=50256, eos=50256)
 
 WORDPIECE = TokenizerSpec(kind="wordpiece", vocab=30522, lowercase=True)
-BYTE_BPE = TokenizerSpec(kind="bytebpe", vocab=50265, lowercase=False)
+BYTE_BPE = TokenizerSpec(kind="bytebpe", vocab=50265, lowercase=False, specials="roberta")
 
 
 def bert(name: str, layers: int, width: int, heads: int, vocab: Vocab = BERT_UNCASED) -> System:
@@ -140,7 +140,7 @@ def gpt(name: str, layers: int = 12, width: int = 768, heads: int = 12) -> Syste
                 heads={"lm": LMHead()},
             )
         },
-        tokenizer=TokenizerSpec(kind="bpe", vocab=40478, lowercase=True),
+        tokenizer=TokenizerSpec(kind="bpe", vocab=40478, lowercase=True, specials="t5"),
         examples=Contiguous(separator=None),
         objective=LM(),
         recipe=Recipe(
@@ -185,7 +185,7 @@ def gpt2(name: str, layers: int, width: int, heads: int) -> System:
                 heads={"lm": LMHead()},
             )
         },
-        tokenizer=TokenizerSpec(kind="bytebpe", vocab=50257, lowercase=False, style="gpt2"),
+        tokenizer=TokenizerSpec(kind="bytebpe", vocab=50257, lowercase=False, specials="gpt2"),
         examples=Contiguous(separator="eos"),
         objective=LM(),
         recipe=Recipe(
@@ -257,5 +257,4 @@ def _systems():
     yield miniature(gpt2("", 4, 256, 4), "gpt2_mini", steps=300, lr=1e-3)
 
 
-for _system in _systems():
-    register(_system)
+catalogue.add(*_systems())

@@ -1,0 +1,174 @@
+"""The training step: one pure function for every system.
+
+    corruption -> objective -> gradient -> optimizer -> adaptations
+
+The order of what is random: every draw comes from (seed, stream name, step), so a step is a function of
+(state, batch). Corruption runs once on the whole batch, before it is split into micro-batches; dropout is drawn by
+global row; the mean of each term of the loss is over the whole batch. Eight micro-batches therefore give the update of
+one, and it does not matter how rows lie on devices.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ptm_jax.core import towers as core_towers
+from ptm_jax.core.paths import flatten, unflatten
+from ptm_jax.core.streams import stream
+from ptm_jax.core.system import System
+from ptm_jax.core.types import Batch, Loss, Params, Ratio, record
+from ptm_jax.train import optimizers
+from ptm_jax.train.rows import put, take
+
+
+@record
+class TrainState:
+    """Everything that a step changes. `carry` is what the objective hands to the next step, or None."""
+
+    step: Any
+    params: Any
+    opt_state: Any
+    carry: Any = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A system made ready to run: wrapped towers, its optimizer, and the pure functions over them."""
+
+    system: System
+    towers: Mapping[str, Any]
+    optimizer: Any
+    seed: int
+
+    def init(self, batch: Batch) -> TrainState:
+        """The state before the first step, from the shapes of a batch. Adaptations initialise theirs last."""
+        params = core_towers.init(self.towers, stream(self.seed, "init"), batch)
+        for wrapper in self._with("init"):
+            params = wrapper.init(params, None)
+        params = _without(params, {tie.path for tie in self.system.ties})
+        carry = None
+        if hasattr(self.system.objective, "initial_carry"):
+            carry = self.system.objective.initial_carry(self._bind(params, False), batch)
+        return TrainState(jnp.zeros((), jnp.int32), params, self.optimizer.init(params), carry)
+
+    def step(self, state: TrainState, batch: Batch, accumulate: int = 1) -> tuple[TrainState, dict[str, Any]]:
+        """One update. Returns the new state and metrics: `Ratio`s, and `grad_norm`."""
+        batch = self._corrupt(batch, "train", state.step, state.carry)
+        key = stream(self.seed, "noise", state.step)
+        rows = getattr(self.system.objective, "rows", None)
+        batch, selected = rows(batch) if rows else (batch, {})
+        params, opt_state = take(state.params, selected), take(state.opt_state, selected)
+
+        def loss_of(params, micro) -> Loss:
+            return self.system.objective(self._bind(params, True), micro, key)
+
+        grads, loss = _accumulated(loss_of, params, batch, accumulate)
+        updates, opt_state = self.optimizer.update(grads, opt_state, params)
+        params = optimizers.apply(params, updates)
+        params = put(state.params, params, selected)
+        opt_state = put(state.opt_state, opt_state, selected)
+        for wrapper in self._with("on_step"):
+            params = wrapper.on_step(params, state.step)
+        metrics = {**loss.metrics, "loss": Ratio(loss.sum, loss.weight), "grad_norm": optimizers.global_norm(grads)}
+        return TrainState(state.step + 1, params, opt_state, loss.carry), metrics
+
+    def evaluate(self, params: Params, batch: Batch, index, carry=None) -> tuple[dict[str, Any], Any]:
+        """Metrics of one held-out batch and the next carry: no dropout, the corruption fixed by the batch's index."""
+        batch = self._corrupt(batch, "heldout", index, carry)
+        loss = self.system.objective(self._bind(params, False), batch, stream(self.seed, "heldout-noise", index))
+        return {**loss.metrics, "loss": Ratio(loss.sum, loss.weight)}, loss.carry
+
+    def _with(self, method):
+        return [w for w in (*self.system.adapt, *self.system.compress) if hasattr(w, method)]
+
+    def _bind(self, params, train):
+        return core_towers.bind(self.towers, tied(params, self.system.ties), train)
+
+    def _corrupt(self, batch, name, step, carry):
+        batch = {**batch, "step": step} if carry is None else {**batch, "step": step, "carry": carry}
+        if self.system.corruption is None:
+            return batch
+        return self.system.corruption(stream(self.seed, f"corruption-{name}", step), batch)
+
+
+def program(system: System, seed: int) -> Program:
+    """Wrap the towers of a system and build its optimizer."""
+    wrappers = (*system.adapt, *system.compress)
+    towers = dict(system.towers)
+    for wrapper in wrappers:
+        if hasattr(wrapper, "wrap"):
+            towers = {name: wrapper.wrap(module) for name, module in towers.items()}
+    filters = [w.trainable for w in wrappers if hasattr(w, "trainable")]
+    trainable = (lambda path: all(f(path, 0) for f in filters)) if filters else None
+    return Program(system, towers, optimizers.build(system.recipe, trainable), seed)
+
+
+def tied(params: Params, ties) -> Params:
+    """Parameters with every tie's path filled from its source."""
+    if not ties:
+        return params
+    flat = flatten(params)
+    return unflatten({**flat, **{tie.path: flat[tie.source] for tie in ties}})
+
+
+def _without(params, paths):
+    return unflatten({k: v for k, v in flatten(params).items() if k not in paths}) if paths else params
+
+
+def _accumulated(loss_of: Callable[[Params, Batch], Loss], params, batch, parts: int):
+    """(gradient of the mean loss, the whole batch's Loss) over `parts` micro-batches."""
+    if parts == 1:
+
+        def mean(params):
+            loss = loss_of(params, batch)
+            return loss.value(), loss
+
+        grads, loss = jax.grad(mean, has_aux=True)(params)
+        return grads, loss
+
+    micro = _split(batch, parts)
+    # The weights of the whole batch come first. They do not depend on parameters, so the compiler drops the forward
+    # passes of this loop and keeps a few sums over the batch.
+    weights = jax.lax.map(lambda m: loss_of(params, _join(batch, m)).weight, micro).sum(0)
+
+    def one(grads, m):
+        def mean(params):
+            loss = loss_of(params, _join(batch, m))
+            return loss.value(weights), loss
+
+        more, loss = jax.grad(mean, has_aux=True)(params)
+        return jax.tree.map(jnp.add, grads, more), loss
+
+    grads, losses = jax.lax.scan(one, jax.tree.map(jnp.zeros_like, params), micro)
+    carry = jax.tree.map(_merge, losses.carry)
+    sums = jax.tree.map(lambda x: x.sum(0), (losses.sum, losses.weight, losses.metrics))
+    return grads, Loss(*sums, carry)
+
+
+def _is_split(value, rows):
+    return getattr(value, "ndim", 0) > 0 and value.shape[0] == rows
+
+
+def _split(batch, parts):
+    """Leaves [B, ..] as [parts, B / parts, ..]: micro-batch m takes rows m, m + parts, ..., which stay on their device."""
+    rows = batch["rows"].shape[0] if "rows" in batch else batch["input_ids"].shape[0]
+    leaves, _ = jax.tree.flatten(batch)
+    return [x.reshape(rows // parts, parts, *x.shape[1:]).swapaxes(0, 1) for x in leaves if _is_split(x, rows)]
+
+
+def _join(batch, split):
+    """The batch with its row-wise leaves replaced by those of one micro-batch."""
+    rows = batch["rows"].shape[0] if "rows" in batch else batch["input_ids"].shape[0]
+    leaves, tree = jax.tree.flatten(batch)
+    parts = iter(split)
+    return jax.tree.unflatten(tree, [next(parts) if _is_split(x, rows) else x for x in leaves])
+
+
+def _merge(x):
+    """The inverse of `_split` for one leaf."""
+    return x.swapaxes(0, 1).reshape(x.shape[0] * x.shape[1], *x.shape[2:])
