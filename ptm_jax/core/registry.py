@@ -54,6 +54,13 @@ class Catalogue:
 catalogue = Catalogue("system")
 
 
+def register(*entries: Any) -> Any:
+    """Store systems or factories in the catalogue of systems: a name and its factory, or anything `add` takes."""
+    if isinstance(entries[0], str):
+        return catalogue.register(*entries)
+    return catalogue.add(*entries)
+
+
 def discover(package: str) -> None:
     """Import every module of a package, in the order of their names; Python does each of them once."""
     root = importlib.import_module(package)

@@ -1,0 +1,87 @@
+"""The catalogue: every system with its rows of the survey, its slots and what has been shown of it.
+
+Example:
+  ptm list
+  ptm list --json
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from importlib import resources
+from typing import Any
+
+from ptm_jax.cli.options import Flag, print_json, table
+
+COLUMNS = ("name", "rows", "section", "towers", "corruption", "objective", "adapt", "compress", "status", "paper")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Args:
+    json: Flag = False
+    """A list of objects, with group as well."""
+
+
+def run(args: Args) -> int:
+    """Print the catalogue."""
+    entries = [entry(system, status().get(system.name, [])) for system in systems()]
+    if args.json:
+        print_json(entries)
+        return 0
+    shown = [c for c in COLUMNS if c in ("name", "paper") or any(e[c] for e in entries)]
+    print(table(shown, [[_cell(e[c]) for c in shown] for e in entries]))
+    return 0
+
+
+def catalogue():
+    """The catalogue of `systems/`, complete."""
+    from ptm_jax.core import registry
+
+    registry.discover("ptm_jax.systems")
+    return registry.catalogue
+
+
+def systems() -> list[Any]:
+    """Every system, in the order of the catalogue."""
+    complete = catalogue()
+    return [complete.get(name) for name in complete.names()]
+
+
+@functools.cache
+def status() -> dict[str, list[str]]:
+    """{system: status words}, as the tests' markers earned them."""
+    file = resources.files("ptm_jax.systems") / "status.json"
+    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+
+
+def entry(system: Any, words: list[str]) -> dict[str, Any]:
+    """What the catalogue says of one system."""
+    return {
+        "name": system.name,
+        "rows": list(system.rows),
+        "group": system.group,
+        "section": system.section,
+        "paper": system.paper,
+        "towers": {name: label(getattr(tower, "encoder", tower)) for name, tower in system.towers.items()},
+        "corruption": label(system.corruption),
+        "objective": label(system.objective),
+        "adapt": [label(part) for part in system.adapt],
+        "compress": [label(part) for part in system.compress],
+        "status": list(words),
+    }
+
+
+def label(part: Any) -> str | None:
+    """The name of what fills a slot: its class, or its own where it is a function."""
+    return None if part is None else getattr(part, "__name__", type(part).__name__)
+
+
+def _cell(part: Any) -> str:
+    if isinstance(part, dict):
+        one = list(part) == ["main"]
+        return part["main"] if one else " ".join(f"{name}:{kind}" for name, kind in part.items())
+    if isinstance(part, list):
+        return " ".join(str(word) for word in part)
+    return "" if part is None else str(part)

@@ -1,0 +1,112 @@
+"""The resolved record of a system or a config, or where two differ.
+
+Example:
+  ptm show bert_base
+  ptm show bert_mini --set recipe.lr=1e-4 recipe.schedule='Cosine(warmup=100)'
+  ptm show roberta_base --diff bert_base
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from ptm_jax.cli import options, target
+from ptm_jax.core.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Args:
+    target: options.Target
+    """A name that `ptm list` shows, a .py file that defines `config`, or a directory that holds a config.json."""
+    diff: options.Text = None
+    """Another one: print only the fields that differ."""
+    set: options.Sets = ()
+    """Change the first one's fields before it is shown."""
+    json: options.Flag = False
+    """One JSON document: record, parameters by tower and fingerprint, or the list of differences."""
+
+
+def run(args: Args) -> int:
+    """Print the record, or the differences."""
+    from ptm_jax.core import spec
+
+    value = _load(args.target, options.pairs(args.set))
+    if args.diff is not None:
+        return _print_differences(value, _load(args.diff, []), args.json)
+    counts = parameter_counts(value) if spec.is_spec(value) else {}
+    if args.json:
+        options.print_json(
+            {"record": spec.to_json(value), "parameters": counts, "fingerprint": spec.fingerprint(value)}
+        )
+        return 0
+    print(spec.to_text(value))
+    if counts:
+        print("parameters")
+        for name, count in counts.items():
+            print(f"  {name}: {count:,}")
+    return 0
+
+
+def parameter_counts(value: Any) -> dict[str, int]:
+    """{tower: number of parameters}, from shapes alone. A parameter tied to another tower's counts once, there."""
+    import jax
+    import jax.numpy as jnp
+
+    from ptm_jax.core import paths, towers
+
+    system = getattr(value, "system", value)
+    tokens = jax.ShapeDtypeStruct((1, 8), jnp.int32)
+    batch = {name: tokens for name in ("input_ids", "segment_ids", "positions", "token_type_ids")}
+    batch["rows"] = jax.ShapeDtypeStruct((1,), jnp.int32)
+    batch["step"] = jax.ShapeDtypeStruct((), jnp.int32)
+    try:
+        shapes = towers.abstract(system.towers, batch)
+    except (ValueError, TypeError) as error:
+        raise UserError(f"{system.name} cannot be built: {error}") from error
+    tied = tuple(tie.path for tie in system.ties)
+    counts = {}
+    for name, params in shapes.items():
+        flat = paths.flatten(params)
+        own = {p: leaf for p, leaf in flat.items() if not any(_under(f"{name}/{p}", t) for t in tied)}
+        counts[name] = paths.count(own)
+    return counts
+
+
+def _under(path: str, top: str) -> bool:
+    return path == top or path.startswith(top + "/")
+
+
+def _load(name: str, sets: list[str]) -> Any:
+    """A System, an Experiment, or the record that a run left in its directory."""
+    file = Path(name) / "config.json"
+    if not file.is_file():
+        return target.resolve(name, sets)
+    if sets:
+        raise UserError(f"{name} holds the record of a run, which --set cannot change; leave --set out")
+    try:
+        record = json.loads(file.read_text(encoding="utf-8"))
+        if not isinstance(record, dict):
+            raise ValueError("it is no JSON object")
+    except ValueError as error:
+        raise UserError(f"{file} is damaged ({error}); show the config that the run was started with") from error
+    return record
+
+
+def _print_differences(a: Any, b: Any, as_json: bool) -> int:
+    from ptm_jax.core import spec
+
+    a, b = spec.to_json(a), spec.to_json(b)
+    if a.get("kind") != b.get("kind"):  # an Experiment beside a System: compare the systems
+        a, b = a.get("system", a), b.get("system", b)
+    found = spec.differences(a, b)
+    if as_json:
+        options.print_json([{"path": path, "a": x, "b": y} for path, x, y in found])
+        return 0
+    for path, x, y in found:
+        print(f"{path}: {spec.to_line(x)} | {spec.to_line(y)}")
+    if not found:
+        print("no differences")
+    return 0

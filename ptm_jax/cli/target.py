@@ -1,0 +1,121 @@
+"""What a command works on: a system of the catalogue, or a config of the user's own, with `--set` applied."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import re
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ptm_jax.core.errors import UserError, closest
+
+# Where the dataclasses live that `--set slot=Name(...)` may name.
+PACKAGES = ("corruptions", "objectives", "adapt", "compress", "nn", "encoders")
+MODULES = ("data.tokenizers", "data.examples")
+
+
+def resolve(target: str, sets: Sequence[str] = (), *, experiment: bool = False) -> Any:
+    """The System or Experiment that `target` names, with the 'path=value' words of `sets` applied.
+
+    `target` is a name of the catalogue or a .py file that defines `config` or `experiment()`. With `experiment`, a
+    System becomes an Experiment first, so that `sets` may reach its fields too. Raises UserError.
+    """
+    from ptm_jax.core import spec
+    from ptm_jax.core.system import Experiment, System
+
+    value = load_file(target) if _is_file_name(target) else _named(target)
+    if experiment and isinstance(value, System):
+        value = Experiment(system=value)
+    changes = spec.parse_pairs(sets)
+    named = any(re.match(r"[A-Z]\w*\s*(\(|$)", text) for text in changes.values())
+    return spec.override(value, changes, kinds() if named else None)
+
+
+def load_file(target: str) -> Any:
+    """The `config`, or what `experiment()` returns, of a Python file: an ordinary import, by path."""
+    from ptm_jax.core.system import Experiment, System
+
+    path = Path(target)
+    if path.is_dir():
+        raise UserError(f"{target} is a directory; give a .py file, or a name that `ptm list` shows")
+    if not path.exists():
+        near = closest(path.name, [p.name for p in path.parent.glob("*.py")]) if path.parent.is_dir() else ""
+        raise UserError(f"no such config: {target}; give a .py file that defines `config`.{near}")
+    module = _import(path)
+    if hasattr(module, "config"):
+        value = module.config
+    elif callable(getattr(module, "experiment", None)):
+        value = _guard(module.experiment, path)
+    else:
+        raise UserError(f"{target} defines neither `config` (an Experiment or a System) nor `experiment()`")
+    if not isinstance(value, Experiment | System):
+        raise UserError(f"the config of {target} is a {type(value).__name__}; it must be an Experiment or a System")
+    return value
+
+
+def kinds() -> dict[str, type]:
+    """{name: dataclass} of everything that fills a slot."""
+    from ptm_jax.core.registry import discover
+
+    for package in PACKAGES:
+        discover(f"ptm_jax.{package}")
+    for module in MODULES:
+        importlib.import_module(f"ptm_jax.{module}")
+    starts = tuple(f"ptm_jax.{part}" for part in (*PACKAGES, *MODULES))
+    found: dict[str, type] = {}
+    for name in sorted(name for name in sys.modules if name.startswith(starts)):
+        for word, value in vars(sys.modules[name]).items():
+            if isinstance(value, type) and value.__module__ == name and hasattr(value, "__dataclass_fields__"):
+                found.setdefault(word, value)
+    return found
+
+
+def _is_file_name(target: str) -> bool:
+    return target.endswith(".py") or os.sep in target or "/" in target
+
+
+def _named(name: str) -> Any:
+    from ptm_jax.cli.catalogue import catalogue
+
+    systems = catalogue()
+    if name in systems:
+        return systems.get(name)
+    if Path(name).exists():
+        return load_file(name)
+    near = closest(name, systems.names())
+    raise UserError(f"unknown system {name!r}; `ptm list` shows the {len(systems.names())} there are.{near}")
+
+
+def _import(path: Path) -> ModuleType:
+    """Run a config file as a module; its folder is searched last, for files beside it."""
+    name = f"config_{re.sub(r'[^0-9a-zA-Z_]', '_', path.stem)}"
+    found = importlib.util.spec_from_file_location(name, path)
+    if found is None or found.loader is None:
+        raise UserError(f"{path} is no Python file; give a .py file that defines `config`")
+    module = importlib.util.module_from_spec(found)
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.append(folder)
+    sys.modules[name] = module  # dataclasses look their module up to resolve annotations
+    _guard(lambda: found.loader.exec_module(module), path)
+    return module
+
+
+def _guard(function, path: Path) -> Any:
+    """Call the user's code; an exception becomes one line with the file and the line of theirs that raised it."""
+    try:
+        return function()
+    except UserError:
+        raise
+    except SyntaxError as error:
+        raise UserError(f"{error.filename or path}:{error.lineno}: {error.msg}") from error
+    except Exception as error:
+        own = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).resolve() == path.resolve()]
+        where = f"{path}:{own[-1].lineno}" if own else str(path)
+        raise UserError(f"{where}: {type(error).__name__}: {error}") from error
