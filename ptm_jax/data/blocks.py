@@ -1,0 +1,139 @@
+"""Tokenized documents to the blocks of one shard."""
+
+from __future__ import annotations
+
+import errno
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ptm_jax.data import store
+from ptm_jax.data.worker import Tokens
+
+
+class Shard:
+    """One array_record file in the making. It has its name only when it is finished; `finished` tells a resumed run."""
+
+    def __init__(self, folder: Path, name: str, vocab: int, block_tokens: int):
+        self._path, self._done = folder / f"{name}.array_record", folder / f"{name}.done.json"
+        self._partial = folder / f"{name}.partial"
+        self._counts_path = folder / f"{name}.done.npy"
+        self._limit, self._room = block_tokens, block_tokens
+        self._counts = np.zeros(vocab, np.int64)
+        self._sizes = dict.fromkeys(("documents", "sentences", "tokens", "blocks"), 0)
+        self._tokens, self._sentences, self._documents, self._continued = [], [], [], []
+        self._writer = None
+
+    @property
+    def finished(self) -> bool:
+        """Whether an earlier run wrote this shard to its end."""
+        return self._done.exists()
+
+    def facts(self) -> dict[str, Any]:
+        """`file`, `bytes`, `documents`, `sentences`, `tokens` and `blocks` of a finished shard."""
+        return json.loads(self._done.read_text())
+
+    def counts(self) -> np.ndarray:
+        """[V] int64: unigram counts of a finished shard."""
+        return np.load(self._counts_path)
+
+    @property
+    def documents(self) -> int:
+        """Documents added so far."""
+        return self._sizes["documents"]
+
+    def add(self, chunk: Tokens) -> None:
+        """Adds documents; blocks are written as they fill."""
+        self._counts += np.bincount(chunk.tokens, minlength=len(self._counts))
+        self._sizes["documents"] += len(chunk.documents)
+        self._sizes["tokens"] += len(chunk.tokens)
+        token = sentence = 0
+        for count in chunk.documents.tolist():
+            lengths = _cut(chunk.sentences[sentence : sentence + count], self._limit)
+            size = int(lengths.sum())
+            self._document(chunk.tokens[token : token + size], lengths)
+            token, sentence = token + size, sentence + count
+
+    def _document(self, tokens: np.ndarray, lengths: np.ndarray) -> None:
+        """A document that fits a block is never divided; a longer one is, at sentence ends."""
+        continued = False
+        while len(tokens) > self._room:
+            if self._room < self._limit and (len(tokens) <= self._limit or lengths[0] > self._room):
+                self._flush()
+                continue
+            ends = np.cumsum(lengths)
+            count = int(np.searchsorted(ends, self._room, "right"))
+            self._append(tokens[: ends[count - 1]], lengths[:count], continued)
+            tokens, lengths, continued = tokens[ends[count - 1] :], lengths[count:], True
+            self._flush()
+        if len(tokens):
+            self._append(tokens, lengths, continued)
+
+    def _append(self, tokens: np.ndarray, lengths: np.ndarray, continued: bool) -> None:
+        self._tokens.append(tokens)
+        self._sentences.append(lengths)
+        self._documents.append(len(lengths))
+        self._continued.append(continued)
+        self._room -= len(tokens)
+
+    def _flush(self) -> None:
+        if not self._documents:
+            return
+        block = store.Block(
+            np.concatenate(self._tokens), np.concatenate(self._sentences),
+            np.array(self._documents, np.int32), np.array(self._continued, bool),
+        )  # fmt: skip
+        self._sizes["sentences"] += len(block.sentences)
+        self._sizes["blocks"] += 1
+        self._write(store.to_bytes(block))
+        self._tokens, self._sentences, self._documents, self._continued = [], [], [], []
+        self._room = self._limit
+
+    def _write(self, record: bytes) -> None:
+        with _written(self._partial, len(record)):
+            if self._writer is None:
+                from array_record.python.array_record_module import ArrayRecordWriter
+
+                # one record per chunk: blocks are read in random order
+                self._writer = ArrayRecordWriter(str(self._partial), "group_size:1")
+            self._writer.write(record)
+
+    def finish(self) -> None:
+        """Writes the last block, gives the file its name, then leaves the mark that it is whole."""
+        self._flush()
+        with _written(self._partial, 0):
+            self._writer.close()
+        self._partial.rename(self._path)
+        np.save(self._counts_path, self._counts)
+        facts = {"file": self._path.name, "bytes": self._path.stat().st_size} | self._sizes
+        mark = self._done.with_suffix(".partial")
+        mark.write_text(json.dumps(facts))
+        mark.rename(self._done)
+
+
+class _written:
+    """Turns the record writer's own exceptions into the OSError behind them."""
+
+    def __init__(self, path: Path, size: int):
+        self._path, self._size = path, size
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        if kind is None or not issubclass(kind, Exception) or issubclass(kind, OSError):
+            return False
+        full = "space" in str(error).lower() or shutil.disk_usage(self._path.parent).free < self._size + (1 << 20)
+        code = errno.ENOSPC if full else errno.EIO
+        raise OSError(code, str(error).splitlines()[0] if str(error) else "the record writer failed") from error
+
+
+def _cut(lengths: np.ndarray, limit: int) -> np.ndarray:
+    """Sentence lengths in which none is longer than `limit`."""
+    if lengths.max() <= limit:
+        return lengths
+    pieces = [[limit] * (n // limit) + [n % limit] * (n % limit > 0) for n in lengths.tolist()]
+    return np.array([n for row in pieces for n in row], np.int32)

@@ -1,0 +1,206 @@
+"""Text to a prepared corpus: read, shuffle and split, train the tokenizer, tokenize in parallel, write shards.
+
+Everything is written into `.NAME.preparing` beside the output and renamed at the end, so that the output exists whole
+or not at all. Every stage leaves its result by a rename: a run that is interrupted goes on with the stage (or the
+shard) that was not finished. The result is a function of the inputs alone, byte for byte, whatever `workers` is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ptm_jax.core.errors import UserError
+from ptm_jax.data import sources as text_sources
+from ptm_jax.data import spool, store, tokenizers, vocabularies, worker
+from ptm_jax.data.blocks import Shard
+from ptm_jax.data.tokenizers import TokenizerSpec
+
+SHARD_BYTES = 64_000_000
+CHUNK_BYTES = 262_144
+PARALLEL_BYTES = 4_000_000
+"""Text below which one process is faster than several."""
+
+
+def prepare(
+    sources: Sequence[str],
+    out: str | Path,
+    *,
+    tokenizer: TokenizerSpec,
+    heldout: float = 0.02,
+    seed: int = 0,
+    workers: int | None = None,
+    block_tokens: int = 8192,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> store.Corpus:
+    """The corpus of `sources` in `out`; returns at once where it is there already.
+
+    heldout       share of the text that is kept for evaluation, in whole documents
+    workers       processes (None: one per core, and one for little text); no effect on the result
+    block_tokens  tokens of a block, the unit of reading and shuffling
+    progress      called as (stage, done, total), total 0 where it is unknown
+
+    Raises UserError for bad sources, an `out` of other inputs (which it names), a full or read-only disk.
+    """
+    if not 0 <= heldout < 1 or block_tokens < 16:
+        raise UserError(f"heldout={heldout}, block_tokens={block_tokens}; expected a share in [0, 1) and at least 16")
+    out = Path(out).expanduser()
+    request = _request(sources, tokenizer, heldout, seed, block_tokens)
+    if (out / "manifest.json").exists():
+        return _same(store.open_corpus(out), request)
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(f"{out} exists and is not a prepared corpus; choose another --out or delete it")
+    partial = out.absolute().parent / f".{out.name}.preparing"
+    with _plain_errors(out, partial), _locked(partial, out):
+        if (out / "manifest.json").exists():  # another run finished while this one waited
+            return _same(store.open_corpus(out), request)
+        _begin(partial, request)
+        _build(partial, sources, tokenizer, heldout, seed, workers, block_tokens, request, progress)
+        if out.exists():
+            out.rmdir()
+        partial.rename(out)
+    return store.open_corpus(out)
+
+
+def _build(partial, sources, spec, heldout, seed, workers, block_tokens, request, progress) -> None:
+    text = spool.write(text_sources.documents(sources), partial / "spool", seed, progress)
+    splits = text.split(heldout)
+    trained = _tokenizer(partial, spec, text, splits["train"], progress)
+    if workers is None:
+        workers = os.cpu_count() or 1 if text.offsets[-1] > PARALLEL_BYTES else 1
+    facts, counts = {}, np.zeros((len(store.SPLITS), len(trained.pieces)), np.int64)
+    total, done = len(text.order), 0
+    for row, split in enumerate(store.SPLITS):
+        shards = []
+        parts = _shards(splits[split], text.sizes(splits[split]))
+        for number, documents in enumerate(parts):
+            shard = Shard(partial, f"{split}-{number:05d}-of-{len(parts):05d}", len(trained.pieces), block_tokens)
+            if not shard.finished:
+                chunks = text.chunks(documents, CHUNK_BYTES)
+                for chunk in worker.tokenize(chunks, partial / "tokenizer", workers):
+                    shard.add(chunk)
+                    if progress:
+                        progress("tokenizing", done + shard.documents, total)
+                shard.finish()
+            done += len(documents)
+            shards.append(shard.facts())
+            counts[row] += shard.counts()
+        sums = {k: sum(s[k] for s in shards) for k in ("documents", "sentences", "tokens", "blocks")}
+        facts[split] = sums | {"shards": [{k: s[k] for k in ("file", "bytes", "blocks")} for s in shards]}
+    np.save(partial / "counts.npy", counts)
+    manifest = {
+        "format": store.FORMAT,
+        "vocab": dataclasses.asdict(trained.vocab),
+        "tokenizer": {"hash": trained.hash, "kind": trained.kind},
+        "splits": facts,
+        "request": request,
+    }
+    manifest["digest"] = store.digest(manifest)
+    (partial / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
+    shutil.rmtree(partial / "spool")
+    for name in ["request.json", "lock", *(p.name for p in partial.glob("*.done*"))]:
+        (partial / name).unlink()
+
+
+def _tokenizer(partial: Path, spec: TokenizerSpec, text: spool.Spool, train: np.ndarray, progress):
+    folder = partial / "tokenizer"
+    if not folder.exists():
+        if progress:
+            progress("training the tokenizer", 0, 0)
+        fits = np.searchsorted(np.cumsum(text.sizes(train)), spec.train_bytes) + 1
+        lines = (line for chunk in text.chunks(train[:fits], CHUNK_BYTES) for raw in chunk for line in _decode(raw))
+        found = vocabularies.make(spec, lines)
+        temporary = partial / "tokenizer.partial"
+        found.save(temporary)
+        temporary.rename(folder)
+    return tokenizers.load(folder)
+
+
+def _decode(raw: bytes) -> list[str]:
+    return raw.decode("utf-8").rstrip("\n").split("\n")
+
+
+def _shards(documents: np.ndarray, sizes: np.ndarray) -> list[np.ndarray]:
+    """The documents of a split cut into shards of about equal bytes."""
+    if not len(documents):
+        return []
+    ends = np.cumsum(sizes)
+    count = max(1, round(int(ends[-1]) / SHARD_BYTES))
+    cuts = np.searchsorted(ends, ends[-1] * np.arange(1, count) / count)
+    return [part for part in np.split(documents, cuts) if len(part)]
+
+
+def _request(sources, spec: TokenizerSpec, heldout: float, seed: int, block_tokens: int) -> dict[str, Any]:
+    """What the corpus is a function of."""
+    described = {f"tokenizer.{k}": v for k, v in dataclasses.asdict(spec).items()}
+    if spec.path is not None:
+        path = Path(spec.path)
+        files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+        content = hashlib.sha256(b"".join(p.read_bytes() for p in files if p.exists()))
+        described["tokenizer.path"] = content.hexdigest()
+    inputs = {"heldout": heldout, "seed": seed, "block_tokens": block_tokens}
+    return {"sources": text_sources.fingerprints(sources)} | described | inputs
+
+
+def _same(corpus: store.Corpus, request: dict[str, Any]) -> store.Corpus:
+    """The corpus, if it was made from `request`; sources are compared by their hashes."""
+    old = corpus.manifest["request"]
+    changed = []
+    for field in sorted(old.keys() | request.keys()):
+        before, now = old.get(field), request.get(field)
+        if field == "sources":
+            if [s["sha256"] for s in before] != [s["sha256"] for s in now]:
+                names = ", ".join(sorted({s["source"] for s in before}))
+                changed.append(f"sources (it holds {names if len(names) < 200 else f'{len(before)} files'})")
+        elif before != now:
+            changed.append(f"{field} (it has {before}, given {now})")
+    if changed:
+        raise UserError(f"{corpus.dir} was prepared with other inputs: {'; '.join(changed)}; choose another --out")
+    return corpus
+
+
+def _begin(partial: Path, request: dict[str, Any]) -> None:
+    """Keeps what an interrupted run of the same inputs left, and clears anything else."""
+    path, text = partial / "request.json", json.dumps(request, sort_keys=True)
+    if path.exists() and path.read_text() == text:
+        return
+    for entry in partial.iterdir():
+        if entry.name != "lock":
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+    path.write_text(text)
+
+
+@contextlib.contextmanager
+def _locked(partial: Path, out: Path) -> Iterator[None]:
+    partial.mkdir(parents=True, exist_ok=True)
+    with (partial / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(f"another process is preparing {out}; wait for it or choose another --out") from None
+        yield
+
+
+@contextlib.contextmanager
+def _plain_errors(out: Path, partial: Path) -> Iterator[None]:
+    """The operating system's refusals as one line; a full disk is given back what was written."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            shutil.rmtree(partial, ignore_errors=True)
+            free = f"free some space or choose an --out on another disk ({reason})"
+            raise UserError(f"no space left to write {out}; nothing was kept: {free}") from None
+        raise UserError(f"cannot write {out}: {reason}; choose an --out that can be written") from None

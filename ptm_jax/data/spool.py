@@ -1,0 +1,116 @@
+"""The text of a corpus in one file, and the order and split of its documents: the first stage of `prepare`.
+
+The file has one sentence on a line, document after document; an index says where each begins. A document longer than
+`LONGEST` bytes, or than a fiftieth of the corpus, is divided at sentence ends: one giant document must leave something
+to hold out, and shuffling needs many. The order is that of a hash of (seed, document), the held-out documents are those
+with the smallest hash of the document alone, so that another seed holds out the same text.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import mmap
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from ptm_jax.data.sentences import Document
+
+LONGEST = 262_144
+SHORTEST = 2_048
+"""Bytes below which a document is never divided."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Spool:
+    """offsets [N + 1], order [N] (hash with the seed) and share [N] (hash without) of the documents in `path`."""
+
+    path: Path
+    offsets: np.ndarray
+    order: np.ndarray
+    share: np.ndarray
+
+    def split(self, heldout: float) -> dict[str, np.ndarray]:
+        """Documents of each split in shuffled order; `heldout` is a share of the bytes, and one document at least."""
+        held = np.zeros(len(self.order), bool)
+        if heldout > 0 and len(self.order) > 1:
+            by_share = np.argsort(self.share, kind="stable")
+            sizes = np.cumsum(np.diff(self.offsets)[by_share])
+            count = int(np.searchsorted(sizes, heldout * sizes[-1])) + 1
+            held[by_share[: min(count, len(self.order) - 1)]] = True
+        shuffled = np.argsort(self.order, kind="stable")
+        return {"train": shuffled[~held[shuffled]], "heldout": shuffled[held[shuffled]]}
+
+    def chunks(self, documents: np.ndarray, size: int) -> Iterator[list[bytes]]:
+        """The documents' bytes in lists of about `size` bytes."""
+        with self.path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as text:
+            chunk, room = [], size
+            for i in documents:
+                start, end = int(self.offsets[i]), int(self.offsets[i + 1])
+                chunk.append(text[start:end])
+                room -= end - start
+                if room <= 0:
+                    yield chunk
+                    chunk, room = [], size
+            if chunk:
+                yield chunk
+
+    def sizes(self, documents: np.ndarray) -> np.ndarray:
+        """Bytes of the documents."""
+        return np.diff(self.offsets)[documents]
+
+
+def write(documents: Iterator[Document], folder: Path, seed: int, progress: Callable | None = None) -> Spool:
+    """Writes the documents into `folder`, or finds them there from an earlier run that finished this stage."""
+    folder.mkdir(parents=True, exist_ok=True)
+    text, index = folder / "text", folder / "index.npy"
+    if not index.exists():
+        ends, position = [0], 0
+        with text.open("wb") as stream:
+            for number, item in enumerate(documents, 1):
+                position += stream.write(("\n".join(item.sentences) + "\n").encode("utf-8", "replace"))
+                ends.append(position)
+                if progress and number % 1000 == 0:
+                    progress("reading", number, 0)
+            stream.flush()
+            os.fsync(stream.fileno())
+        facts = _index(text, ends, seed)
+        partial = folder / "index.partial.npy"
+        np.save(partial, facts)
+        partial.rename(index)
+    facts = np.load(index)
+    return Spool(text, facts[0].astype(np.int64), facts[1, :-1], facts[2, :-1])
+
+
+def _index(text: Path, ends: list[int], seed: int) -> np.ndarray:
+    """[3, N + 1] uint64: offsets, and the two hashes of every document (0 at the end)."""
+    longest = min(LONGEST, max(SHORTEST, ends[-1] // 50))
+    offsets, rows = [0], []
+    prefix = b"%d\n" % seed
+    with text.open("rb") as stream:
+        for start, end in zip(ends, ends[1:], strict=False):
+            raw = stream.read(end - start)
+            for part in _parts(raw, longest):
+                offsets.append(offsets[-1] + len(part))
+                rows.append((_hash(prefix + part), _hash(part)))
+    hashes = np.array([*rows, (0, 0)], np.uint64)
+    return np.stack([np.array(offsets, np.uint64), hashes[:, 0], hashes[:, 1]])
+
+
+def _parts(raw: bytes, longest: int) -> Iterator[bytes]:
+    """A document in equal parts that are not much longer than `longest`, each of whole sentences."""
+    count = -(-len(raw) // longest)
+    goal, start = len(raw) / count, 0
+    for i in range(1, count):
+        end = raw.find(b"\n", max(start, int(i * goal) - 1)) + 1
+        if start < end < len(raw):
+            yield raw[start:end]
+            start = end
+    yield raw[start:]
+
+
+def _hash(data: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")

@@ -1,0 +1,173 @@
+"""What a prepared corpus is on disk: blocks of whole documents in array_record shards, and the manifest beside them.
+
+    manifest.json                        format, vocabulary, hashes, sizes; its own digest last
+    counts.npy                           [2, V] int64: unigram counts of train and of heldout
+    tokenizer/                           what `tokenizers.load` reads
+    train-00000-of-0000N.array_record    records are blocks
+    heldout-00000-of-0000N.array_record
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ptm_jax.core.errors import UserError, unknown
+from ptm_jax.data import tokenizers
+
+FORMAT = 1
+SPLITS = ("train", "heldout")
+
+_HEADER = np.dtype("<u4")
+_MAGIC = 0x314D5450  # 'PTM1'
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """Several documents, or a piece of a long one.
+
+    tokens     [T] int32   ids of all documents, one after the other, without special tokens
+    sentences  [S] int32   tokens of every sentence
+    documents  [N] int32   sentences of every document
+    continued  [N] bool    the document goes on from the block that was written before this one
+    """
+
+    tokens: np.ndarray
+    sentences: np.ndarray
+    documents: np.ndarray
+    continued: np.ndarray
+
+    @functools.cached_property
+    def sentence_starts(self) -> np.ndarray:
+        """[S + 1] int64: where every sentence begins in `tokens`, and their end."""
+        return np.concatenate([[0], np.cumsum(self.sentences, dtype=np.int64)])
+
+    @functools.cached_property
+    def document_starts(self) -> np.ndarray:
+        """[N + 1] int64: where every document begins in `sentences`, and their end."""
+        return np.concatenate([[0], np.cumsum(self.documents, dtype=np.int64)])
+
+    @functools.cached_property
+    def document_tokens(self) -> np.ndarray:
+        """[N + 1] int64: where every document begins in `tokens`, and their end."""
+        return self.sentence_starts[self.document_starts]
+
+
+def join(blocks: list[Block]) -> Block:
+    """One block of the documents of all."""
+    if len(blocks) == 1:
+        return blocks[0]
+    fields = [f.name for f in dataclasses.fields(Block)]
+    return Block(*(np.concatenate([getattr(b, name) for b in blocks]) for name in fields))
+
+
+def to_bytes(block: Block) -> bytes:
+    """The record of a block: five sizes, then tokens (uint16 where they fit), sentences, documents and flags."""
+    wide = bool(block.tokens.size and block.tokens.max() > 0xFFFF)
+    head = np.array([_MAGIC, wide, len(block.tokens), len(block.sentences), len(block.documents)], _HEADER)
+    return b"".join([
+        head.tobytes(),
+        block.sentences.astype("<u4").tobytes(),
+        block.documents.astype("<u4").tobytes(),
+        block.tokens.astype("<u4" if wide else "<u2").tobytes(),
+        block.continued.astype("u1").tobytes(),
+    ])  # fmt: skip
+
+
+def from_bytes(record: bytes) -> Block:
+    """The block of a record. Raises UserError for a record that is none."""
+    head = np.frombuffer(record, _HEADER, 5) if len(record) >= 20 else np.zeros(5, _HEADER)
+    wide, tokens, sentences, documents = (int(n) for n in head[1:])
+    size = 20 + 4 * (sentences + documents) + tokens * (4 if wide else 2) + documents
+    if head[0] != _MAGIC or size != len(record):
+        raise UserError("a record of the corpus is damaged; delete the prepared directory and prepare it again")
+    offset, parts = 20, []
+    for count, kind in ((sentences, "<u4"), (documents, "<u4"), (tokens, "<u4" if wide else "<u2"), (documents, "u1")):
+        parts.append(np.frombuffer(record, kind, count, offset))
+        offset += parts[-1].nbytes
+    lengths, counts, ids, continued = parts
+    return Block(ids.astype(np.int32), lengths.astype(np.int32), counts.astype(np.int32), continued.astype(bool))
+
+
+@dataclasses.dataclass(frozen=True)
+class Corpus:
+    """A prepared directory. `manifest` is its parsed manifest, `vocab` the `core.types.Vocab` of its tokenizer."""
+
+    dir: Path
+    manifest: dict[str, Any]
+
+    @functools.cached_property
+    def vocab(self):
+        """`core.types.Vocab`, from the manifest: the tokenizer need not be loaded."""
+        from ptm_jax.core.types import Vocab
+
+        return Vocab(**{k: tuple(v) if k == "extra" else v for k, v in self.manifest["vocab"].items()})
+
+    @functools.cached_property
+    def _tokenizer(self) -> tokenizers.Tokenizer:
+        found = tokenizers.load(self.dir / "tokenizer")
+        if found.hash != self.manifest["tokenizer"]["hash"]:
+            raise UserError(f"the tokenizer in {self.dir} is not the one of its manifest; prepare the corpus again")
+        return found
+
+    def tokenizer(self) -> tokenizers.Tokenizer:
+        """The tokenizer, loaded once. Raises UserError where it is damaged or not the one of the manifest."""
+        return self._tokenizer
+
+    def counts(self, split: str = "train") -> np.ndarray:
+        """[V] int64: how often every id occurs in a split."""
+        try:
+            table = np.load(self.dir / "counts.npy")
+        except (OSError, ValueError, EOFError):
+            raise UserError(f"{self.dir}/counts.npy is missing or damaged; prepare the corpus again") from None
+        return table[SPLITS.index(self._split(split))]
+
+    def size(self, split: str = "train") -> dict[str, Any]:
+        """`documents`, `sentences`, `tokens`, `blocks` and `shards` of a split."""
+        return self.manifest["splits"][self._split(split)]
+
+    def paths(self, split: str = "train") -> list[str]:
+        """The shards of a split in order."""
+        return [str(self.dir / shard["file"]) for shard in self.size(split)["shards"]]
+
+    def _split(self, split: str) -> str:
+        if split not in SPLITS:
+            raise unknown("split", split, SPLITS)
+        return split
+
+
+def digest(manifest: dict[str, Any]) -> str:
+    """sha256 of a manifest without its own digest."""
+    body = {k: v for k, v in manifest.items() if k != "digest"}
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def open_corpus(folder: str | Path) -> Corpus:
+    """The corpus that `prepare` wrote. Raises UserError where it is absent, of another format, or damaged."""
+    folder = Path(folder)
+    path = folder / "manifest.json"
+    if not path.exists():
+        raise UserError(f"{folder} is not a prepared corpus (it has no manifest.json); run ptm prepare --out {folder}")
+    try:
+        manifest = json.loads(path.read_text())
+        whole = manifest["digest"] == digest(manifest)
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UserError(f"{path} is damaged; delete {folder} and prepare the corpus again") from None
+    if manifest.get("format") != FORMAT:
+        raise UserError(f"{folder} has format {manifest.get('format')}; this version reads {FORMAT}: prepare it again")
+    if not whole:
+        raise UserError(f"{path} was changed after it was written; delete {folder} and prepare the corpus again")
+    for split in SPLITS:
+        for shard in manifest["splits"][split]["shards"]:
+            file = folder / shard["file"]
+            size = file.stat().st_size if file.exists() else None
+            if size != shard["bytes"]:
+                state = "missing" if size is None else f"{size} bytes long instead of {shard['bytes']}"
+                raise UserError(f"{file} is {state}; delete {folder} and prepare the corpus again")
+    return Corpus(folder, manifest)

@@ -1,0 +1,239 @@
+"""Tokenizers: what one is (`TokenizerSpec`), and one that is trained or loaded (`Tokenizer`).
+
+WordPiece (BERT) and byte-level BPE (GPT-2, RoBERTa) run on the `tokenizers` library, unigram and BPE (T5, XLNet,
+ALBERT) on `sentencepiece`. Special tokens are found by their published names, so that a published vocabulary and one
+that is trained here are the same kind of thing. Text that happens to spell a special token is ordinary text.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from ptm_jax.core.errors import UserError, unknown
+
+Kind = Literal["wordpiece", "bytebpe", "unigram", "bpe"]
+
+STYLES = {
+    "bert": ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
+    "roberta": ("<s>", "<pad>", "</s>", "<unk>", "<mask>"),
+    "gpt2": ("<|endoftext|>",),
+    "t5": ("<pad>", "</s>", "<unk>"),
+    "xlnet": ("<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>"),
+}
+"""Special tokens of each family in the order of their ids."""
+
+ROLES = {
+    "pad": ("[PAD]", "<pad>"),
+    "unk": ("[UNK]", "<unk>"),
+    "cls": ("[CLS]", "<cls>", "<s>"),
+    "sep": ("[SEP]", "<sep>", "</s>"),
+    "mask": ("[MASK]", "<mask>"),
+    "bos": ("<s>", "<|endoftext|>"),
+    "eos": ("</s>", "<|endoftext|>"),
+}
+"""Names under which a vocabulary spells each special token of `core.types.Vocab`; the first that exists is it."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TokenizerSpec:
+    """How text becomes ids.
+
+    vocab       size, special tokens and sentinels included (ignored where `path` is given: the file's size stands)
+    specials    family whose special tokens are used: bert, roberta, gpt2, t5, xlnet
+    sentinels   number of `<extra_id_N>` pieces, at the end of the vocabulary and in reverse, as T5 has them
+    path        a given tokenizer: vocab.txt, tokenizer.json, a sentencepiece .model, or a directory with one of them
+    train_bytes text (UTF-8 bytes) on which a vocabulary is trained at most
+    """
+
+    kind: Kind = "wordpiece"
+    vocab: int = 8192
+    lowercase: bool = True
+    specials: str = "bert"
+    sentinels: int = 0
+    path: str | None = None
+    train_bytes: int = 32_000_000
+
+    def __post_init__(self):
+        if self.kind not in ("wordpiece", "bytebpe", "unigram", "bpe"):
+            raise unknown("tokenizer kind", str(self.kind), ("wordpiece", "bytebpe", "unigram", "bpe"))
+        if self.specials not in STYLES:
+            raise unknown("style of special tokens", str(self.specials), STYLES)
+        if self.vocab < 1 or self.sentinels < 0:
+            raise UserError(f"tokenizer.vocab={self.vocab}, sentinels={self.sentinels}; expected positive sizes")
+
+
+class HuggingFace:
+    """Encoder and decoder over a `tokenizers.Tokenizer`; ids and pieces, nothing about special tokens."""
+
+    file = "tokenizer.json"
+
+    def __init__(self, tokenizer):
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        tokenizer.encode_special_tokens = True
+        self._tokenizer = tokenizer
+        self.pieces = [tokenizer.id_to_token(i) or f"<absent_{i}>" for i in range(tokenizer.get_vocab_size())]
+        self.bytes = tokenizer.to_str().encode()
+
+    @classmethod
+    def read(cls, path: Path) -> HuggingFace:
+        """From a tokenizer.json."""
+        import tokenizers
+
+        return cls(tokenizers.Tokenizer.from_file(str(path)))
+
+    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """ids [T] int32 of every text."""
+        rows = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [np.array(row.ids, np.int32) for row in rows]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of ids."""
+        return self._tokenizer.decode(list(ids), skip_special_tokens=False)
+
+
+class SentencePiece:
+    """Encoder and decoder over a sentencepiece model."""
+
+    file = "sentencepiece.model"
+
+    def __init__(self, model: bytes):
+        import sentencepiece
+
+        self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        self.pieces = [self._processor.id_to_piece(i) for i in range(len(self._processor))]
+        self.bytes = model
+
+    @classmethod
+    def read(cls, path: Path) -> SentencePiece:
+        """From a sentencepiece model file."""
+        return cls(path.read_bytes())
+
+    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """ids [T] int32 of every text."""
+        return [np.array(row, np.int32) for row in self._processor.encode(list(texts))]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of ids."""
+        return self._processor.decode([int(i) for i in ids])
+
+
+class Tokenizer:
+    """Text to ids and back. `pieces[i]` is the piece of id i; `hash` identifies the tokenizer (sha256)."""
+
+    def __init__(self, backend, *, kind: Kind, sentinels: int = 0, lowercase: bool = False):
+        self.kind, self.sentinels, self.lowercase = kind, sentinels, lowercase
+        self._backend = backend
+        self.pieces = [*backend.pieces, *(f"<extra_id_{i}>" for i in reversed(range(sentinels)))]
+        self._ids = {piece: i for i, piece in enumerate(self.pieces)}
+        self.hash = hashlib.sha256(b"%s %d " % (kind.encode(), sentinels) + backend.bytes).hexdigest()
+
+    @functools.cached_property
+    def vocab(self):
+        """`core.types.Vocab`: size, special ids, and in `extra` the sentinels, number 0 first."""
+        from ptm_jax.core.types import Vocab
+
+        roles = {role: self._find(names) for role, names in ROLES.items()}
+        extra = tuple(self._ids[f"<extra_id_{i}>"] for i in range(100_000) if f"<extra_id_{i}>" in self._ids)
+        return Vocab(size=len(self.pieces), extra=extra, **roles)
+
+    def _find(self, names: Sequence[str]) -> int | None:
+        return next((self._ids[name] for name in names if name in self._ids), None)
+
+    @functools.cached_property
+    def special_pieces(self) -> dict[str, int]:
+        """{piece: id} of the special tokens and sentinels, `unk` among them."""
+        named = [name for names in ROLES.values() for name in names]
+        return {p: self._ids[p] for p in [*named, *self.pieces[len(self.pieces) - self.sentinels :]] if p in self._ids}
+
+    def encode_batch(self, texts: Sequence[str], specials: bool = False) -> list[np.ndarray]:
+        """ids [T] int32 of every text, no special token added; `specials`: those spelled in the text are recognised."""
+        if not specials:
+            return self._backend.encode(texts)
+        pattern = re.compile("(" + "|".join(re.escape(p) for p in self.special_pieces) + ")")
+        rows = []
+        for text in texts:
+            parts = [part for part in pattern.split(text) if part.strip()] if self.special_pieces else [text]
+            plain = iter(self._backend.encode([p for p in parts if p not in self.special_pieces]))
+            ids = [[self.special_pieces[p]] if p in self.special_pieces else next(plain) for p in parts]
+            rows.append(np.concatenate([np.zeros(0, np.int32), *ids]).astype(np.int32))
+        return rows
+
+    def encode(self, text: str, specials: bool = False) -> np.ndarray:
+        """ids [T] int32 of one text."""
+        return self.encode_batch([text], specials)[0]
+
+    def decode(self, ids: Sequence[int], skip_specials: bool = True) -> str:
+        """The text of ids; special tokens are left out, or spelled where `skip_specials` is False."""
+        special, parts, run = set(self.special_pieces.values()), [], []
+        for i in [*map(int, ids), None]:
+            if i is not None and i not in special:
+                run.append(i)
+                continue
+            if run and not (skip_specials and i is not None):
+                parts.append(self._backend.decode(run).strip())
+                run = []
+            if i is not None and not skip_specials:
+                parts.append(self.pieces[i])
+        return " ".join(parts)
+
+    def piece(self, index: int) -> str:
+        """The piece of an id."""
+        return self.pieces[int(index)]
+
+    def id(self, piece: str) -> int | None:
+        """The id of a piece, None where the vocabulary lacks it."""
+        return self._ids.get(piece)
+
+    @functools.cached_property
+    def continuations(self) -> np.ndarray:
+        """bool [V]: True for pieces that continue a word (for whole-word masking); False for special tokens."""
+        table = np.zeros(len(self.pieces), bool)
+        for i, piece in enumerate(self.pieces):
+            if self.kind == "wordpiece":
+                table[i] = piece.startswith("##")
+            else:
+                table[i] = not piece.startswith(("Ġ", "Ċ") if self.kind == "bytebpe" else "▁")
+        table[list(self.special_pieces.values())] = False
+        return table
+
+    def continuation(self, ids: np.ndarray) -> np.ndarray:
+        """bool of the shape of `ids`: True where a piece continues the word of the one before it."""
+        return self.continuations[np.asarray(ids)]
+
+    def save(self, folder: str | Path) -> None:
+        """Writes the tokenizer into `folder`, which is made if absent; `load` reads it."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / self._backend.file).write_bytes(self._backend.bytes)
+        facts = {"kind": self.kind, "sentinels": self.sentinels, "lowercase": self.lowercase, "hash": self.hash}
+        (folder / "tokenizer_spec.json").write_text(json.dumps(facts, indent=1) + "\n")
+
+
+def load(folder: str | Path) -> Tokenizer:
+    """The tokenizer that `Tokenizer.save` wrote. Raises UserError where files are absent, damaged or changed."""
+    folder = Path(folder)
+    try:
+        facts = json.loads((folder / "tokenizer_spec.json").read_text())
+        backend = HuggingFace if facts["kind"] in ("wordpiece", "bytebpe") else SentencePiece
+        if not (folder / backend.file).exists() and backend is SentencePiece:
+            backend = HuggingFace  # a unigram model that came as a tokenizer.json
+        tokenizer = Tokenizer(
+            backend.read(folder / backend.file),
+            kind=facts["kind"], sentinels=facts["sentinels"], lowercase=facts["lowercase"],
+        )  # fmt: skip
+    except Exception as error:  # both libraries raise bare Exceptions for damaged files
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise UserError(f"{folder} holds no readable tokenizer ({reason}); prepare the corpus again") from None
+    if tokenizer.hash != facts["hash"]:
+        raise UserError(f"the tokenizer in {folder} was changed after it was written; prepare the corpus again")
+    return tokenizer
