@@ -89,14 +89,16 @@ class Encoded:
 
     hidden     [B, L, D]        last layer
     layers     [N+1, B, L, D]   embedding output and every layer, or None
-    attention  [N, B, H, L, L]  probabilities of every layer, or None
+    attention  [N, B, H, L, L]  probabilities of every layer (or scores: `Attention.expose`), or None
     memory     any              what the next call may be given (a KV cache, XL memory), or None
+    extra      {name: any}      further outputs: ViLBERT's image stream, XLNet's query stream; or None
     """
 
     hidden: Any
     layers: Any = None
     attention: Any = None
     memory: Any = None
+    extra: Any = None
 
 
 @record

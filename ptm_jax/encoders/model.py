@@ -28,7 +28,8 @@ class Model(nn.Module):
 
     def head(self, name: str, *args, train: bool = False):
         del train
-        return self.heads[name](*args, table=self.encoder.table())
+        table = getattr(self.encoder, "table", None)
+        return self.heads[name](*args, table=None if table is None else table())
 
     def initialise(self, batch: Batch) -> None:
         """Create every parameter of the tower, whatever an objective reads."""

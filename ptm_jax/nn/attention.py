@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import flax.linen as nn
 import jax
@@ -28,7 +28,8 @@ class Attention(nn.Module):
     """Queries from x, keys and values from `source` (x itself when None).
 
     `cache` holds earlier keys and values: the new ones are written at `cache.start` and the queries attend over all of
-    it. Returns (output [B, Lq, D], probabilities [B, H, Lq, Lk], new cache or None).
+    it. Returns (output [B, Lq, D], probabilities [B, H, Lq, Lk], new cache or None); `expose="scores"` puts the
+    logits before mask and bias in the place of the probabilities (TinyBERT and MiniLM distil those).
     """
 
     heads: int
@@ -39,6 +40,7 @@ class Attention(nn.Module):
     init: Any = TruncatedNormal()
     out_init: Any = None
     precision: Precision = Precision()
+    expose: Literal["probabilities", "scores"] = "probabilities"
 
     @nn.compact
     def __call__(self, x, context: Context, source=None, cache: KeyValues | None = None):
@@ -69,6 +71,8 @@ class Attention(nn.Module):
             rows=context.rows,
             precision=self.precision,
         )
+        if self.expose == "scores":
+            probabilities = self.precision.einsum("bqhd,bkhd->bhqk", q, k, jnp.float32) * head_width**-0.5
         out = Dense(
             self.width,
             axes=2,

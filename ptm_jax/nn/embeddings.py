@@ -13,6 +13,14 @@ from ptm_jax.nn.initializers import TruncatedNormal
 from ptm_jax.nn.layers import Context, Dropout, Identity
 
 
+def table_of(module: nn.Module, name: str, init: Any, shape: tuple[int, ...]):
+    """A parameter table. A step that reads a few rows may give the module those rows alone (`train.rows`), which
+    `self.param` would refuse for their number."""
+    if module.has_variable("params", name):
+        return module.get_variable("params", name)
+    return module.param(name, init, shape)
+
+
 class LearnedPositions(nn.Module):
     """A table of positions. RoBERTa's begins at `offset` 2 (padding_idx + 1): its 514 rows carry 512 positions."""
 
@@ -34,7 +42,8 @@ class LearnedPositions(nn.Module):
 class Embeddings(nn.Module):
     """[B, L] ids -> [B, L, D]; `types` is the number of sentence types (0: none).
 
-    `table()` is the token table [V, D], which vocabulary heads may share.
+    `table()` is the token table [V, D], which vocabulary heads may share. `project` stands last: a `Dense` there gives the
+    stack another width than the table's (ALBERT, ELECTRA).
     """
 
     vocab: Vocab
@@ -43,11 +52,12 @@ class Embeddings(nn.Module):
     types: int = 0
     norm: nn.Module = Identity()
     dropout: float = 0.0
+    project: nn.Module = Identity()
     init: Any = TruncatedNormal()
     precision: Precision = Precision()
 
     def setup(self):
-        self.token = self.param("token", self.init, (self.vocab.size, self.width))
+        self.token = table_of(self, "token", self.init, (self.vocab.size, self.width))
         if self.types:
             self.type = self.param("type", self.init, (self.types, self.width))
         self.drop = Dropout(self.dropout)
@@ -63,4 +73,4 @@ class Embeddings(nn.Module):
             types = batch.get("token_type_ids")
             x = x + (self.type[0] if types is None else self.type[types])
         x = self.norm(x.astype(jnp.float32))
-        return self.drop(x.astype(self.precision.dtype), context)
+        return self.project(self.drop(x.astype(self.precision.dtype), context))

@@ -26,7 +26,10 @@ class Readout:
 
     def logits(self):
         """[.., V] float32."""
-        scores = self.precision.dense(self.features, self.table.T, out=jnp.float32)
+        flat = self.features.reshape(-1, self.features.shape[-1])
+        # Not `dense` with table.T: the transpose would be folded into the gradient's product and cost its fast form.
+        scores = self.precision.einsum("md,vd->mv", flat, self.table, jnp.float32)
+        scores = scores.reshape(*self.features.shape[:-1], -1)
         return scores if self.bias is None else scores + self.bias
 
     def nll(self, labels):
@@ -37,7 +40,7 @@ class Readout:
 
 
 class MLMHead(nn.Module):
-    """Dense, activation and norm, then the tied table and a bias: BERT and RoBERTa."""
+    """Dense (to the table's width), activation and norm, then the tied table and a bias: BERT, RoBERTa, ALBERT."""
 
     vocab: Any
     activation: Activation = "gelu"
@@ -51,7 +54,7 @@ class MLMHead(nn.Module):
 
     @nn.compact
     def __call__(self, hidden, *, table):
-        h = Dense(hidden.shape[-1], init=self.init, precision=self.precision, name="dense")(hidden)
+        h = Dense(table.shape[-1], init=self.init, precision=self.precision, name="dense")(hidden)
         h = LayerNorm(self.eps, name="norm")(activate(self.activation, h))
         return Readout(h, table, self.param("bias", Zeros(), (self.vocab.size,)), self.precision)
 

@@ -18,7 +18,8 @@ import jax
 import jax.numpy as jnp
 
 from ptm_jax.core import towers as core_towers
-from ptm_jax.core.paths import flatten, unflatten
+from ptm_jax.core.errors import UserError, closest
+from ptm_jax.core.paths import flatten, map_with_path, unflatten
 from ptm_jax.core.streams import stream
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Batch, Loss, Params, Ratio, record
@@ -44,12 +45,15 @@ class Program:
     towers: Mapping[str, Any]
     optimizer: Any
     seed: int
+    trainable: Callable[[str], bool] | None = None
 
     def init(self, batch: Batch) -> TrainState:
         """The state before the first step, from the shapes of a batch. Adaptations initialise theirs last."""
+        batch = self._corrupt(batch, "train", 0, None)  # towers read what a corruption writes: T5's decoder input
         params = core_towers.init(self.towers, stream(self.seed, "init"), batch)
         for wrapper in self._with("init"):
             params = wrapper.init(params, None)
+        _check_ties(self.system.ties, flatten(params))
         params = _without(params, {tie.path for tie in self.system.ties})
         carry = None
         if hasattr(self.system.objective, "initial_carry"):
@@ -65,7 +69,7 @@ class Program:
         params, opt_state = take(state.params, selected), take(state.opt_state, selected)
 
         def loss_of(params, micro) -> Loss:
-            return self.system.objective(self._bind(params, True), micro, key)
+            return self.system.objective(self._bind(self._frozen(params), True), micro, key)
 
         grads, loss = _accumulated(loss_of, params, batch, accumulate)
         updates, opt_state = self.optimizer.update(grads, opt_state, params)
@@ -74,7 +78,12 @@ class Program:
         opt_state = put(state.opt_state, opt_state, selected)
         for wrapper in self._with("on_step"):
             params = wrapper.on_step(params, state.step)
-        metrics = {**loss.metrics, "loss": Ratio(loss.sum, loss.weight), "grad_norm": optimizers.global_norm(grads)}
+        metrics = {
+            **loss.metrics,
+            "loss": Ratio(loss.sum, loss.weight),
+            "grad_norm": optimizers.global_norm(grads),
+            "tokens": jnp.sum(batch["segment_ids"] > 0) if "segment_ids" in batch else batch["rows"].size,
+        }
         return TrainState(state.step + 1, params, opt_state, loss.carry), metrics
 
     def evaluate(self, params: Params, batch: Batch, index, carry=None) -> tuple[dict[str, Any], Any]:
@@ -85,6 +94,12 @@ class Program:
 
     def _with(self, method):
         return [w for w in (*self.system.adapt, *self.system.compress) if hasattr(w, method)]
+
+    def _frozen(self, params):
+        """Parameters whose frozen ones are constants: no backward pass through a teacher, no share in the norm."""
+        if self.trainable is None:
+            return params
+        return map_with_path(lambda p, leaf: leaf if self.trainable(p) else jax.lax.stop_gradient(leaf), params)
 
     def _bind(self, params, train):
         return core_towers.bind(self.towers, tied(params, self.system.ties), train)
@@ -105,7 +120,7 @@ def program(system: System, seed: int) -> Program:
             towers = {name: wrapper.wrap(module) for name, module in towers.items()}
     filters = [w.trainable for w in wrappers if hasattr(w, "trainable")]
     trainable = (lambda path: all(f(path, 0) for f in filters)) if filters else None
-    return Program(system, towers, optimizers.build(system.recipe, trainable), seed)
+    return Program(system, towers, optimizers.build(system.recipe, trainable), seed, trainable)
 
 
 def tied(params: Params, ties) -> Params:
@@ -114,6 +129,13 @@ def tied(params: Params, ties) -> Params:
         return params
     flat = flatten(params)
     return unflatten({**flat, **{tie.path: flat[tie.source] for tie in ties}})
+
+
+def _check_ties(ties, paths):
+    for tie in ties:
+        for path in (tie.path, tie.source):
+            if path not in paths:
+                raise UserError(f"a tie names the parameter {path!r}, which no tower has.{closest(path, paths)}")
 
 
 def _without(params, paths):
