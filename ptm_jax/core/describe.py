@@ -1,7 +1,8 @@
 """What a spec says: as JSON, as text, as a fingerprint, and where two of them differ.
 
 The JSON form is a record for readers and for comparison. A dataclass is {"kind": class name, **fields}, a function is
-"module:name", a tuple is a list. It is its own JSON form, so every function here takes a spec or such a record.
+"module:name", a tuple is a list. It is its own JSON form, so every function here takes a spec or such a record. A
+field that is itself called `kind` has the key `kind_`; in texts and paths it keeps its name.
 """
 
 from __future__ import annotations
@@ -36,6 +37,16 @@ def field_names(value: Any) -> tuple[str, ...]:
     return tuple(names)
 
 
+def key_of(field: str) -> str:
+    """The key of a dataclass field in its record."""
+    return "kind_" if field == "kind" else field
+
+
+def field_of(key: str) -> str:
+    """The dataclass field that a record's key stands for: the inverse of `key_of`."""
+    return "kind" if key == "kind_" else key
+
+
 def to_json(value: Any) -> Any:
     """The resolved record of a spec: dicts, lists, strings, numbers, booleans and None."""
     if value is None or isinstance(value, bool | str) and not isinstance(value, enum.Enum):
@@ -45,7 +56,7 @@ def to_json(value: Any) -> Any:
     if isinstance(value, int | float):
         return value if math.isfinite(value) else str(value)
     if is_spec(value):
-        return {"kind": type(value).__name__, **{n: to_json(getattr(value, n)) for n in field_names(value)}}
+        return {"kind": type(value).__name__, **{key_of(n): to_json(getattr(value, n)) for n in field_names(value)}}
     if isinstance(value, Mapping):
         return {str(key): to_json(part) for key, part in value.items()}
     if isinstance(value, tuple | list):
@@ -95,6 +106,7 @@ def _lines(record: Any, indent: str) -> Iterator[str]:
     for name, part in items:
         if name == "kind":
             continue
+        name = field_of(str(name))
         if isinstance(part, dict) and part:
             yield f"{indent}{name}: {part.get('kind', '')}".rstrip()
             yield from _lines(part, indent + "  ")
@@ -113,7 +125,7 @@ def to_line(value: Any) -> str:
     """The record on one line, as `--set` reads it: `Cosine(warmup=100, end=0.0)`."""
     record = to_json(value)
     if isinstance(record, dict) and "kind" in record:
-        return f"{record['kind']}({', '.join(f'{k}={_nested(v)}' for k, v in record.items() if k != 'kind')})"
+        return f"{record['kind']}({', '.join(f'{field_of(k)}={_nested(v)}' for k, v in record.items() if k != 'kind')})"
     if isinstance(record, dict | list):
         return _nested(record)
     return _plain(record)
@@ -143,7 +155,7 @@ def _differences(a: Any, b: Any, path: str) -> list[tuple[str, Any, Any]]:
     both = (a, b)
     if all(isinstance(x, dict) for x in both) and a.get("kind") == b.get("kind"):
         names = [*a, *(name for name in b if name not in a)]
-        pairs = [(str(name), a.get(name, ABSENT), b.get(name, ABSENT)) for name in names]
+        pairs = [(field_of(str(name)), a.get(name, ABSENT), b.get(name, ABSENT)) for name in names]
     elif all(isinstance(x, list) for x in both) and any(_has_records(x) for x in both):
         longest = range(max(len(a), len(b)))
         pairs = [(str(i), a[i] if i < len(a) else ABSENT, b[i] if i < len(b) else ABSENT) for i in longest]

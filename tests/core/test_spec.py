@@ -243,6 +243,15 @@ def test_text_form():
     assert text == spec.to_text(spec.to_json(make()))
 
 
+def test_a_field_called_kind_does_not_hide_the_class():
+    record = spec.to_json(Tokens(kind="word"))
+    assert record["kind"] == "Tokens" and record["kind_"] == "word" and spec.to_json(record) == record
+    assert spec.to_text(record).startswith("Tokens\n  rate: 0.15\n  kind: word\n")
+    assert spec.to_line(record).startswith("Tokens(rate=0.15, kind='word', ")
+    assert spec.differences(Tokens(), record) == [("kind", "token", "word")]
+    assert spec.fingerprint(Tokens()) != spec.fingerprint(Tokens(kind="word"))
+
+
 @pytest.mark.parametrize("value", [Cosine(warmup=3), LAMB(b1=0.5), AdamW()])
 def test_a_line_reads_back(value):
     field = "schedule" if isinstance(value, Cosine) else "optimizer"
