@@ -1,0 +1,80 @@
+"""Filling rows: pieces of a block's tokens, placed at (row, column), and the best-fit placement of pieces in rows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ptm_jax.core.errors import UserError
+
+
+def special(vocab, name: str | None) -> int | None:
+    """The id of the special token `name`; None for None. Raises UserError where the vocabulary lacks it."""
+    if name is None:
+        return None
+    try:
+        return vocab.need(name)[0]
+    except ValueError:
+        raise UserError(
+            f"the tokenizer has no {name} token, which these examples need; prepare the corpus with another "
+            "tokenizer.specials, or choose examples that do without"
+        ) from None
+
+
+def room(length: int, frame: int) -> int:
+    """Tokens that fit a row beside `frame` special tokens. Raises UserError where none does."""
+    if length <= frame:
+        raise UserError(f"rows of length {length} have no room beside {frame} special tokens; choose a greater length")
+    return length - frame
+
+
+def fields(length: int, *names: str) -> dict[str, tuple[tuple[int, ...], type]]:
+    """{name: (shape of one row, dtype)} of fields that run along the row."""
+    return {name: ((length,), np.int32) for name in names}
+
+
+def empty(count: int, length: int, pad: int | None, *names: str) -> dict[str, np.ndarray]:
+    """`input_ids` of padding, and zeros in the other fields, [count, length] int32."""
+    batch = {"input_ids": np.full((count, length), 0 if pad is None else pad, np.int32)}
+    return batch | {name: np.zeros((count, length), np.int32) for name in names}
+
+
+def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """The ranges starts[i], starts[i] + 1, ... of lengths[i] members, one after the other."""
+    lengths = np.asarray(lengths, np.int64)
+    ends = np.cumsum(lengths)
+    total = int(ends[-1]) if len(ends) else 0
+    return np.repeat(np.asarray(starts, np.int64) - ends + lengths, lengths) + np.arange(total)
+
+
+def best_fit(sizes: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray, int]:
+    """Row and column of every piece, and the number of rows: best fit, largest first.
+
+    sizes [P] lie in 1..length. A bit set of the free spaces there are finds the tightest in constant time.
+    """
+    order = np.argsort(-sizes, kind="stable")
+    rows, columns = np.zeros(len(sizes), np.int64), np.zeros(len(sizes), np.int64)
+    spaces: list[list[int]] = [[] for _ in range(length + 1)]
+    there, count = 0, 0
+    for index, size in zip(order.tolist(), sizes[order].tolist(), strict=True):
+        fitting = there >> size
+        if fitting:
+            space = size + (fitting & -fitting).bit_length() - 1
+            row = spaces[space].pop()
+            if not spaces[space]:
+                there &= ~(1 << space)
+        else:
+            space, row, count = length, count, count + 1
+        rows[index], columns[index] = row, length - space
+        left = space - size
+        if left:
+            spaces[left].append(row)
+            there |= 1 << left
+    return rows, columns, count
+
+
+def cut(starts: np.ndarray, lengths: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Ranges in which none is longer than `size`: every longer one becomes pieces of `size` and a rest."""
+    count = -(-lengths // size)
+    number = ranges(np.zeros(len(count), np.int64), count)
+    starts = np.repeat(starts, count) + number * size
+    return starts, np.minimum(size, np.repeat(lengths, count) - number * size)
