@@ -50,12 +50,35 @@ class Precision:
 
 def _product(spec, compute, out, a, b):
     dtype = jnp.dtype(compute)
-    # HIGHEST: float32 means float32 on chips whose matrix unit would round it to bfloat16 or TF32.
-    precision = jax.lax.Precision.HIGHEST if compute == "float32" else None
-    result = jnp.einsum(
-        spec, a.astype(dtype), b.astype(dtype), preferred_element_type=jnp.float32, precision=precision
-    )
-    return result.astype(out)
+    a, b = a.astype(dtype), b.astype(dtype)
+    if compute == "float32":
+        # HIGHEST: float32 means float32 on chips whose matrix unit would round it to bfloat16 or TF32.
+        product = functools.partial(jnp.einsum, preferred_element_type=jnp.float32, precision=jax.lax.Precision.HIGHEST)
+        return product(spec, a, b).astype(out)
+    accumulate = functools.partial(jnp.einsum, preferred_element_type=jnp.float32)
+    return jax.lax.platform_dependent(
+        a, b, cpu=lambda a, b: accumulate(*_contract_last(spec, a, b)), default=functools.partial(accumulate, spec)
+    ).astype(out)
+
+
+def _contract_last(spec, a, b):
+    """The same product in the form for which a CPU has fast bfloat16 kernels: contracted indices last in the first
+    operand, whose free indices come first in the result.
+
+    Any other form (weight gradients contract both first axes) falls back to a slow loop, which inside a scan may be
+    given a column-major operand and fail at run time ("Unsupported element type for DotThunk"). The barrier around the
+    flat transpose keeps the compiler from undoing it.
+    """
+    operands, result = spec.split("->")
+    left, right = operands.split(",")
+    first = next(i for i in result if not (i in left and i in right))
+    if first not in left:
+        left, right, a, b = right, left, b, a
+    order = [i for i in left if i in result] + [i for i in left if i not in result]
+    if order != list(left):
+        moved = a.transpose([left.index(i) for i in order])
+        a, left = jax.lax.optimization_barrier(moved.reshape(-1)).reshape(moved.shape), "".join(order)
+    return f"{left},{right}->{result}", a, b
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))

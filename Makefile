@@ -1,0 +1,53 @@
+# What the README names. Every target makes its own environment in .venv on first use.
+
+PYTHON ?= $(shell command -v python3.12 || command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
+WORKDIR ?= runs/quickstart
+
+.PHONY: quickstart test test-full lint bench golden status clean
+
+quickstart: $(VENV)/.run
+	$(BIN)/ptm train configs/quickstart.py --workdir $(WORKDIR)
+	$(BIN)/ptm predict $(WORKDIR) --task fill-mask --top 5 \
+		--text "Return the [MASK] of the list." \
+		--text "If the file does not exist, an error is [MASK]." \
+		--text "The default [MASK] is None."
+
+test: $(VENV)/.test
+	$(PYTEST) -m "not full"
+
+test-full: $(VENV)/.parity
+	$(PYTEST) -m full
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check .
+
+bench: $(VENV)/.run
+	$(BIN)/ptm bench
+
+golden: $(VENV)/.parity
+	$(BIN)/python tests/golden/make.py
+
+# What the tests' markers earn, written into the catalogue.
+status: $(VENV)/.parity
+	$(PYTEST) --write-status
+
+clean:
+	rm -rf $(VENV) runs
+
+$(VENV)/.run: setup.cfg
+	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'ptm_jax needs Python 3.11 or later; this is ' + sys.version)"
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) -e .
+	touch $@
+
+$(VENV)/.test: $(VENV)/.run
+	$(PIP) -e ".[test]"
+	touch $@
+
+$(VENV)/.parity: $(VENV)/.test
+	$(PIP) -e ".[test,parity]"
+	touch $@
