@@ -55,9 +55,8 @@ def read(text: str, hint: Any, current: Any, where: str, kinds: Kinds) -> Any:
         return _read_tuple(text, typing.get_args(hint), current, where, kinds)
     if isinstance(base, type) and issubclass(base, Mapping):
         return _read_mapping(text, typing.get_args(hint), current, where, kinds)
-    if dataclasses.is_dataclass(base):
-        allowed = {k.__name__: k for k in (base, *kinds.values()) if issubclass(k, base)}
-        return _read_variant(text, allowed, where, kinds)
+    if _is_slot(base) and (allowed := _choices(base, current, kinds)):
+        return _read_variant(text, allowed, current, where, kinds)
     return _read_like(text, current, where, kinds)
 
 
@@ -148,11 +147,11 @@ def _read_union(text: str, hint: Any, current: Any, where: str, kinds: Kinds) ->
     members = typing.get_args(hint)
     if type(None) in members and _is_none(text):
         return None
-    variants = {m.__name__: m for m in members if isinstance(m, type) and dataclasses.is_dataclass(m)}
+    others = [m for m in members if m is not type(None) and not _is_slot(m)]
+    allowed = {k: v for m in members if _is_slot(m) for k, v in _choices(m, current, kinds).items()}
     call = _call(text, where)
-    others = [m for m in members if m is not type(None) and m not in variants.values()]
-    if variants and (not others or (call and call[0] in variants)):
-        return _read_variant(text, variants, where, kinds)
+    if allowed and (not others or (call and call[0] in allowed)):
+        return _read_variant(text, allowed, current, where, kinds)
     for member in sorted(others, key=lambda m: m is str):
         try:
             return read(text, member, current, where, kinds)
@@ -184,7 +183,8 @@ def _read_tuple(text: str, args: tuple[Any, ...], current: Any, where: str, kind
         hints: Sequence[Any] = args
     else:
         hints = [args[0] if args else Any] * len(parts)
-    like = [old[i] if i < len(old) else (old[0] if old else None) for i in range(len(parts))]
+    # An entry whose annotation says what it is stands alone; the others are read like the ones before them.
+    like = [old[min(i, len(old) - 1)] if old and hint is Any else None for i, hint in enumerate(hints)]
     return tuple(
         read(part, hint, example, f"{where}.{i}", kinds)
         for i, (part, hint, example) in enumerate(zip(parts, hints, like, strict=True))
@@ -222,8 +222,11 @@ def _call(text: str, where: str) -> tuple[str, dict[str, str]] | None:
     return node.func.id, {word.arg: ast.get_source_segment(text, word.value) or "" for word in node.keywords}
 
 
-def _read_variant(text: str, allowed: Kinds, where: str, kinds: Kinds) -> Any:
-    """A dataclass named in the text, with its fields."""
+def _read_variant(text: str, allowed: Kinds, current: Any, where: str, kinds: Kinds) -> Any:
+    """A dataclass named in the text, with its fields. A required one that is not given is taken from the current value.
+
+    So a corruption keeps its vocabulary when another takes its place.
+    """
     call = _call(text, where)
     if call is None:
         raise UserError(
@@ -244,7 +247,9 @@ def _read_variant(text: str, allowed: Kinds, where: str, kinds: Kinds) -> Any:
         values[word] = read(part, hints.get(word, Any), default, f"{where}.{word}", kinds)
     bare = (dataclasses.MISSING, dataclasses.MISSING)
     lacking = [n for n, f in fields.items() if (f.default, f.default_factory) == bare and n not in values]
-    if lacking:
+    kept = [n for n in lacking if is_spec(current) and n in field_names(current)]
+    values |= {n: getattr(current, n) for n in kept}
+    if lacking := [n for n in lacking if n not in kept]:
         raise UserError(
             f"{where}: {name} needs {', '.join(lacking)}, as {name}({', '.join(n + '=...' for n in lacking)})"
         )
@@ -264,15 +269,46 @@ def _read_like(text: str, current: Any, where: str, kinds: Kinds) -> Any:
         return _read_tuple(text, (), current, where, kinds)
     if isinstance(current, Mapping):
         return _read_mapping(text, (), current, where, kinds)
-    call = _call(text, where)
-    allowed = {**kinds, **_neighbours(current)}
-    if call and allowed:
-        return _read_variant(text, allowed, where, kinds)
+    allowed = _choices(Any, current, kinds)
+    if allowed and _call(text, where):
+        return _read_variant(text, allowed, current, where, kinds)
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError) as error:
         message = f"{where} is {to_line(current)}, which {text!r} cannot replace; write a config file that sets it"
         raise UserError(message) from error
+
+
+def _is_slot(hint: Any) -> bool:
+    """Whether an annotation is a class whose values are written as Name(...)."""
+    plain = isinstance(hint, type) and hint not in _SCALARS and hint not in (Any, object)
+    return plain and not issubclass(hint, tuple | list | Mapping | Callable)
+
+
+def _choices(hint: Any, current: Any, kinds: Kinds) -> dict[str, type]:
+    """The dataclasses that a slot may be given by name.
+
+    By a class: itself and its subclasses. By `Any`: what lives in the package of the current value's class.
+    """
+    pool = {**kinds, **_neighbours(current)}
+    if hint is Any:
+        home = _package(type(current))
+        near = {name: kind for name, kind in pool.items() if _package(kind) == home}
+        return near if is_spec(current) and near else pool
+    if dataclasses.is_dataclass(hint) and field_names(hint):
+        pool = {hint.__name__: hint, **pool}
+    return {name: kind for name, kind in pool.items() if _inherits(kind, hint)}
+
+
+def _package(kind: type) -> str:
+    return ".".join(kind.__module__.split(".")[:2])
+
+
+def _inherits(kind: type, base: type) -> bool:
+    try:
+        return issubclass(kind, base)
+    except TypeError:  # a protocol that cannot be tested
+        return True
 
 
 def _neighbours(current: Any) -> dict[str, type]:

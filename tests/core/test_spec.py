@@ -51,7 +51,13 @@ class Block(nn.Module):
     act: Callable = nn.gelu
 
 
+class Wide(Attention):
+    size: int = 1
+
+
 class Encoder(nn.Module):
+    attention: nn.Module | None = Attention()
+    first: nn.Module = Attention(heads=1)
     vocab: Vocab = Vocab(size=100, mask=4)
     block: Any = Block()
     width: int = 64
@@ -102,6 +108,10 @@ def changed(**changes):
         ("corruption.vocab.pad", "0", 0),
         ("towers.main.block.attention.heads", "8", 8),
         ("towers.main.block.attention", "Attention(heads=2)", Attention(heads=2)),
+        ("towers.main.attention", "Wide(size=2)", Wide(size=2)),
+        ("towers.main.attention", "none", None),
+        ("towers.main.first", "Wide", Wide()),
+        ("recipe.phases.0", "Phase(steps=3)", Phase(steps=3, batch=8, length=16)),
         ("rows", "44", (44,)),
         ("rows", "44,45", (44, 45)),
         ("name", "'a b'", "a b"),
@@ -134,7 +144,7 @@ def test_nothing_mutates_and_untouched_parts_are_shared():
         ("recipe.lrr", "1", ["field of recipe (Recipe)", "'lrr'", "accumulate, clip, lr", "Did you mean 'lr'"]),
         ("recpie.lr", "1", ["field of System", "Did you mean 'recipe'"]),
         ("towers.mian.width", "1", ["key of towers", "Did you mean 'main'"]),
-        ("towers.main.parent", "1", ["field of towers.main (Encoder)", "block, tables, vocab, width"]),
+        ("towers.main.parent", "1", ["field of towers.main (Encoder)", "block, first, tables, vocab, width"]),
         ("recipe.phases.2.steps", "1", ["recipe.phases has 2 entries, 0 to 1", "'2'"]),
         ("recipe.lr.x", "1", ["recipe.lr is 0.0001, which has no parts"]),
         ("recipe.lr", "fast", ["recipe.lr must be a number; given 'fast'"]),
@@ -154,6 +164,7 @@ def test_nothing_mutates_and_untouched_parts_are_shared():
         ("corruption.kind", "wrod", ["must be one of token, word; given 'wrod'. Did you mean 'word'"]),
         ("corruption.rate", "2", ["corruption: rate is 2.0; it must be a fraction"]),
         ("corruption", "Tokens(rate=7)", ["corruption: rate is 7.0"]),
+        ("towers.main.first", "Tokens", ["kind of towers.main.first 'Tokens'", "Attention, Block, Encoder, Wide"]),
         ("objective", "Other", ["objective is ", ":objective, which 'Other' cannot replace", "config file"]),
         ("recipe..lr", "1", ["a path such as", "'recipe..lr'"]),
     ],
@@ -194,6 +205,13 @@ def test_kinds_name_dataclasses_from_elsewhere():
     assert value.objective == Elsewhere(depth=2)
 
 
+def test_a_slot_without_annotation_takes_what_lives_in_its_package():
+    kinds = {"Elsewhere": Elsewhere, "Linear": Linear}
+    with pytest.raises(UserError) as caught:
+        spec.override(make(), {"corruption": "Linear"}, kinds)
+    assert "unknown kind of corruption 'Linear'; there are: Attention, Block, Elsewhere, Encoder" in str(caught.value)
+
+
 def test_pairs():
     assert spec.parse_pairs(["a.b=1", "c==x"]) == {"a.b": "1", "c": "=x"}
     for bad in (["a"], ["=1"], ["a=1", "a=2"]):
@@ -229,14 +247,17 @@ def test_json_form_is_plain_complete_and_its_own_form():
     record = spec.to_json(system)
     assert json.loads(json.dumps(record)) == record == spec.to_json(record)
     assert record["objective"].endswith(":objective") and record["recipe"]["phases"][0]["kind"] == "Phase"
-    assert list(record["towers"]["main"]) == ["kind", "vocab", "block", "width", "tables"]
+    assert list(record["towers"]["main"]) == ["kind", "attention", "first", "vocab", "block", "width", "tables"]
     assert record["towers"]["main"]["tables"]["size"] == 2 and record["towers"]["main"]["tables"]["way"] == "inf"
 
 
 def test_text_form():
     text = spec.to_text(make())
     assert text.startswith("System\n  name: tiny\n")
-    assert "\n  towers:\n    main: Encoder\n      vocab: Vocab\n        size: 100\n        pad: None\n" in text
+    assert (
+        "\n  towers:\n    main: Encoder\n      attention: Attention\n        heads: 4\n        dropout: 0.1\n" in text
+    )
+    assert "\n      vocab: Vocab\n        size: 100\n        pad: None\n" in text
     assert "\n  recipe: Recipe\n    phases:\n      0: Phase\n        steps: 9\n" in text
     assert "\n      decay_rules: (('(^|/)(bias|scale)$', 0.0),)\n" in text
     assert "\n  rows: ()\n" in text and "0x" not in text
