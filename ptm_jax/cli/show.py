@@ -92,7 +92,7 @@ def _load(name: str, sets: list[str]) -> Any:
             raise ValueError("it is no JSON object")
     except ValueError as error:
         raise UserError(f"{file} is damaged ({error}); show the config that the run was started with") from error
-    return record
+    return record.get("config", record)
 
 
 def _print_differences(a: Any, b: Any, as_json: bool) -> int:

@@ -298,6 +298,8 @@ def test_show_the_record_of_a_run(ptm, tmp_path):
     record = json.loads(ptm("show bert_base --json")[1])["record"]
     (tmp_path / "run" / "config.json").write_text(json.dumps(record))
     assert ptm("show run --diff bert_base")[1] == "no differences\n"
+    (tmp_path / "run" / "config.json").write_text(json.dumps({"config": record, "corpus": {}}))
+    assert ptm("show run --diff bert_base")[1] == "no differences\n"
     assert ptm("show bert_mini --diff run")[1] == "name: bert_mini | bert_base\n"
     assert ptm("show run")[1].startswith("System\n  name: bert_base\n")
     status, out, err = ptm("show run --set a=1")
