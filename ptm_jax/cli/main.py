@@ -22,6 +22,7 @@ COMMANDS = {
     "list": ("ptm_jax.cli.catalogue", "the catalogue of systems"),
     "show": ("ptm_jax.cli.show", "the resolved record of a system or a config, or how two differ"),
     "prepare": ("ptm_jax.cli.prepare", "text to a tokenizer and packed records"),
+    "train": ("ptm_jax.cli.train", "pre-training; resumes by itself"),
 }
 
 NEXT_STEP = {

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ptm_jax.core.errors import UserError
@@ -67,7 +68,7 @@ class Run:
         self.recipe = config.system.recipe
         setup.agree(config, workdir, self.corpus)
         if not (workdir / "tokenizer").exists():
-            shutil.copytree(self.corpus.path / "tokenizer", workdir / "tokenizer")
+            shutil.copytree(self.corpus.dir / "tokenizer", workdir / "tokenizer")
         self.mesh = tables.make_mesh(dict(config.mesh))
         self.rules = tables.table(config.rules)
         self.program = program(config.system, config.seed)
@@ -75,9 +76,7 @@ class Run:
         self.checkpoints = Checkpoints(workdir, config.keep)
         self.log = logs.MetricLog(workdir)
         self.tokens, self.seconds, self.window = 0.0, 0.0, _Window()
-        first = self.stream(0)
-        example = jax.eval_shape(lambda: {k: jax.numpy.zeros(v.shape, v.dtype) for k, v in first.spec().items()})
-        self.abstract = jax.eval_shape(self.program.init, example)
+        self.abstract = jax.eval_shape(self.program.init, self.example())
         self.shardings = tables.place(self.abstract, self.rules, self.mesh)
 
     def stream(self, phase: int, split: str = "train", epochs: int | None = None) -> Stream:
@@ -95,6 +94,13 @@ class Run:
             process_count=jax.process_count(),
         )
 
+    def example(self, phase: int = 0) -> dict[str, jax.Array]:
+        """A batch of zeros: the shapes that a phase's stream gives."""
+        shape = self.recipe.phases[phase]
+        fields = self.config.system.examples.spec(shape.length, self.corpus.vocab)
+        batch = {name: jnp.zeros((shape.batch, *dims), dtype) for name, (dims, dtype) in fields.items()}
+        return {**batch, "rows": jnp.arange(shape.batch, dtype=jnp.int32)}
+
     def start(self) -> tuple[TrainState, dict[str, Any], int | None]:
         """The restored or initialised state, its data position, and the step it was restored from."""
         like = jax.tree.map(
@@ -108,12 +114,10 @@ class Run:
             self.window = _Window(meta["window"])
             self.log.resume(step)
             return state, meta["position"], step
-        stream = self.stream(0)
-        example = {k: jax.numpy.zeros(v.shape, v.dtype) for k, v in stream.spec().items()}
         with jax.set_mesh(self.mesh):
-            state = jax.jit(self.program.init, out_shardings=self.shardings)(example)
+            state = jax.jit(self.program.init, out_shardings=self.shardings)(self.example())
         self.log.resume(0)
-        return state, {"phase": 0, "stream": stream.state()}, None
+        return state, {"phase": 0, "stream": None}, None
 
     def save(self, state: TrainState, position: Mapping[str, Any], done: int) -> None:
         """Start saving everything that a restart needs."""
@@ -125,13 +129,14 @@ class Run:
                 "tokens": self.tokens,
                 "seconds": self.seconds,
                 "window": self.window.sums(),
-                "tokenizer": self.corpus.manifest["tokenizer"]["sha256"],
+                "tokenizer": self.corpus.manifest["tokenizer"]["hash"],
             },
         )
 
     def evaluate(self, state: TrainState, phase: int, batches: int = 0) -> dict[str, float]:
         """Means of the metrics over the held-out text, or its first `batches` batches."""
-        return evaluate(self.program, state.params, self.stream(phase, "heldout", epochs=1), self.mesh, batches)
+        stream = self.stream(phase, "heldout", epochs=1)
+        return evaluate(self.program, state.params, stream, self.mesh, self.example(phase), batches)
 
 
 def train(config: Experiment, workdir: str | Path, *, quiet: bool = False) -> Result:
@@ -218,16 +223,15 @@ def _steps(run, state, done, end, phase, stream, asked, bar):
     return state, done
 
 
-def evaluate(work: Program, params, stream: Stream, mesh, batches: int = 0) -> dict[str, float]:
+def evaluate(work: Program, params, stream, mesh, example, batches: int = 0) -> dict[str, float]:
     """Means of the objective's metrics over a stream of one epoch; at most `batches` batches where that is not 0.
+
+    `example` is a batch of the stream's shapes.
 
     The corruption of batch i is drawn from i, so that two evaluations of one model agree."""
     total = _Window()
     step = jax.jit(work.evaluate)
-    carry = None
-    if hasattr(work.system.objective, "initial_carry"):
-        shape = {k: jax.numpy.zeros(v.shape, v.dtype) for k, v in stream.spec().items()}
-        carry = work.system.objective.initial_carry(work._bind(params, False), shape)
+    carry = work.initial_carry(params, example)
     for index, batch in enumerate(stream):
         if batches and index >= batches:
             break

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -69,7 +68,7 @@ def agree(config: Experiment, workdir: Path, corpus) -> None:
     """Write `config.json`, or compare with the one there; a workdir of another config is an error that says where."""
     record = {
         "config": spec.to_json(config),
-        "corpus": {"tokenizer": corpus.manifest["tokenizer"]["sha256"], "path": os.path.relpath(corpus.path, workdir)},
+        "corpus": {"digest": corpus.manifest["digest"], "tokenizer": corpus.manifest["tokenizer"]["hash"]},
     }
     path = workdir / "config.json"
     if path.is_file():

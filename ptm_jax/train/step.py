@@ -55,10 +55,14 @@ class Program:
             params = wrapper.init(params, None)
         _check_ties(self.system.ties, flatten(params))
         params = _without(params, {tie.path for tie in self.system.ties})
-        carry = None
-        if hasattr(self.system.objective, "initial_carry"):
-            carry = self.system.objective.initial_carry(self._bind(params, False), batch)
+        carry = self.initial_carry(params, batch)
         return TrainState(jnp.zeros((), jnp.int32), params, self.optimizer.init(params), carry)
+
+    def initial_carry(self, params: Params, batch: Batch) -> Any:
+        """What the first batch of a stream carries, or None."""
+        if not hasattr(self.system.objective, "initial_carry"):
+            return None
+        return self.system.objective.initial_carry(self._bind(params, False), batch)
 
     def step(self, state: TrainState, batch: Batch, accumulate: int = 1) -> tuple[TrainState, dict[str, Any]]:
         """One update. Returns the new state and metrics: `Ratio`s, and `grad_norm`."""

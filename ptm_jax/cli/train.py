@@ -1,0 +1,90 @@
+"""Pre-training: a system of the catalogue, or a config of your own, on text. Run again, it goes on where it stopped.
+
+Example:
+  ptm train bert_mini --data pydocs --workdir runs/mini
+  ptm train bert_base --data prepared --workdir runs/base --set recipe.lr=2e-4 recipe.accumulate=8
+  ptm train my_config.py --workdir runs/mine
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated
+
+import tyro
+
+from ptm_jax.cli import options, target
+
+STOPPED = 143
+"""What a shell reports for a process that ended on SIGTERM: neither done nor failed."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Args:
+    target: options.Target
+    """A name that `ptm list` shows, or a .py file that defines `config`."""
+    workdir: Annotated[str, tyro.conf.arg(metavar="DIR")]
+    """Where the corpus, checkpoints, log, curve and report of this run lie."""
+    data: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SOURCE ...")] = ()
+    """Files, globs, tfds:name/config, pydocs, or one directory that `ptm prepare` wrote."""
+    mesh: options.Text = None
+    """Devices by axis, as data=2,model=4; unless given, all on data."""
+    rules: options.Text = None
+    """How parameters lie on the mesh: replicated, fsdp, megatron, megatron_fsdp."""
+    set: options.Sets = ()
+    """Change fields of the config."""
+    json: options.Flag = False
+    """The result as one JSON document."""
+
+
+def run(args: Args) -> int:
+    """Train, and print how it ended."""
+    words = options.pairs(args.set)
+    if args.mesh is not None:
+        words.append(f"mesh=({', '.join(_axis(part) for part in args.mesh.split(','))},)")
+    if args.rules is not None:
+        words.append(f"rules={args.rules}")
+    from ptm_jax.train import loop, setup
+
+    config = setup.experiment(target.resolve(args.target, words, experiment=True), args.data)
+    result = loop.train(config, args.workdir)
+    if args.json:
+        options.print_json(_document(result))
+    elif result.stopped:
+        print(f"stopped by SIGTERM after step {result.step} of {result.steps}; the checkpoint is complete")
+        print("run the same command again to go on")
+    else:
+        print(_summary(result))
+    return STOPPED if result.stopped else 0
+
+
+def _axis(part: str) -> str:
+    name, _, size = part.partition("=")
+    return f"({name.strip()!r}, {size.strip() or 0})"
+
+
+def _document(result) -> dict:
+    return {
+        "step": result.step,
+        "steps": result.steps,
+        "resumed_from": result.resumed_from,
+        "stopped": result.stopped,
+        "heldout": dict(result.heldout),
+        "unigram_baseline": result.baseline,
+        "workdir": str(result.workdir),
+    }
+
+
+def _summary(result) -> str:
+    already = result.resumed_from == result.steps
+    head = f"done: {result.steps} steps" + (" (there was nothing left to do)" if already else "")
+    lines = [head, *(f"  held-out {name:<18} {value:.4f}" for name, value in result.heldout.items())]
+    nll = next((v for k, v in result.heldout.items() if k.endswith("nll")), None)
+    lines.append(f"  unigram baseline            {result.baseline:.4f} nats/token of the same held-out text")
+    if nll is not None:
+        lines.append(f"  below the baseline by       {result.baseline - nll:.4f}")
+    for name, path in (("checkpoint", "checkpoints"), ("curve", "loss.png"), ("report", "report.md")):
+        place = result.workdir / path
+        place = max(place.glob("step_*"), default=place) if name == "checkpoint" else place
+        lines.append(f"  {name:<11} {place}")
+    return "\n".join(lines)
