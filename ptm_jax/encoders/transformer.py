@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, Literal
 
 import flax.linen as nn
@@ -23,6 +24,11 @@ class Cache:
     layers: KeyValues
     segments: Any
     start: Any
+
+    def take(self, rows) -> Cache:
+        """The cache of the given rows [R] of its batch: beams are reordered and prompts repeated so."""
+        layers = dataclasses.replace(self.layers, key=self.layers.key[:, rows], value=self.layers.value[:, rows])
+        return Cache(layers, self.segments[rows], self.start)
 
 
 class Transformer(nn.Module):
@@ -48,13 +54,13 @@ class Transformer(nn.Module):
         # A padding query sees what the first document sees: its output is finite and equals the peers'.
         queries = jnp.maximum(segments, 1)
         visibility = Visibility(queries, segments, order, order)
+        positions = batch.get("positions", slots if cache is None else cache.start + slots)
         if cache is not None:
             visibility, cache = _extend(cache, queries, segments, slots)
-        positions = batch.get("positions")
         context = Context(
             visibility=visibility,
             rows=batch["rows"] if "rows" in batch else jnp.arange(rows, dtype=jnp.int32),
-            positions=slots if positions is None else positions,
+            positions=positions,
             step=batch.get("step"),
             train=train,
         )

@@ -1,0 +1,80 @@
+"""What decoding does to a model's scores before it chooses a token: pure functions on logits [R, V].
+
+The forms are those of the `transformers` library's processors, in its order: repetition penalty, repeated n-grams,
+minimum length, forced first and last token; then, for sampling, temperature, top-k, top-p. Deviation: prompt padding is
+no token, so it is never penalised, and a request gives the same text alone and in a batch.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from ptm_jax.core.types import Array
+
+NEVER = -1e9
+"""The score of a token that may not be chosen; finite, so that sums and differences of scores stay numbers."""
+
+
+def repetition_penalty(logits: Array, tokens: Array, used: Array, penalty: Array | float) -> Array:
+    """Divide the logits of tokens already there by `penalty` where positive, else multiply (CTRL, section 4.1).
+
+    tokens [R, W] int32, used [R, W] True where a slot holds a token of the prompt or of the answer.
+    Keskar et al. 2019 divide only; with negative logits that would reward repetition, hence the two cases.
+    """
+    seen = _marked(logits, tokens, used)
+    return jnp.where(seen, jnp.where(logits < 0, logits * penalty, logits / penalty), logits)
+
+
+def no_repeat_ngram(logits: Array, tokens: Array, used: Array, count: Array, size: int) -> Array:
+    """Forbid every token that would complete an n-gram of `size` that is there already; `count` slots are written."""
+    width = tokens.shape[1]
+    if width < size:
+        return logits
+    starts = width - size + 1
+    last = jax.lax.dynamic_slice_in_dim(tokens, count - (size - 1), size - 1, 1)
+    same = jnp.ones((tokens.shape[0], starts), bool)
+    for i in range(size - 1):
+        same &= tokens[:, i : i + starts] == last[:, i, None]
+    for i in range(size):
+        same &= used[:, i : i + starts]
+    return jnp.where(_marked(logits, tokens[:, size - 1 :], same), NEVER, logits)
+
+
+def forbid(logits: Array, token: int, when: Array) -> Array:
+    """`token` becomes impossible while `when` holds."""
+    return logits.at[:, token].set(jnp.where(when, NEVER, logits[:, token]))
+
+
+def force(logits: Array, token: int, when: Array) -> Array:
+    """`token` becomes certain while `when` holds: log-probability 0, all others impossible."""
+    only = jnp.where(jnp.arange(logits.shape[1]) == token, 0.0, NEVER)
+    return jnp.where(when, only, logits)
+
+
+def top_k(logits: Array, k: Array | int) -> Array:
+    """Keep the k largest logits of a row (and what equals the last of them)."""
+    ordered = jnp.sort(logits, -1)[:, ::-1]
+    least = jnp.take_along_axis(ordered, jnp.full((logits.shape[0], 1), jnp.clip(k, 1, logits.shape[1]) - 1), 1)
+    return jnp.where(logits < least, NEVER, logits)
+
+
+def top_p(logits: Array, p: Array | float) -> Array:
+    """Keep the smallest set of likeliest tokens whose probability reaches p (Holtzman et al. 2020), at least one."""
+    ordered = jnp.sort(logits, -1)[:, ::-1]
+    probabilities = jax.nn.softmax(ordered, -1)
+    before = jnp.cumsum(probabilities, -1) - probabilities
+    kept = jnp.maximum((before < p).sum(-1, keepdims=True), 1)
+    return jnp.where(logits < jnp.take_along_axis(ordered, kept - 1, 1), NEVER, logits)
+
+
+def length_penalty(count: Array | float, alpha: Array | float) -> Array:
+    """((5 + n) / 6) ** alpha for n generated tokens (Wu et al. 2016, Eq. 14)."""
+    return ((5.0 + jnp.asarray(count, jnp.float32)) / 6.0) ** alpha
+
+
+def _marked(logits: Array, tokens: Array, which: Array) -> Array:
+    """[R, V] True for every token that stands in a slot [R, S] where `which` holds."""
+    rows = jnp.arange(logits.shape[0])[:, None]
+    where = jnp.where(which, tokens, logits.shape[1])  # the id V is out of range and dropped
+    return jnp.zeros(logits.shape, bool).at[rows, where].set(True, mode="drop")
