@@ -69,14 +69,16 @@ def test_parameters_alone(tmp_path):
 
 
 def test_arrays_may_be_donated_at_once(tmp_path):
+    """Also at later saves, which reuse the memory of the first, and with another tree in between."""
     overwrite = jax.jit(lambda tree: jax.tree.map(lambda x: x * 0 - 7, tree), donate_argnums=0)
-    state = jax.tree.map(jnp.copy, state_at(3, width=100_000))
     store = Checkpoints(tmp_path)
-    store.save(3, state, {})
-    jax.block_until_ready(overwrite(state))
-    store.wait()
-    expected = state_at(3, width=100_000)
-    assert_equal(store.restore(like=expected)[0], expected)
+    for step, width in ((1, 100_000), (2, 100_000), (3, 100_000), (4, 50_000), (5, 50_000)):
+        state = jax.tree.map(jnp.copy, state_at(step, width))
+        store.save(step, state, {})
+        assert (jax.block_until_ready(overwrite(state)).params["main"]["bias"] == -7).all()
+        store.wait()
+        expected = state_at(step, width)
+        assert_equal(store.restore(like=expected)[0], expected)
 
 
 def test_a_save_returns_before_it_is_done(tmp_path, monkeypatch):
