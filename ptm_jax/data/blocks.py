@@ -126,7 +126,9 @@ class _written:
     def __exit__(self, kind, error, trace):
         if kind is None or not issubclass(kind, Exception) or issubclass(kind, OSError):
             return False
-        full = "space" in str(error).lower() or shutil.disk_usage(self._path.parent).free < self._size + (1 << 20)
+        said = str(error).lower()
+        full = any(sign in said for sign in ("no space", "too large", "quota"))
+        full = full or shutil.disk_usage(self._path.parent).free < self._size + (1 << 20)
         code = errno.ENOSPC if full else errno.EIO
         raise OSError(code, str(error).splitlines()[0] if str(error) else "the record writer failed") from error
 

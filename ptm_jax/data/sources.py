@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import hashlib
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -97,18 +99,25 @@ def _file_hash(path: Path) -> str:
         raise UserError(f"{path} cannot be read: {error.strerror}; check its permissions") from None
 
 
-def _builder(source: str):
-    """The prepared tfds builder of `tfds:name/config`, read as array_record so that TensorFlow is not needed."""
-    import tensorflow_datasets as tfds
-
-    name = source.removeprefix("tfds:")
-    options = {"data_dir": os.environ["TFDS_DATA_DIR"]} if os.environ.get("TFDS_DATA_DIR") else {}
+@contextlib.contextmanager
+def _tfds_errors(source: str) -> Iterator[None]:
+    """tfds raises many kinds of errors, and prints; the user's next step is the same for all, and stdout is ours."""
     try:
-        builder = tfds.builder(name, file_format="array_record", **options)
-        builder.download_and_prepare()
-    except Exception as error:  # tfds raises many kinds; the user's step is the same
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    except Exception as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise UserError(f"{source} cannot be loaded ({reason}); check the name and TFDS_DATA_DIR") from None
+
+
+def _builder(source: str):
+    """The prepared tfds builder of `tfds:name/config`, kept as array_record so that TensorFlow is not needed."""
+    with _tfds_errors(source):
+        import tensorflow_datasets as tfds
+
+        options = {"data_dir": os.environ["TFDS_DATA_DIR"]} if os.environ.get("TFDS_DATA_DIR") else {}
+        builder = tfds.builder(source.removeprefix("tfds:"), file_format="array_record", **options)
+        builder.download_and_prepare()
     if "train" not in builder.info.splits:
         raise UserError(f"{source} has no split 'train'; it has {', '.join(builder.info.splits)}")
     return builder
@@ -122,8 +131,10 @@ def _tfds_fingerprint(source: str) -> str:
 
 
 def _tfds(source: str) -> Iterator[Document]:
-    found = False
-    for row in _builder(source).as_data_source(split="train"):
+    builder, found = _builder(source), False
+    with _tfds_errors(source):
+        rows = builder.as_data_source(split="train")
+    for row in rows:
         texts = {k: v.decode("utf-8", "replace") if isinstance(v, bytes) else v for k, v in row.items()}
         names = [n for n in readers.TEXT_FIELDS if isinstance(texts.get(n), str)]
         names += [k for k, v in texts.items() if isinstance(v, str)]

@@ -1,0 +1,147 @@
+"""Tokenizers: training is a function of the text, files round-trip, special tokens cannot be written into text."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from ptm_jax.core.errors import UserError
+from ptm_jax.data import tokenizers, vocabularies
+from ptm_jax.data.tokenizers import TokenizerSpec
+
+KINDS = [("wordpiece", "bert"), ("bytebpe", "roberta"), ("bytebpe", "gpt2"), ("unigram", "t5"), ("bpe", "xlnet")]
+SIZES = {"wordpiece": 120, "bytebpe": 330, "unigram": 90, "bpe": 90}
+
+
+@pytest.fixture(scope="module")
+def lines(text_file):
+    return [line for line in text_file.read_text().split("\n") if line][:600]
+
+
+def made(kind, style, lines, **changes):
+    return vocabularies.make(
+        TokenizerSpec(**{"kind": kind, "vocab": SIZES[kind], "specials": style, "lowercase": False} | changes), lines
+    )
+
+
+@pytest.mark.parametrize("kind, style", KINDS)
+def test_round_trip(tmp_path, lines, kind, style):
+    tokenizer = made(kind, style, lines)
+    assert tokenizer.vocab.size == SIZES[kind] == len(tokenizer.pieces)
+    ids = tokenizer.encode_batch(lines[:20])
+    assert all(row.dtype == np.int32 and row.max() < SIZES[kind] for row in ids)
+    assert [tokenizer.decode(row) for row in ids] == [
+        line.replace(" .", ".") if kind == "wordpiece" else line for line in lines[:20]
+    ]
+    tokenizer.save(tmp_path / "t")
+    again = tokenizers.load(tmp_path / "t")
+    assert again.hash == tokenizer.hash and again.pieces == tokenizer.pieces and again.vocab == tokenizer.vocab
+    assert all(np.array_equal(a, b) for a, b in zip(ids, again.encode_batch(lines[:20]), strict=True))
+
+
+@pytest.mark.parametrize("kind, style", KINDS)
+def test_words(lines, kind, style):
+    tokenizer = made(kind, style, lines)
+    ids = tokenizer.encode("bakenlo miru sta")
+    assert np.sum(~tokenizer.continuation(ids)) == 3
+    assert not tokenizer.continuations[list(tokenizer.special_pieces.values())].any()
+
+
+def test_special_tokens_of_families(lines):
+    bert, roberta = made("wordpiece", "bert", lines).vocab, made("bytebpe", "roberta", lines).vocab
+    assert (bert.pad, bert.unk, bert.cls, bert.sep, bert.mask, bert.bos) == (0, 1, 2, 3, 4, None)
+    assert (roberta.cls, roberta.pad, roberta.sep, roberta.unk, roberta.mask) == (0, 1, 2, 3, 4)
+    assert made("bytebpe", "gpt2", lines).vocab.eos == 0
+    t5 = made("unigram", "t5", lines, sentinels=3)
+    assert t5.vocab.extra == (89, 88, 87) and t5.piece(89) == "<extra_id_0>" and t5.vocab.eos == 1
+
+
+@pytest.mark.parametrize("kind, style, mask", [("wordpiece", "bert", "[MASK]"), ("bytebpe", "roberta", "<mask>")])
+def test_text_cannot_spell_a_special_token(lines, kind, style, mask):
+    tokenizer = made(kind, style, lines)
+    text = f"Sta {mask} ken"
+    assert tokenizer.vocab.mask not in tokenizer.encode(text)
+    ids = tokenizer.encode(text, specials=True)
+    assert np.sum(ids == tokenizer.vocab.mask) == 1
+    assert mask in tokenizer.decode(ids, skip_specials=False) and mask not in tokenizer.decode(ids)
+
+
+def test_training_is_deterministic_across_processes(tmp_path, lines):
+    (tmp_path / "lines").write_text("\n".join(lines))
+    code = (
+        "import sys, pathlib; from ptm_jax.data import vocabularies as v, tokenizers as t;"
+        "lines = pathlib.Path(sys.argv[1]).read_text().split('\\n');"
+        "print([v.make(t.TokenizerSpec(kind=k, vocab=n, lowercase=False, specials='bert'), lines).hash"
+        " for k, n in [('wordpiece', 120), ('bytebpe', 330), ('unigram', 90), ('bpe', 90)]])"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "lines")]
+    results = {subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(2)}
+    here = [made(kind, "bert", lines, vocab=SIZES[kind]).hash for kind in SIZES]
+    assert results == {f"{here}\n"}
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "bytebpe", "unigram", "bpe"])
+def test_vocabulary_too_large(lines, kind):
+    with pytest.raises(UserError, match=r"larger than the text supports; the largest that works is (\d+)") as caught:
+        made(kind, "bert", lines[:40], vocab=20_000)
+    largest = int(str(caught.value).split("works is ")[1].split(":")[0])
+    assert made(kind, "bert", lines[:40], vocab=largest).vocab.size == largest
+
+
+@pytest.mark.parametrize("changes, message", [
+    ({"kind": "wordpeice"}, "Did you mean 'wordpiece'"),
+    ({"specials": "robert"}, "Did you mean"),
+    ({"vocab": 0}, "expected positive"),
+])  # fmt: skip
+def test_bad_spec(changes, message):
+    with pytest.raises(UserError, match=message):
+        TokenizerSpec(**changes)
+
+
+def test_given_files(tmp_path, lines):
+    pieces = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "hello", "wor", "##ld", "."]
+    (tmp_path / "vocab.txt").write_text("\n".join(pieces) + "\n")
+    tokenizer = vocabularies.make(TokenizerSpec(path=str(tmp_path / "vocab.txt")), [])
+    assert tokenizer.encode("Hello world. Ж").tolist() == [6, 7, 8, 9, 2]
+    assert vocabularies.make(TokenizerSpec(path=str(tmp_path)), []).hash == tokenizer.hash
+    assert (tokenizer.vocab.unk, tokenizer.vocab.cls, tokenizer.vocab.size) == (2, 3, 10)
+    made("bpe", "xlnet", lines).save(tmp_path / "sp")
+    given = TokenizerSpec(kind="bpe", path=str(tmp_path / "sp" / "sentencepiece.model"))
+    assert vocabularies.make(given, []).hash == tokenizers.load(tmp_path / "sp").hash
+    made("bytebpe", "gpt2", lines).save(tmp_path / "hf")
+    given = TokenizerSpec(kind="bytebpe", path=str(tmp_path / "hf" / "tokenizer.json"))
+    assert vocabularies.make(given, []).hash == tokenizers.load(tmp_path / "hf").hash
+    with pytest.raises(UserError, match="set tokenizer.kind to bytebpe"):
+        vocabularies.make(TokenizerSpec(path=given.path), [])
+
+
+@pytest.mark.parametrize("name, content, message", [
+    ("absent.json", None, "no such tokenizer"),
+    ("bad.json", "{", "not a tokenizer that can be read"),
+    ("bad.model", "xx", "not a tokenizer that can be read"),
+    ("folder/readme", "xx", "no tokenizer in"),
+])  # fmt: skip
+def test_bad_files(tmp_path, name, content, message):
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    if content is not None:
+        path.write_text(content)
+    given = path.parent if name.startswith("folder") else path
+    with pytest.raises(UserError, match=message):
+        vocabularies.make(TokenizerSpec(path=str(given)), [])
+
+
+def test_changed_tokenizer_is_refused(tmp_path, lines):
+    made("wordpiece", "bert", lines).save(tmp_path)
+    text = json.loads((tmp_path / "tokenizer.json").read_text())
+    text["normalizer"]["lowercase"] = True
+    (tmp_path / "tokenizer.json").write_text(json.dumps(text))
+    with pytest.raises(UserError, match="was changed"):
+        tokenizers.load(tmp_path)
+    (tmp_path / "tokenizer.json").unlink()
+    with pytest.raises(UserError, match="no readable tokenizer"):
+        tokenizers.load(tmp_path)
