@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
 import flax.linen as nn
 from flax.core import FrozenDict
 
 from ptm_jax.core.types import Batch, Encoded
+
+
+def distinct(value: Any) -> Any:
+    """The same value with a module object of its own in every slot.
+
+    Modules are values here, but Flax goes by identity: one object in two slots (two blocks made by `replace` of one, or
+    a field's default `LayerNorm()`) would have one set of parameters, silently.
+    """
+    if isinstance(value, nn.Module):
+        names = [f.name for f in dataclasses.fields(value) if f.init and f.name not in ("parent", "name")]
+        return value.clone(**{name: distinct(getattr(value, name)) for name in names})
+    if isinstance(value, tuple) and not hasattr(value, "_fields"):
+        return tuple(distinct(part) for part in value)
+    if isinstance(value, Mapping):
+        return FrozenDict({name: distinct(part) for name, part in value.items()})
+    return value
 
 
 class Model(nn.Module):
@@ -21,6 +39,8 @@ class Model(nn.Module):
 
     def __post_init__(self):
         self.heads = FrozenDict(self.heads)  # a tower is a hashable value
+        if self.encoder.parent is None:
+            self.encoder, self.heads = distinct(self.encoder), distinct(self.heads)
         super().__post_init__()
 
     def encode(self, batch: Batch, train: bool = False, **options) -> Encoded:

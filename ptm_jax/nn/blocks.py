@@ -42,7 +42,9 @@ class Block(nn.Module):
     """Attention and feed-forward, each in a residual branch.
 
     norm="post": LayerNorm(x + branch(x)), BERT and GPT; norm="pre": x + branch(LayerNorm(x)), GPT-2.
-    `after_attention` and `after_ffn` see the branch before it is added: adapters go there.
+    `after_attention` and `after_ffn` see the branch before it is added: adapters go there. `cross` is a residual layer
+    of its own between the two: a decoder's attention over `context.source`. `source` [B, Lk, D] is what keys and values
+    are made of in place of x, and is not normalised here (XLNet's memory, ViLBERT's other stream).
     """
 
     attention: nn.Module
@@ -52,14 +54,17 @@ class Block(nn.Module):
     attention_norm: nn.Module = LayerNorm()
     ffn_norm: nn.Module = LayerNorm()
     after_attention: nn.Module = Identity()
+    cross: nn.Module = Identity()
     after_ffn: nn.Module = Identity()
 
     @nn.compact
-    def __call__(self, x, context: Context, cache=None):
+    def __call__(self, x, context: Context, cache=None, source=None):
         pre = self.norm == "pre"
-        branch, probabilities, cache = self.attention(self.attention_norm(x) if pre else x, context, cache=cache)
+        inputs = self.attention_norm(x) if pre else x
+        branch, probabilities, cache = self.attention(inputs, context, source=source, cache=cache)
         branch = self.after_attention(Dropout(self.dropout)(branch, context), context)
         x = x + branch if pre else self.attention_norm(x + branch)
+        x = self.cross(x, context)
         branch = self.ffn(self.ffn_norm(x) if pre else x, context)
         branch = self.after_ffn(Dropout(self.dropout)(branch, context), context)
         x = x + branch if pre else self.ffn_norm(x + branch)

@@ -41,6 +41,7 @@ class Context:
     visibility  who may attend to whom        rows   [B] global row indices, for dropout
     positions   [B, L] of the queries         bias   additive attention bias [1 or B, H, Lq, Lk], or None
     step        scalar training step, or None train  whether dropout and other noise are on
+    source      [B, Ls, D] what a decoder's cross-attention reads, who sees what of it: source_visibility; or None
     """
 
     visibility: Visibility | None
@@ -48,6 +49,8 @@ class Context:
     positions: Any = None
     bias: Any = None
     step: Any = None
+    source: Any = None
+    source_visibility: Visibility | None = None
     train: bool = static(False)
 
 
