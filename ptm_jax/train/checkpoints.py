@@ -42,8 +42,19 @@ _STEP = re.compile(r"step_(\d+)")
 _RECORD = "record.json"
 _CHUNK = 1 << 22
 
-# Orbax warns at every save that there is no OCDBT to merge, which is what was asked for.
-logging.getLogger("absl").addFilter(lambda record: "Skipping merge of OCDBT" not in str(record.msg))
+
+
+@functools.cache
+def _hush() -> None:
+    """Leave to us what a failed write has to say: orbax raises it, and also logs tracebacks from each of its threads.
+
+    The warnings that go are that there is no OCDBT to merge (which was asked for), and tensorstore's complaint that a
+    second write which fails finds nobody waiting.
+    """
+    logging.getLogger("absl").addFilter(lambda record: "orbax" not in record.pathname)
+    told = sys.unraisablehook
+    late = lambda event: isinstance(event.exc_value, RuntimeError) and "Event loop is closed" in str(event.exc_value)
+    sys.unraisablehook = lambda event: None if late(event) else told(event)
 
 
 class Damaged(Exception):
@@ -71,6 +82,7 @@ class Checkpoints:
         self._bad: set[int] = set()
         self._orbax = ocp.AsyncCheckpointer(_handler()) if writable else None
         if writable:
+            _hush()
             with _writing(self.root):
                 self.root.mkdir(parents=True, exist_ok=True)
                 probe = self.root / f"draft_probe_{os.getpid()}"
@@ -291,9 +303,9 @@ def _writing(root: Path, last: int | None = None):
     try:
         yield
     except Exception as error:
-        reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
-        found = re.search(r"OS error \d+: ([^\]]+)", reason)
-        reason = found[1] if found else reason.strip().splitlines()[0] if reason.strip() else type(error).__name__
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        found = re.search(r"os_error_code='(\d+)'|OS error (\d+)|Errno (\d+)", reason)
+        reason = os.strerror(int(next(filter(None, found.groups())))) if found else reason
         rest = "" if last is None else f" The checkpoint of step {last} is intact."
         advice = f"free space there or name a workdir that can be written.{rest}"
         raise UserError(f"cannot write checkpoints to {root}: {reason}; {advice}") from error

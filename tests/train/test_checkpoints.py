@@ -220,13 +220,34 @@ def test_full_disk(tmp_path):
     with file_size_limit(10_000), pytest.raises(UserError) as error:
         store.save(2, state_at(2, width=10_000), {})
         store.wait()
-    assert "File too large" in str(error.value) and "step 1 is intact" in str(error.value)
-    assert "\n" not in str(error.value) and "free space" in str(error.value)
+    assert str(error.value) == (
+        f"cannot write checkpoints to {tmp_path}/checkpoints: File too large; free space there or name a workdir that "
+        "can be written. The checkpoint of step 1 is intact."
+    )
     assert os.listdir(tmp_path / "checkpoints") == ["step_00000001"]
     assert_equal(store.restore(like=state_at(0))[0], state_at(1))
     store.save(2, state_at(2), {})
     store.wait()
     assert store.latest() == 2
+
+
+FULL = """
+import sys
+from tests.train.test_checkpoints import UserError, file_size_limit, save, state_at
+
+store = save(sys.argv[1], 1)
+try:
+    with file_size_limit(10_000):
+        store.save(2, state_at(2, width=10_000), {})
+        store.wait()
+except UserError as error:
+    print(error, file=sys.stderr)
+"""
+
+
+def test_a_full_disk_is_one_line(tmp_path):
+    done = run(FULL, tmp_path)
+    assert done.stdout == "" and len(done.stderr.splitlines()) == 1, done.stderr
 
 
 def test_read_only_workdir(tmp_path):
@@ -292,12 +313,12 @@ def run(script, *args, **env):
     env = {**os.environ, "PYTHONPATH": root, "JAX_PLATFORMS": "cpu", **env}
     done = subprocess.run([sys.executable, "-c", script, *map(str, args)], env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    return done
 
 
 def test_sigkill_at_any_moment(tmp_path):
     """Ten runs killed while they save without a pause: each next one finds at least what was acknowledged, whole."""
-    assert "survived" in run(KILLED, tmp_path, 10)
+    assert "survived" in run(KILLED, tmp_path, 10).stdout
 
 
 OTHER_MESH = """
