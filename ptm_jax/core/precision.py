@@ -62,23 +62,32 @@ def _product(spec, compute, out, a, b):
 
 
 def _contract_last(spec, a, b):
-    """The same product in the form for which a CPU has fast bfloat16 kernels: contracted indices last in the first
-    operand, whose free indices come first in the result.
+    """The same product in the form for which a CPU has fast bfloat16 kernels: shared indices first, contracted ones last.
 
-    Any other form (weight gradients contract both first axes) falls back to a slow loop, which inside a scan may be
-    given a column-major operand and fail at run time ("Unsupported element type for DotThunk"). The barrier around the
-    flat transpose keeps the compiler from undoing it.
+    Any other form (weight gradients contract both first axes) falls back to a slow loop, which may be given a
+    column-major operand and fail at run time ("Unsupported element type for DotThunk"). A batched product, into which
+    the compiler would fold its neighbours' transposes, has both operands pinned.
     """
     operands, result = spec.split("->")
     left, right = operands.split(",")
-    first = next(i for i in result if not (i in left and i in right))
+    shared = [i for i in result if i in left and i in right]
+    first = next(i for i in result if i not in shared)
     if first not in left:
         left, right, a, b = right, left, b, a
-    order = [i for i in left if i in result] + [i for i in left if i not in result]
-    if order != list(left):
-        moved = a.transpose([left.index(i) for i in order])
-        a, left = jax.lax.optimization_barrier(moved.reshape(-1)).reshape(moved.shape), "".join(order)
+    a, left = _pinned(a, left, shared, result)
+    if shared:
+        b, right = _pinned(b, right, shared, result)
     return f"{left},{right}->{result}", a, b
+
+
+def _pinned(x, indices, shared, result):
+    """x with its indices in the order shared, free, contracted; a barrier around the flat copy keeps them there."""
+    free = [i for i in indices if i in result and i not in shared]
+    order = [*shared, *free, *(i for i in indices if i not in result)]
+    if order == list(indices) and not shared:
+        return x, indices
+    moved = x.transpose([indices.index(i) for i in order])
+    return jax.lax.optimization_barrier(moved.reshape(-1)).reshape(moved.shape), "".join(order)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))

@@ -1,0 +1,61 @@
+"""Shared by all tests: the status markers, and where the real data lies."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+ROOT = Path(__file__).resolve().parents[1]
+STATUS = ROOT / "ptm_jax" / "systems" / "status.json"
+DATA = ROOT.parent / "shared" / "data"
+WORDS = ("built", "trains", "matches", "reproduces")
+
+_earned: set[tuple[str, str]] = set()
+_lost: set[tuple[str, str]] = set()
+
+
+def pytest_addoption(parser):
+    parser.addoption("--write-status", action="store_true", help="write what passing markers earn into status.json")
+
+
+@pytest.fixture(scope="session")
+def data() -> Path:
+    """The folder of real data sets; a test that needs it is skipped where it is absent."""
+    if not DATA.is_dir():
+        pytest.skip("the real data sets (../shared/data) are not on this machine; make test-full runs this where they are")
+    return DATA
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = (yield).get_result()
+    claims = [mark.args for mark in item.iter_markers("status")]
+    if report.when == "call" and report.passed:
+        report.user_properties += [("status", list(claim)) for claim in claims]
+    if report.failed:
+        report.user_properties += [("status-lost", list(claim)) for claim in claims]
+
+
+def pytest_runtest_logreport(report):
+    """Runs in the controlling process too, so that it works with parallel workers."""
+    for name, claim in report.user_properties:
+        if name == "status" and report.when == "call":
+            _earned.add(tuple(claim))
+        if name == "status-lost":
+            _lost.add(tuple(claim))
+
+
+def pytest_sessionfinish(session):
+    if not session.config.getoption("--write-status") or hasattr(session.config, "workerinput"):
+        return
+    table = defaultdict(list)
+    for system, word in sorted(_earned - _lost, key=lambda claim: (claim[0], WORDS.index(claim[1]))):
+        table[system].append(word)
+    STATUS.write_text(json.dumps(table, indent=1) + "\n", encoding="utf8")

@@ -1,0 +1,87 @@
+"""Products: float32 equals numpy, bfloat16 accumulates in float32 in both directions, gradients follow the product rule."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ptm_jax.core.precision import Precision
+
+SPECS = {
+    "md,df->mf": ((5, 7), (7, 3)),
+    "mf,df->md": ((5, 3), (7, 3)),
+    "md,mf->df": ((5, 7), (5, 3)),
+    "bqhd,bkhd->bhqk": ((2, 5, 3, 4), (2, 6, 3, 4)),
+    "bhqk,bkhd->bqhd": ((2, 3, 5, 6), (2, 6, 3, 4)),
+}
+
+
+def operands(spec, dtype=np.float32):
+    rng = np.random.default_rng(0)
+    return [jnp.asarray(rng.normal(size=shape), dtype) for shape in SPECS[spec]]
+
+
+@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize(("compute", "tolerance"), [("float32", 1e-6), ("bfloat16", 2e-2)])
+def test_product_and_gradients(spec, compute, tolerance):
+    a, b = operands(spec)
+    precision = Precision(compute)
+    value = precision.einsum(spec, a, b, jnp.float32)
+    expected = np.einsum(spec, *[np.asarray(x, np.float64) for x in (a, b)])
+    np.testing.assert_allclose(value, expected, atol=tolerance * 10)
+    g = jnp.asarray(np.random.default_rng(1).normal(size=expected.shape), jnp.float32)
+    found = jax.grad(lambda a, b: (precision.einsum(spec, a, b, jnp.float32) * g).sum(), (0, 1))(a, b)
+    wanted = jax.grad(lambda a, b: (jnp.einsum(spec, a, b, precision="highest") * g).sum(), (0, 1))(a, b)
+    for x, y in zip(found, wanted, strict=True):
+        assert x.dtype == jnp.float32
+        np.testing.assert_allclose(x, y, atol=tolerance * 10)
+
+
+def test_dense_contracts_several_axes():
+    x, kernel = jnp.ones((2, 3, 4, 5)), jnp.arange(4 * 5 * 6.0).reshape(4, 5, 6)
+    np.testing.assert_allclose(
+        Precision().dense(x, kernel, axes=2), np.einsum("abcd,cde->abe", x, kernel), rtol=1e-6
+    )
+
+
+def test_every_bfloat16_product_accumulates_in_float32_both_ways():
+    a, b = operands("md,df->mf")
+
+    def loss(a, b):
+        return (Precision("bfloat16").einsum("md,df->mf", a, b) ** 2).astype(jnp.float32).sum()
+
+    text = jax.jit(jax.grad(loss, (0, 1))).lower(a, b).as_text()
+    dots = re.findall(r"stablehlo\.dot_general.*?: \((.*?)\) -> (\S+)", text)
+    assert len(dots) >= 3
+    for inputs, output in dots:
+        assert inputs.count("bf16") == 2, inputs
+        assert output.startswith("tensor<") and output.endswith("xf32>"), output
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+def test_scanned_bfloat16_products_run_on_this_cpu(layers):
+    """Weight gradients inside a scan once failed at run time: 'Unsupported element type for DotThunk'."""
+    precision = Precision("bfloat16")
+    rng = np.random.default_rng(0)
+    weights = jnp.asarray(rng.normal(size=(layers, 64, 64)) / 8, jnp.float32)
+    x = jnp.asarray(rng.normal(size=(128, 64)), jnp.float32)
+
+    def loss(weights, compute):
+        def layer(x, w):
+            h = compute.dense(x, w)
+            scores = compute.einsum("bqhd,bkhd->bhqk", *[h.reshape(4, 32, 4, 16)] * 2, jnp.float32)
+            mixed = compute.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores), h.reshape(4, 32, 4, 16))
+            return mixed.reshape(128, 64).astype(x.dtype), None
+
+        return jax.lax.scan(layer, x, weights)[0].astype(jnp.float32).var()
+
+    found = jax.jit(jax.grad(lambda w: loss(w, precision)))(weights)
+    wanted = jax.grad(lambda w: loss(w, Precision("float32")))(weights)
+    assert np.abs(found - wanted).max() < 0.05 * np.abs(wanted).max()
+
+
+def test_unknown_precision_is_refused():
+    with pytest.raises(ValueError, match="float16"):
+        Precision("float16")
