@@ -1,0 +1,108 @@
+"""Filling masks: texts with [MASK] or <mask> in them, and the likeliest tokens for each."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ptm_jax.core.errors import UserError
+from ptm_jax.core.towers import Tower
+from ptm_jax.tasks import inputs
+from ptm_jax.tasks.generation import bucket
+from ptm_jax.tasks.logits import NEVER
+
+BATCH = 32
+
+
+class Filling(NamedTuple):
+    """A token as text, its probability, and the text with it in the mask's place."""
+
+    token: str
+    probability: float
+    sentence: str
+
+
+def fill(model: Any, texts: Sequence[str], top: int) -> list[list[list[Filling]]]:
+    """`Pretrained.fill_mask`: for every text, for every mask, the `top` fillings."""
+    vocab = model.vocab
+    if model.head != "mlm" or vocab.mask is None:
+        raise UserError(f"{model.system.name} does not fill masks; load a masked language model, as bert_mini")
+    if top < 1 or top > vocab.size - len(vocab.specials):
+        raise UserError(f"top is {top}; it must be 1 to {vocab.size - len(vocab.specials)}")
+    tokenizer = model._tokenizer()
+    marks = {"[MASK]", "<mask>", tokenizer.piece(vocab.mask)}
+    pattern = re.compile("|".join(re.escape(mark) for mark in sorted(marks)))
+    parts = [pattern.split(text) for text in texts]
+    for number, pieces in enumerate(parts):
+        if len(pieces) == 1:
+            raise UserError(f"text {number + 1} has no mask: {_short(texts[number])}; write [MASK] for a word")
+    rows = [_ids(model, tokenizer, pieces, number) for number, pieces in enumerate(parts)]
+    found: list[Any] = []
+    for start in range(0, len(rows), BATCH):
+        found += _likeliest(model, rows[start : start + BATCH], top)
+    return [
+        [_fillings(tokenizer, pieces, place, *best) for place, best in enumerate(several)]
+        for pieces, several in zip(parts, found, strict=True)
+    ]
+
+
+def _ids(model: Any, tokenizer: Any, pieces: Sequence[str], number: int) -> np.ndarray:
+    """Ids of a text that was split at its masks. The space before a mask is the filling's own in byte-level BPE."""
+    begin, end = inputs.frame(model.system, model.vocab, causal=False)
+    rows = tokenizer.encode_batch([piece.rstrip() for piece in pieces[:-1]] + [pieces[-1]])
+    ids = list(begin)
+    for row in rows[:-1]:
+        ids += [*row, model.vocab.mask]
+    ids += [*rows[-1], *end]
+    if model.limit is not None:
+        inputs.check_length(len(ids), model.limit, f"text {number + 1}")
+    return np.array(ids, np.int32)
+
+
+def _likeliest(model: Any, rows: Sequence[np.ndarray], top: int) -> list[list[tuple[np.ndarray, np.ndarray]]]:
+    """For every row, for every mask in it, (ids [top], probabilities [top])."""
+    ids, mask = inputs.rectangle(rows, model.vocab.pad)
+    batch = inputs.batch_of(model.module.encoder, model.vocab, ids, mask)
+    places = [np.flatnonzero(row == model.vocab.mask) for row in rows]
+    positions = np.zeros((len(batch["input_ids"]), bucket(max(map(len, places)))), np.int32)
+    for number, place in enumerate(places):
+        positions[number, : len(place)] = place
+    count = min(bucket(top, 8), model.vocab.size)
+    best, probabilities = _fill(model.module, count, model.vocab.specials, model.params[model.tower], batch, positions)
+    best, probabilities = np.asarray(best)[..., :top], np.asarray(probabilities)[..., :top]
+    return [[(best[r, p], probabilities[r, p]) for p in range(len(place))] for r, place in enumerate(places)]
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _fill(module, count: int, specials: tuple[int, ...], params, batch, positions):
+    """(ids, probabilities) [B, P, count] at positions [B, P]: the vocabulary head runs there and nowhere else."""
+    tower = Tower(module, params)
+    hidden = jnp.take_along_axis(tower(batch).hidden, positions[..., None], 1)
+    scores = jax.nn.log_softmax(tower.head("mlm", hidden).logits(), -1)
+    if specials:
+        scores = scores.at[..., jnp.array(specials)].set(NEVER)
+    values, ids = jax.lax.top_k(scores, count)
+    return ids, jnp.exp(values)
+
+
+def _fillings(tokenizer: Any, pieces: Sequence[str], place: int, ids, probabilities) -> list[Filling]:
+    mark = "[MASK]"
+    left, right = mark.join(pieces[: place + 1]), mark.join(pieces[place + 1 :])
+    found = []
+    for index, probability in zip(ids, probabilities, strict=True):
+        token = (tokenizer.decode([int(index)]).strip() or tokenizer.piece(index)).removeprefix("##")
+        glued = bool(tokenizer.continuation(np.array([index]))[0])
+        before = left.rstrip() if glued else left
+        shown = f"##{token}" if tokenizer.piece(index).startswith("##") else token
+        found.append(Filling(shown, float(probability), f"{before}{token}{right}"))
+    return found
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 60 else text[:57] + "...")

@@ -1,0 +1,101 @@
+"""A model from the directory of a training run: `ptm_jax.load(path)`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ptm_jax.core import spec
+from ptm_jax.core.errors import UserError
+from ptm_jax.core.precision import Compute, Precision
+from ptm_jax.core.rebuild import rebuild
+from ptm_jax.core.system import System
+from ptm_jax.core.types import Params
+from ptm_jax.systems.kinds import kinds_of
+from ptm_jax.tasks.pretrained import Pretrained
+
+OPEN_SLOTS = ("examples", "corruption", "objective", "recipe", "tokenizer")
+"""Slots that inference does not run: where one is of the user's own kind, its record stands in it."""
+
+
+def load(
+    path: str | os.PathLike,
+    restore: Callable[..., tuple[Params, Mapping[str, Any], int]],
+    tied: Callable[[Params, Any], Params],
+    *,
+    precision: Compute = "float32",
+    tower: str | None = None,
+) -> Pretrained:
+    """`ptm_jax.load`, which hands over two functions of `train`, since tasks do not import it."""
+    from ptm_jax.data import tokenizers
+
+    path = Path(path)
+    workdir = _workdir(path)
+    system = system_of(_record(workdir), precision)
+    params, meta, _ = restore(path)
+    tokenizer = tokenizers.load(workdir / "tokenizer") if (workdir / "tokenizer").is_dir() else None
+    wanted = meta.get("tokenizer")
+    if wanted is not None and tokenizer is None:
+        raise UserError(f"{workdir} has no tokenizer; copy the directory `tokenizer` of the run back into it")
+    if wanted is not None and tokenizer.hash != wanted:
+        raise UserError(
+            f"the tokenizer in {workdir / 'tokenizer'} does not match the checkpoint ({tokenizer.hash[:12]}, trained "
+            f"with {wanted[:12]}); put the tokenizer of the run back, or train again"
+        )
+    name = tower or ("main" if "main" in system.towers else list(system.towers)[-1])
+    return Pretrained(system, tied(params, system.ties), tokenizer, tower=name)
+
+
+def system_of(record: Any, precision: Compute = "float32") -> System:
+    """The System of a run's record, its towers wrapped by its adaptations and at the given precision.
+
+    Raises UserError where a tower, a tie or an adaptation is of a kind that ptm_jax does not have.
+    """
+    kinds = kinds_of()
+    slots = {
+        name: _lenient(part, kinds) if name in OPEN_SLOTS else rebuild(part, kinds, f"system.{name}")
+        for name, part in record.items()
+        if name != "kind"
+    }
+    system = System(**slots)
+    towers = dict(system.towers)
+    for wrapper in (*system.adapt, *system.compress):
+        if hasattr(wrapper, "wrap"):
+            towers = {name: wrapper.wrap(module) for name, module in towers.items()}
+    towers = spec.respell(towers, Precision, Precision(precision))
+    return dataclasses.replace(system, towers=towers)
+
+
+def _lenient(part: Any, kinds: Any) -> Any:
+    try:
+        return rebuild(part, kinds)
+    except UserError:
+        return part
+
+
+def _workdir(path: Path) -> Path:
+    if not path.exists():
+        raise UserError(f"there is no {path}; give the --workdir of a training run")
+    path = path.absolute()
+    if re.fullmatch(r"step_\d+", path.name):
+        path = path.parent
+    return path.parent if path.name == "checkpoints" else path
+
+
+def _record(workdir: Path) -> Any:
+    """The system's record in a workdir's config.json."""
+    file = workdir / "config.json"
+    if not file.is_file():
+        raise UserError(f"{workdir} is no workdir of a training run (it has no config.json); run `ptm train --workdir`")
+    try:
+        record = json.loads(file.read_text(encoding="utf8"))["config"]["system"]
+        if not isinstance(record, dict) or "towers" not in record:
+            raise ValueError("it holds no system")
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{file} is damaged ({error}); restore it, or train again") from error
+    return record
