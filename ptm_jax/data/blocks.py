@@ -130,7 +130,7 @@ class _written:
         full = any(sign in said for sign in ("no space", "too large", "quota"))
         full = full or shutil.disk_usage(self._path.parent).free < self._size + (1 << 20)
         code = errno.ENOSPC if full else errno.EIO
-        raise OSError(code, str(error).splitlines()[0] if str(error) else "the record writer failed") from error
+        raise OSError(code, str(error).split(";")[0].splitlines()[0] if said else "the record writer failed") from error
 
 
 def _cut(lengths: np.ndarray, limit: int) -> np.ndarray:

@@ -66,79 +66,108 @@ def prepare(
         if (out / "manifest.json").exists():  # another run finished while this one waited
             return _same(store.open_corpus(out), request)
         _begin(partial, request)
-        _build(partial, sources, tokenizer, heldout, seed, workers, block_tokens, request, progress)
+        text = spool.write(text_sources.documents(sources), partial / "spool", seed, progress)
+        run = _Run(partial, text, text.split(heldout), tokenizer, workers, block_tokens, progress)
+        _write_manifest(run, request)
+        _clear(partial)
         if out.exists():
             out.rmdir()
         partial.rename(out)
     return store.open_corpus(out)
 
 
-def _build(partial, sources, spec, heldout, seed, workers, block_tokens, request, progress) -> None:
-    text = spool.write(text_sources.documents(sources), partial / "spool", seed, progress)
-    splits = text.split(heldout)
-    trained = _tokenizer(partial, spec, text, splits["train"], progress)
-    if workers is None:
-        workers = os.cpu_count() or 1 if text.offsets[-1] > PARALLEL_BYTES else 1
-    facts, counts = {}, np.zeros((len(store.SPLITS), len(trained.pieces)), np.int64)
-    total, done = len(text.order), 0
+@dataclasses.dataclass(frozen=True)
+class _Run:
+    """One preparation: where it works, its text, and the documents of each split in their order."""
+
+    folder: Path
+    text: spool.Spool
+    documents: dict[str, np.ndarray]
+    spec: TokenizerSpec
+    workers: int | None
+    block_tokens: int
+    progress: Callable[[str, int, int], None] | None
+
+    def tell(self, stage: str, done: int = 0, total: int = 0) -> None:
+        if self.progress:
+            self.progress(stage, done, total)
+
+
+def _write_manifest(run: _Run, request: dict[str, Any]) -> None:
+    """Trains and writes whatever an earlier run did not, then sums it up in `counts.npy` and `manifest.json`."""
+    tokenizer = _tokenizer(run)
+    facts, counts = {}, np.zeros((len(store.SPLITS), len(tokenizer.pieces)), np.int64)
+    done = 0
     for row, split in enumerate(store.SPLITS):
         shards = []
-        parts = _shards(splits[split], text.sizes(splits[split]))
-        for number, documents in enumerate(parts):
-            shard = Shard(partial, f"{split}-{number:05d}-of-{len(parts):05d}", len(trained.pieces), block_tokens)
+        for shard, documents in _shards(run, split, len(tokenizer.pieces)):
             if not shard.finished:
-                chunks = text.chunks(documents, CHUNK_BYTES)
-                for chunk in worker.tokenize(chunks, partial / "tokenizer", workers):
-                    shard.add(chunk)
-                    if progress:
-                        progress("tokenizing", done + shard.documents, total)
-                shard.finish()
+                _fill(run, shard, documents, done)
             done += len(documents)
             shards.append(shard.facts())
             counts[row] += shard.counts()
         sums = {k: sum(s[k] for s in shards) for k in ("documents", "sentences", "tokens", "blocks")}
         facts[split] = sums | {"shards": [{k: s[k] for k in ("file", "bytes", "blocks")} for s in shards]}
-    np.save(partial / "counts.npy", counts)
+    np.save(run.folder / "counts.npy", counts)
     manifest = {
         "format": store.FORMAT,
-        "vocab": dataclasses.asdict(trained.vocab),
-        "tokenizer": {"hash": trained.hash, "kind": trained.kind},
+        "vocab": dataclasses.asdict(tokenizer.vocab),
+        "tokenizer": {"hash": tokenizer.hash, "kind": tokenizer.kind},
         "splits": facts,
         "request": request,
     }
     manifest["digest"] = store.digest(manifest)
-    (partial / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
-    shutil.rmtree(partial / "spool")
-    for name in ["request.json", "lock", *(p.name for p in partial.glob("*.done*"))]:
-        (partial / name).unlink()
+    (run.folder / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
 
 
-def _tokenizer(partial: Path, spec: TokenizerSpec, text: spool.Spool, train: np.ndarray, progress):
-    folder = partial / "tokenizer"
+def _tokenizer(run: _Run) -> tokenizers.Tokenizer:
+    """Trained on the first `train_bytes` of the train split, or found from an earlier run."""
+    folder, train = run.folder / "tokenizer", run.documents["train"]
     if not folder.exists():
-        if progress:
-            progress("training the tokenizer", 0, 0)
-        fits = np.searchsorted(np.cumsum(text.sizes(train)), spec.train_bytes) + 1
-        lines = (line for chunk in text.chunks(train[:fits], CHUNK_BYTES) for raw in chunk for line in _decode(raw))
-        found = vocabularies.make(spec, lines)
-        temporary = partial / "tokenizer.partial"
+        run.tell("training the tokenizer")
+        fits = np.searchsorted(np.cumsum(run.text.sizes(train)), run.spec.train_bytes) + 1
+        chunks = run.text.chunks(train[:fits], CHUNK_BYTES)
+        found = vocabularies.make(run.spec, (line for chunk in chunks for raw in chunk for line in _decode(raw)))
+        temporary = run.folder / "tokenizer.partial"
         found.save(temporary)
         temporary.rename(folder)
     return tokenizers.load(folder)
 
 
-def _decode(raw: bytes) -> list[str]:
-    return raw.decode("utf-8").rstrip("\n").split("\n")
-
-
-def _shards(documents: np.ndarray, sizes: np.ndarray) -> list[np.ndarray]:
-    """The documents of a split cut into shards of about equal bytes."""
+def _shards(run: _Run, split: str, vocab: int) -> list[tuple[Shard, np.ndarray]]:
+    """The shards of a split with their documents, of about equal bytes."""
+    documents = run.documents[split]
     if not len(documents):
         return []
-    ends = np.cumsum(sizes)
+    ends = np.cumsum(run.text.sizes(documents))
     count = max(1, round(int(ends[-1]) / SHARD_BYTES))
     cuts = np.searchsorted(ends, ends[-1] * np.arange(1, count) / count)
-    return [part for part in np.split(documents, cuts) if len(part)]
+    parts = [part for part in np.split(documents, cuts) if len(part)]
+    names = [f"{split}-{number:05d}-of-{len(parts):05d}" for number in range(len(parts))]
+    return [(Shard(run.folder, name, vocab, run.block_tokens), part) for name, part in zip(names, parts, strict=True)]
+
+
+def _fill(run: _Run, shard: Shard, documents: np.ndarray, before: int) -> None:
+    """Tokenizes the documents into the shard; `before` were done in others."""
+    workers = run.workers
+    if workers is None:
+        workers = os.cpu_count() or 1 if run.text.offsets[-1] > PARALLEL_BYTES else 1
+    chunks = run.text.chunks(documents, CHUNK_BYTES)
+    for chunk in worker.tokenize(chunks, run.folder / "tokenizer", workers):
+        shard.add(chunk)
+        run.tell("tokenizing", before + shard.documents, len(run.text.order))
+    shard.finish()
+
+
+def _clear(partial: Path) -> None:
+    """Takes away what is not part of the result."""
+    shutil.rmtree(partial / "spool")
+    for name in ["request.json", "lock", *(p.name for p in partial.glob("*.done*"))]:
+        (partial / name).unlink()
+
+
+def _decode(raw: bytes) -> list[str]:
+    return raw.decode("utf-8").rstrip("\n").split("\n")
 
 
 def _request(sources, spec: TokenizerSpec, heldout: float, seed: int, block_tokens: int) -> dict[str, Any]:

@@ -8,8 +8,10 @@ with the smallest hash of the document alone, so that another seed holds out the
 
 from __future__ import annotations
 
+import array
 import dataclasses
 import hashlib
+import itertools
 import mmap
 import os
 from collections.abc import Callable, Iterator
@@ -68,7 +70,7 @@ def write(documents: Iterator[Document], folder: Path, seed: int, progress: Call
     folder.mkdir(parents=True, exist_ok=True)
     text, index = folder / "text", folder / "index.npy"
     if not index.exists():
-        ends, position = [0], 0
+        ends, position = array.array("Q", [0]), 0
         with text.open("wb") as stream:
             for number, item in enumerate(documents, 1):
                 position += stream.write(("\n".join(item.sentences) + "\n").encode("utf-8", "replace"))
@@ -85,19 +87,19 @@ def write(documents: Iterator[Document], folder: Path, seed: int, progress: Call
     return Spool(text, facts[0].astype(np.int64), facts[1, :-1], facts[2, :-1])
 
 
-def _index(text: Path, ends: list[int], seed: int) -> np.ndarray:
+def _index(text: Path, ends: array.array, seed: int) -> np.ndarray:
     """[3, N + 1] uint64: offsets, and the two hashes of every document (0 at the end)."""
     longest = min(LONGEST, max(SHORTEST, ends[-1] // 50))
-    offsets, rows = [0], []
+    offsets, order, share = array.array("Q", [0]), array.array("Q"), array.array("Q")
     prefix = b"%d\n" % seed
     with text.open("rb") as stream:
-        for start, end in zip(ends, ends[1:], strict=False):
-            raw = stream.read(end - start)
-            for part in _parts(raw, longest):
+        for start, end in itertools.pairwise(ends):
+            for part in _parts(stream.read(end - start), longest):
                 offsets.append(offsets[-1] + len(part))
-                rows.append((_hash(prefix + part), _hash(part)))
-    hashes = np.array([*rows, (0, 0)], np.uint64)
-    return np.stack([np.array(offsets, np.uint64), hashes[:, 0], hashes[:, 1]])
+                order.append(_hash(prefix + part))
+                share.append(_hash(part))
+    order.append(0), share.append(0)
+    return np.stack([np.frombuffer(column, np.uint64) for column in (offsets, order, share)])
 
 
 def _parts(raw: bytes, longest: int) -> Iterator[bytes]:

@@ -109,6 +109,7 @@ def _wordpiece(spec: TokenizerSpec, size: int, texts: Iterable[str]) -> HuggingF
         raise UserError(f"WordPiece needs an unknown token, which the {spec.specials} style lacks; use bert")
     backend = _wordpiece_model({}, spec)
     normal = [backend.normalizer.normalize_str(text) for text in texts]
+    backend.normalizer = None  # not a second time
     count = collections.Counter()
     for text in normal:
         count.update(text)
@@ -119,7 +120,7 @@ def _wordpiece(spec: TokenizerSpec, size: int, texts: Iterable[str]) -> HuggingF
     trainer = trainers.WordPieceTrainer(
         vocab_size=size, min_frequency=2, limit_alphabet=0, special_tokens=reserved, show_progress=False
     )
-    backend.train_from_iterator(normal, trainer)
+    backend.train_from_iterator(normal, trainer)  # its pieces only: the model is made anew
     return HuggingFace(_wordpiece_model(backend.get_vocab(), spec))
 
 
