@@ -42,8 +42,8 @@ class LearnedPositions(nn.Module):
 class Embeddings(nn.Module):
     """[B, L] ids -> [B, L, D]; `types` is the number of sentence types (0: none).
 
-    `table()` is the token table [V, D], which vocabulary heads may share. `project` stands last: a `Dense` there gives the
-    stack another width than the table's (ALBERT, ELECTRA).
+    `table()` is the token table [V, D], which vocabulary heads may share. `project` stands last: a `Dense` there gives
+    the stack another width than the table's (ALBERT, ELECTRA).
     """
 
     vocab: Vocab

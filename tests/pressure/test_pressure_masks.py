@@ -9,7 +9,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-from tiny import FAST, LENGTH, ROWS, VOCAB, WIDTH, check, encoder, sees, sentences, system, towers
+from tiny import FAST, LENGTH, ROWS, VOCAB, WIDTH, check, corrupted, encoder, sees, sentences, system, towers
 
 from ptm_jax.core.streams import named, row_keys
 from ptm_jax.core.types import Encoded, Visibility
@@ -91,9 +91,7 @@ class Permuted:
         tower = towers["main"]
         encoded = tower(batch, key)
         last = jnp.argsort(batch["order"], 1)[:, -PREDICTED:]
-        nll = tower.head("lm", gather(encoded.extra["query"], last)).nll(
-            jnp.take_along_axis(batch["input_ids"], last, 1)
-        )
+        nll = tower.head("lm", gather(encoded.extra["query"], last)).nll(jnp.take_along_axis(batch["input_ids"], last, 1))
         loss = token_loss(nll, jnp.ones_like(nll))
         return dataclasses.replace(loss, carry=jax.lax.stop_gradient(encoded.memory))
 
@@ -138,7 +136,7 @@ def test_xlnet_streams_and_memory():
 
 @dataclasses.dataclass(frozen=True)
 class MaskMixture:
-    """Corruption: `order` of each row is bidirectional, left to right, right to left, or a prefix and its continuation."""
+    """Corruption: `order` of each row is bidirectional, left to right, right to left, or prefix and continuation."""
 
     shares: tuple[float, ...] = (1 / 3, 1 / 6, 1 / 6, 1 / 3)
 
@@ -170,14 +168,14 @@ def test_unilm_is_one_encoder_under_a_mixture_of_masks():
     distinct = {**batch, "input_ids": jnp.broadcast_to(ids[:1], ids.shape)}
     seen = sees(tower, "encoder/embed/token", lambda t: t(distinct).hidden.reshape(-1, WIDTH), ids[0])
     np.testing.assert_array_equal(seen.reshape(ROWS, LENGTH, LENGTH), np.stack(expected))
-    corrupted = unilm.corruption(jax.random.key(1), sentences())
-    assert {tuple(row) for row in np.asarray(corrupted["order"])} <= {tuple(row) for row in np.asarray(batch["order"])}
+    drawn = corrupted(unilm, sentences())["order"]
+    assert {tuple(row) for row in np.asarray(drawn)} <= {tuple(row) for row in np.asarray(batch["order"])}
 
 
 @dataclasses.dataclass(frozen=True)
 class SpanCorruption:
-    """Corruption: `spans` spans of `noise` tokens in all become sentinels V-1, V-2, ...; `labels` are sentinel and span in
-    turn and a last sentinel. Every shape is fixed: input L - noise + spans, labels noise + spans + 1."""
+    """Corruption: `spans` spans of `noise` tokens in all become sentinels V-1, V-2, ...; `labels` are sentinel and
+    span in turn and a last sentinel. Every shape is fixed: input L - noise + spans, labels noise + spans + 1."""
 
     noise: int = 3
     spans: int = 2
@@ -281,7 +279,7 @@ def test_t5_inputs_and_targets_splice_to_the_original():
     corrupt = jax.jit(SpanCorruption(), compiler_options=FAST)
     for seed in range(5):
         made = jax.tree.map(np.asarray, corrupt(jax.random.key(seed), batch))
-        for inputs, labels, original in zip(made["input_ids"], made["labels"], np.asarray(batch["input_ids"])):
+        for inputs, labels, original in zip(made["input_ids"], made["labels"], np.asarray(batch["input_ids"]), strict=True):
             marks = {VOCAB.size - 1, VOCAB.size - 2, VOCAB.size - 3}
             spans, current = {}, None
             for token in labels:
@@ -300,7 +298,7 @@ def test_t5_decoder_reads_the_encoder_and_its_own_past():
     # The decoder's block is the encoder's with a slot more, and still has parameters of its own.
     network = tower.params["encoder"]
     assert {*network["decoder"]["block"]} == {*network["encoder"]["stack"]["block"], "cross"}
-    made = t5().corruption(jax.random.key(0), sentences())
+    made = corrupted(t5(), sentences())
     one = jax.tree.map(lambda leaf: leaf[:1], made)
     inputs, own = np.asarray(one["input_ids"][0]), np.asarray(one["decoder_ids"][0])
     table, marks = "encoder/encoder/embed/token", VOCAB.size - 3

@@ -23,12 +23,14 @@ from ptm_jax.train import step
 
 ROWS, LENGTH, WIDTH = 4, 8, 16
 VOCAB = Vocab(size=48, pad=0, cls=1, sep=2, mask=3)
+# A large eps: where a gradient is zero but for rounding, m / sqrt(v) would make an update of noise over noise.
+ADAM = AdamW(eps=1e-4, weight_decay=0.0)
 # Compiling dominates here, and speed of what is compiled does not matter.
 FAST = {"xla_backend_optimization_level": 0}
 
 
-def recipe(lr: float = 1e-2, optimizer: Any = AdamW(eps=1e-4, weight_decay=0.0)) -> Recipe:
-    """A constant rate. Adam's eps is large: an update of noise over noise would hide equal gradients."""
+def recipe(lr: float = 1e-2, optimizer: Any = ADAM) -> Recipe:
+    """A constant rate without clipping."""
     phases = (Phase(steps=100, batch=ROWS, length=LENGTH),)
     return Recipe(phases=phases, lr=lr, optimizer=optimizer, schedule=Constant(), clip=None)
 
@@ -102,8 +104,8 @@ def start(system: System, batch, params=None) -> tuple[step.Program, step.TrainS
 
 
 def check(system: System, batch, steps: int = 20, params=None, falls: float = 0.9) -> Run:
-    """Train on one batch. The loss falls, gradients are finite, frozen parameters keep their bits, and two micro-batches
-    give the parameters, the carry and the metrics of one."""
+    """Train on one batch. The loss falls, gradients are finite, frozen parameters keep their bits, and two
+    micro-batches give the parameters, the carry and the metrics of one."""
     program, first = start(system, batch, params)
     update = jax.jit(program.step, static_argnames="accumulate", compiler_options=FAST)
     once, twice = update(first, batch), update(first, batch, accumulate=2)
@@ -119,6 +121,11 @@ def check(system: System, batch, steps: int = 20, params=None, falls: float = 0.
     changed = {path for path in before if bits(before[path]) != bits(after[path])}
     assert changed and all(trainable(path) for path in changed)
     return Run(program, first, state, losses)
+
+
+def corrupted(system: System, batch):
+    """The batch as one draw of the system's corruption leaves it."""
+    return jax.jit(system.corruption, compiler_options=FAST)(jax.random.key(0), batch)
 
 
 def bits(array) -> bytes:
