@@ -195,7 +195,8 @@ def _same(corpus: store.Corpus, request: dict[str, Any]) -> store.Corpus:
         elif before != now:
             changed.append(f"{field} (it has {before}, given {now})")
     if changed:
-        raise UserError(f"{corpus.dir} was prepared with other inputs: {'; '.join(changed)}; choose another --out")
+        facts = "; ".join(changed)
+        raise UserError(f"{corpus.dir} was prepared with other inputs: {facts}; choose another --out or --workdir")
     return corpus
 
 

@@ -12,6 +12,7 @@ is a slice of it for every lane: Grain's cost for every element is paid once a b
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import time
@@ -253,8 +254,13 @@ class Stream:
         self._iterator.set_state({"batches": state["batches"], "cursors": np.array(cursors, np.int64)})
 
     def close(self) -> None:
-        """Stops prefetching."""
+        """Stops prefetching; so does the last reference to the stream when it goes."""
         self._iterator.close()
+
+    def __del__(self):
+        if hasattr(self, "_iterator"):
+            with contextlib.suppress(Exception):  # the interpreter may be half gone
+                self._iterator.close()
 
 
 def merge(states: Iterable[dict[str, Any]]) -> dict[str, Any]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -224,6 +227,18 @@ def test_empty_split(tmp_path, text_file, spec):
     corpus = prepare([str(text_file)], tmp_path / "c", tokenizer=spec, heldout=0.0)
     with pytest.raises(UserError, match="the split heldout of .* is empty"):
         made(corpus, split="heldout")
+
+
+def test_a_dropped_stream_stops_its_thread(corpus):
+    before = threading.active_count()
+    for _ in range(3):
+        next(made(corpus))
+    gc.collect()
+    for _ in range(100):
+        if threading.active_count() <= before:
+            return
+        time.sleep(0.02)
+    raise AssertionError("prefetching goes on")
 
 
 def test_measure(corpus):
