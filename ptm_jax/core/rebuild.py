@@ -31,7 +31,7 @@ def rebuild(record: Any, kinds: Mapping[str, type], where: str = "") -> Any:
 
 def _build(name: Any, values: dict[str, Any], kinds: Mapping[str, type], where: str) -> Any:
     place = f"the record's {where}" if where else "the record"
-    if name not in kinds:
+    if not isinstance(name, str) or name not in kinds:
         near = closest(str(name), kinds)
         raise UserError(
             f"{place} is of the unknown kind {name!r}; import the module that defines it, or use the version of "

@@ -1,0 +1,96 @@
+"""Records back to values: equal to what was written, and nothing else is ever built."""
+
+import dataclasses
+import json
+import math
+
+import pytest
+
+from ptm_jax.core import registry
+from ptm_jax.core.describe import to_json
+from ptm_jax.core.errors import UserError
+from ptm_jax.core.precision import Precision
+from ptm_jax.core.rebuild import rebuild
+from ptm_jax.core.recipe import Phase, Recipe
+from ptm_jax.core.spec import respell
+from ptm_jax.core.types import Vocab
+from ptm_jax.systems.kinds import PACKAGES, kinds_of
+
+registry.discover("ptm_jax.systems")
+KINDS = kinds_of()
+
+
+def through_json(value):
+    return json.loads(json.dumps(to_json(value)))
+
+
+@pytest.mark.parametrize("name", registry.catalogue.names())
+def test_every_system_comes_back(name):
+    system = registry.catalogue.get(name)
+    parts = {f.name: getattr(system, f.name) for f in dataclasses.fields(system) if f.name != "tokenizer"}
+    for slot, value in parts.items():
+        again = rebuild(through_json(value), KINDS)
+        expected = dict(value) if slot == "towers" else value
+        assert again == expected, slot
+        assert to_json(again) == to_json(value), slot
+    for tower, module in system.towers.items():
+        again = rebuild(through_json(module), KINDS, tower)
+        assert hash(again) == hash(module)
+
+
+def test_values_after_respelling_come_back():
+    towers = respell(dict(registry.catalogue.get("bert_tiny").towers), Precision, Precision("bfloat16"))
+    towers = respell(towers, Vocab, Vocab(size=300, pad=0, extra=(7, 8)))
+    assert rebuild(through_json(towers), KINDS) == towers
+
+
+@dataclasses.dataclass(frozen=True)
+class Odd:
+    limit: float = 1.0
+    words: frozenset[str] = frozenset()
+    table: tuple[tuple[str, float], ...] = ()
+    label: str | None = None
+    maybe: float | None = None
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Odd(math.inf, frozenset({"a", "b"}), (("x", 1.0),), "inf"),
+        Odd(limit=-math.inf, maybe=math.inf),
+        {"a": (1, 2.5, None, True, "text"), "b": {"c": ()}},
+    ],
+)
+def test_what_json_cannot_hold(value):
+    assert rebuild(through_json(value), {"Odd": Odd}) == value
+
+
+def test_nothing_is_imported_or_evaluated():
+    record = {"a": "os:system", "b": "__import__('os')"}
+    assert rebuild(record, KINDS) == record
+    for name in ("os.system", "builtins.eval", "partial", "array"):
+        with pytest.raises(UserError, match=f"unknown kind '{name}'"):
+            rebuild({"kind": name, "args": ["true"]}, KINDS)
+
+
+@pytest.mark.parametrize(
+    "record, message",
+    [
+        ({"kind": "MLMHed"}, "'MLMHed'.*mean 'MLMHead'"),
+        ({"a": [{"kind": "Nope"}]}, "a.0 .*'Nope'"),
+        ({"kind": "Phase", "steps": 1, "batch": 1, "size": 2}, "field of Phase .*'size'"),
+        ({"kind": "Phase", "steps": 1}, "Phase.*batch"),
+        ({"kind": "Phase", "steps": 0, "batch": 1, "length": 1}, "at least 1"),
+        ({"kind": ["Phase"]}, "unknown kind"),
+    ],
+)
+def test_a_record_that_does_not_fit_is_an_error_that_says_where(record, message):
+    with pytest.raises(UserError, match=message):
+        rebuild(record, KINDS)
+
+
+def test_kinds_are_unique_and_public():
+    assert KINDS["Recipe"] is Recipe and KINDS["Phase"] is Phase
+    assert {"Vocab", "Model", "Transformer", "MLM", "TokenMasking", "Packed", "TokenizerSpec"} <= set(KINDS)
+    assert not [name for name in KINDS if name.startswith("_")]
+    assert all(cls.__module__.startswith(PACKAGES) for cls in KINDS.values())
