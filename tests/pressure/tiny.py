@@ -25,8 +25,8 @@ ROWS, LENGTH, WIDTH = 4, 8, 16
 VOCAB = Vocab(size=48, pad=0, cls=1, sep=2, mask=3)
 # A large eps: where a gradient is zero but for rounding, m / sqrt(v) would make an update of noise over noise.
 ADAM = AdamW(eps=1e-4, weight_decay=0.0)
-# Compiling dominates here, and speed of what is compiled does not matter.
-FAST = {"xla_backend_optimization_level": 0}
+# Compiling dominates here, and speed of what is compiled does not matter: these options halve its time.
+FAST = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
 
 
 def recipe(lr: float = 1e-2, optimizer: Any = ADAM) -> Recipe:
