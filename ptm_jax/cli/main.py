@@ -23,6 +23,7 @@ COMMANDS = {
     "show": ("ptm_jax.cli.show", "the resolved record of a system or a config, or how two differ"),
     "prepare": ("ptm_jax.cli.prepare", "text to a tokenizer and packed records"),
     "train": ("ptm_jax.cli.train", "pre-training; resumes by itself"),
+    "predict": ("ptm_jax.cli.predict", "fill masks, generate, embed, find similar lines"),
 }
 
 NEXT_STEP = {

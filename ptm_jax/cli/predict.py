@@ -1,0 +1,199 @@
+"""Text in, result out: fill masks, go on with a prompt, embed texts, or find the most similar lines of a file.
+
+Example:
+  ptm predict runs/mini --task fill-mask --text 'Return the [MASK] of the list.'
+  ptm predict runs/gpt --task generate --text 'The king' --temperature 0.8 --top-p 0.9
+  ptm predict runs/mini --task embed --input lines.txt --output vectors.npy
+  ptm predict runs/mini --task similar --input lines.txt --text 'the length of a list' --top 3
+
+Texts come from --text, from the lines of --input, or from standard input; at a terminal it asks for them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from ptm_jax.cli import options
+from ptm_jax.core.errors import UserError
+
+Number = Annotated[float | None, tyro.conf.arg(metavar="X")]
+SAMPLING = ("temperature", "top_k", "top_p", "beams", "length_penalty", "repetition_penalty", "no_repeat_ngram")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Args:
+    model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
+    """The workdir of a training run, or one checkpoint of it."""
+    task: Literal["fill-mask", "generate", "embed", "similar"]
+    """What to do with the texts."""
+    text: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="TEXT")] = ()
+    """A text; may be given again."""
+    input: options.Path = None
+    """A file with a text on every line."""
+    output: options.Path = None
+    """Write the result there (embed: .npy or .json) instead of printing it."""
+    json: options.Flag = False
+    """One JSON document."""
+    top: Annotated[int, tyro.conf.arg(metavar="N")] = 5
+    """How many fillings or similar lines."""
+    pooling: Literal["mean", "cls", "max"] = "mean"
+    """How embed and similar make one vector of a text's tokens."""
+    max_new_tokens: Annotated[int, tyro.conf.arg(metavar="N")] = 64
+    """Longest continuation."""
+    temperature: Number = None
+    """Sample, at this temperature."""
+    top_k: options.Number = None
+    """Sample from the N likeliest tokens."""
+    top_p: Number = None
+    """Sample from the likeliest tokens that together have this probability."""
+    beams: options.Number = None
+    """Beam search of this width."""
+    length_penalty: Number = None
+    """Alpha of the beam's length penalty."""
+    repetition_penalty: Number = None
+    """Make tokens that are there less likely; above 1."""
+    no_repeat_ngram: options.Number = None
+    """Never write the same N tokens twice."""
+    seed: Annotated[int, tyro.conf.arg(metavar="N")] = 0
+    """Of sampling."""
+
+
+def run(args: Args) -> int:
+    """Load the model and print or write what it says about the texts."""
+    _check(args)
+    import ptm_jax
+
+    if not args.text and args.input is None and sys.stdin.isatty():
+        model = ptm_jax.load(args.model)
+        for text in _asked():
+            print("\n".join(_lines(args, _results(args, model, [text]))))
+        return 0
+    lines = _read(args.input) if args.input is not None else []
+    texts = list(args.text) or lines or _stdin()
+    results = _results(args, ptm_jax.load(args.model), texts, lines)
+    if args.task == "embed" and args.output is not None and args.output.endswith(".npy"):
+        _write_npy(Path(args.output), results)
+        return 0
+    as_json = args.json or args.task == "embed"
+    document = json.dumps(results, indent=2, ensure_ascii=False) if as_json else "\n".join(_lines(args, results))
+    if args.output is None:
+        print(document)
+    else:
+        _write(Path(args.output), (document + "\n").encode())
+        options.say(f"wrote {args.output}")
+    return 0
+
+
+def _check(args: Args) -> None:
+    if args.task == "similar" and (args.input is None or not args.text):
+        raise UserError("similar ranks the lines of --input by how close they are to --text; give both")
+    if args.task != "similar" and args.input is not None and args.text:
+        raise UserError("give the texts by --text or by --input, not both")
+    if args.task == "embed" and args.output is not None and not args.output.endswith((".npy", ".json")):
+        raise UserError(f"embeddings are written as .npy or .json; given --output {args.output}")
+    if args.task == "embed" and not args.text and args.input is None and sys.stdin.isatty():
+        raise UserError("give the texts to embed by --text, --input or standard input")
+    given = [name for name in SAMPLING if getattr(args, name) is not None]
+    if given and args.task != "generate":
+        raise UserError(f"--{given[0].replace('_', '-')} is of --task generate; the task is {args.task}")
+
+
+def _results(args: Args, model: Any, texts: Sequence[str], lines: Sequence[str] = ()) -> list[Any]:
+    """What --json prints: one object per text."""
+    if args.task == "fill-mask":
+        found = model.fill_mask(texts, top=args.top)
+        keys = ("token", "probability", "sentence")
+        named = [[[dict(zip(keys, f, strict=True)) for f in mask] for mask in masks] for masks in found]
+        return [{"text": text, "masks": masks} for text, masks in zip(texts, named, strict=True)]
+    if args.task == "generate":
+        chosen = {name: getattr(args, name) for name in SAMPLING if getattr(args, name) is not None}
+        if args.temperature is not None:
+            chosen["strategy"] = "sample"
+        found = model.generate(texts, max_new_tokens=args.max_new_tokens, seed=args.seed, **chosen)
+        return [{"prompt": text, "text": answer} for text, answer in zip(texts, found, strict=True)]
+    vectors = model.encode(texts, pooling=args.pooling, normalize=args.task == "similar")
+    if args.task == "embed":
+        return [{"text": text, "vector": v.tolist()} for text, v in zip(texts, vectors, strict=True)]
+    if args.top < 1:
+        raise UserError(f"--top is {args.top}; it must be at least 1")
+    cosines = vectors @ model.encode(lines, pooling=args.pooling, normalize=True).T
+    ranked = [[(int(i), float(row[i])) for i in (-row).argsort(kind="stable")[: args.top]] for row in cosines]
+    return [
+        {"text": text, "similar": [{"line": i + 1, "cosine": c, "text": lines[i]} for i, c in best]}
+        for text, best in zip(texts, ranked, strict=True)
+    ]
+
+
+def _lines(args: Args, results: Sequence[Any]) -> Iterator[str]:
+    """The results for a reader."""
+    for result in results:
+        if args.task == "generate":
+            yield result["text"]
+            continue
+        yield result["text"]
+        if args.task == "similar":
+            yield from (f"  {best['cosine']:7.4f}  {best['text']}" for best in result["similar"])
+            continue
+        for number, fillings in enumerate(result["masks"]):
+            if len(result["masks"]) > 1:
+                yield f"  mask {number + 1}"
+            width = max(len(f["token"]) for f in fillings)
+            yield from (f"  {f['probability']:6.1%}  {f['token']:<{width}}  {f['sentence']}" for f in fillings)
+
+
+def _asked() -> Iterator[str]:
+    """Texts typed at the terminal, until an empty line or the end of the input."""
+    options.say("one text on a line; an empty line ends")
+    while True:
+        try:
+            text = input("> ").strip()
+        except EOFError:
+            return
+        if not text:
+            return
+        yield text
+
+
+def _read(path: str) -> list[str]:
+    """The lines of a file that hold something."""
+    return _texts(Path(path).read_bytes(), path)
+
+
+def _stdin() -> list[str]:
+    return _texts(sys.stdin.buffer.read(), "standard input")
+
+
+def _texts(data: bytes, source: str) -> list[str]:
+    try:
+        found = [line.strip() for line in data.decode("utf-8-sig").splitlines() if line.strip()]
+    except UnicodeDecodeError as error:
+        raise UserError(f"{source} is not UTF-8 text (byte {error.start}); convert it, as iconv -t utf-8 does") from error
+    if not found:
+        raise UserError(f"{source} holds no text; give one text on each line, or --text")
+    return found
+
+
+def _write(path: Path, data: bytes) -> None:
+    """The whole file or none of it."""
+    draft = path.with_name(path.name + ".draft")
+    draft.write_bytes(data)
+    os.replace(draft, path)
+
+
+def _write_npy(path: Path, results: Sequence[Any]) -> None:
+    import io
+
+    import numpy as np
+
+    buffer = io.BytesIO()
+    np.save(buffer, np.array([result["vector"] for result in results], np.float32))
+    _write(path, buffer.getvalue())
+    options.say(f"wrote {len(results)} vectors to {path}")
