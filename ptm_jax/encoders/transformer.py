@@ -102,15 +102,15 @@ def transformer(
     embed_norm: bool = True,
     final_norm: bool = False,
     direction: Literal["bidirectional", "causal"] = "bidirectional",
-    init: Any = TruncatedNormal(),
+    initializer: Any = TruncatedNormal(),
     out_init: Any = None,
 ) -> Transformer:
     """A Transformer from its sizes; `hidden` (F) defaults to 4 D. Anything finer is a `replace` of a slot.
 
     `out_init` initialises the two layers that write into the residual stream (GPT-2 scales them by depth).
     """
-    attention = Attention(heads=heads, width=width, dropout=dropout, init=init, out_init=out_init)
-    ffn = FeedForward(hidden=hidden or 4 * width, activation=activation, init=init, out_init=out_init)
+    attention = Attention(heads=heads, width=width, dropout=dropout, initializer=initializer, out_init=out_init)
+    ffn = FeedForward(hidden=hidden or 4 * width, activation=activation, initializer=initializer, out_init=out_init)
     return Transformer(
         embed=Embeddings(
             vocab=vocab,
@@ -119,7 +119,7 @@ def transformer(
             types=types,
             norm=LayerNorm(eps) if embed_norm else Identity(),
             dropout=dropout,
-            init=init,
+            initializer=initializer,
         ),
         stack=Stack(
             block=Block(

@@ -79,7 +79,7 @@ def spec_of(path: str, shape: Sequence[int], rules: Table, mesh: Mesh) -> Partit
     mapping = dict(reversed(rules))
     axes = [mapping.get(name) for name in names]
     for dim, axis in zip(shape, axes, strict=True):
-        if axis is None or mesh.shape[axis] == 1:
+        if axis is None or mesh.shape[axis] == 1 or dim == 1:  # 1: a factored moment, summed over this axis
             continue
         if axes.count(axis) > 1:
             raise UserError(f"the rules put mesh axis {axis!r} on two dimensions of {path} {tuple(shape)}")
@@ -87,7 +87,7 @@ def spec_of(path: str, shape: Sequence[int], rules: Table, mesh: Mesh) -> Partit
             raise UserError(
                 f"{path} {tuple(shape)}: dimension {dim} does not divide over mesh axis {axis!r} of {mesh.shape[axis]}"
             )
-    return PartitionSpec(*axes)
+    return PartitionSpec(*(None if dim == 1 else axis for dim, axis in zip(shape, axes, strict=True)))
 
 
 def place(tree: Any, rules: Table, mesh: Mesh) -> Any:
@@ -105,11 +105,15 @@ def replicated(mesh: Mesh) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec())
 
 
-def place_batch(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Array]:
-    """This process's rows as global arrays: each process gives its own part of every batch."""
-    rows = len(next(iter(batch.values()))) * jax.process_count()
+def check_batch(rows: int, mesh: Mesh) -> None:
+    """UserError where the mesh cannot share out a batch of so many rows."""
     parts = mesh.shape["data"] * mesh.shape["fsdp"]
     if rows % parts:
         raise UserError(f"a batch of {rows} rows does not divide over data x fsdp = {parts}; change recipe.phases")
+
+
+def place_batch(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Array]:
+    """This process's rows as global arrays: each process gives its own part of every batch."""
+    check_batch(len(next(iter(batch.values()))) * jax.process_count(), mesh)
     sharding = batch_sharding(mesh)
     return {name: jax.make_array_from_process_local_data(sharding, value) for name, value in batch.items()}

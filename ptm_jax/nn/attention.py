@@ -37,7 +37,7 @@ class Attention(nn.Module):
     head_width: int | None = None
     dropout: float = 0.0
     bias: bool = True
-    init: Any = TruncatedNormal()
+    initializer: Any = TruncatedNormal()
     out_init: Any = None
     precision: Precision = Precision()
     expose: Literal["probabilities", "scores"] = "probabilities"
@@ -51,7 +51,7 @@ class Attention(nn.Module):
 
         def project(name, inputs):
             features = (self.heads, head_width)
-            return Dense(features, bias=self.bias, init=self.init, precision=self.precision, name=name)(inputs)
+            return Dense(features, bias=self.bias, initializer=self.initializer, precision=self.precision, name=name)(inputs)
 
         q, k, v = project("query", x), project("key", source), project("value", source)
         if cache is not None:
@@ -77,7 +77,7 @@ class Attention(nn.Module):
             self.width,
             axes=2,
             bias=self.bias,
-            init=self.out_init or self.init,
+            initializer=self.out_init or self.initializer,
             precision=self.precision,
             name="out",
         )(heads)

@@ -25,7 +25,7 @@ class FeedForward(nn.Module):
 
     hidden: int
     activation: Activation = "gelu"
-    init: Any = TruncatedNormal()
+    initializer: Any = TruncatedNormal()
     out_init: Any = None
     precision: Precision = Precision()
 
@@ -33,9 +33,9 @@ class FeedForward(nn.Module):
     def __call__(self, x, context: Context):
         del context
         width = x.shape[-1]
-        h = Dense(self.hidden, init=self.init, precision=self.precision, name="up")(x)
+        h = Dense(self.hidden, initializer=self.initializer, precision=self.precision, name="up")(x)
         h = activate(self.activation, h)
-        return Dense(width, init=self.out_init or self.init, precision=self.precision, name="down")(h)
+        return Dense(width, initializer=self.out_init or self.initializer, precision=self.precision, name="down")(h)
 
 
 class Block(nn.Module):

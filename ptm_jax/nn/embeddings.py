@@ -26,7 +26,7 @@ class LearnedPositions(nn.Module):
 
     size: int
     offset: int = 0
-    init: Any = TruncatedNormal()
+    initializer: Any = TruncatedNormal()
 
     @property
     def limit(self) -> int:
@@ -35,7 +35,7 @@ class LearnedPositions(nn.Module):
 
     @nn.compact
     def __call__(self, positions, width):
-        table = self.param("table", self.init, (self.size, width))
+        table = self.param("table", self.initializer, (self.size, width))
         return table[positions + self.offset]
 
 
@@ -53,13 +53,13 @@ class Embeddings(nn.Module):
     norm: nn.Module = Identity()
     dropout: float = 0.0
     project: nn.Module = Identity()
-    init: Any = TruncatedNormal()
+    initializer: Any = TruncatedNormal()
     precision: Precision = Precision()
 
     def setup(self):
-        self.token = table_of(self, "token", self.init, (self.vocab.size, self.width))
+        self.token = table_of(self, "token", self.initializer, (self.vocab.size, self.width))
         if self.types:
-            self.type = self.param("type", self.init, (self.types, self.width))
+            self.type = self.param("type", self.initializer, (self.types, self.width))
         self.drop = Dropout(self.dropout)
 
     def table(self):

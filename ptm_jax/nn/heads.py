@@ -45,7 +45,7 @@ class MLMHead(nn.Module):
     vocab: Any
     activation: Activation = "gelu"
     eps: float = 1e-12
-    init: Any = TruncatedNormal()
+    initializer: Any = TruncatedNormal()
     precision: Precision = Precision()
 
     @staticmethod
@@ -54,7 +54,7 @@ class MLMHead(nn.Module):
 
     @nn.compact
     def __call__(self, hidden, *, table):
-        h = Dense(table.shape[-1], init=self.init, precision=self.precision, name="dense")(hidden)
+        h = Dense(table.shape[-1], initializer=self.initializer, precision=self.precision, name="dense")(hidden)
         h = LayerNorm(self.eps, name="norm")(activate(self.activation, h))
         return Readout(h, table, self.param("bias", Zeros(), (self.vocab.size,)), self.precision)
 
@@ -76,7 +76,7 @@ class Pooler(nn.Module):
     """[B, L, D] -> [B, D]: a dense layer and tanh on the first token (BERT)."""
 
     activation: Activation = "tanh"
-    init: Any = TruncatedNormal()
+    initializer: Any = TruncatedNormal()
     precision: Precision = Precision()
 
     @staticmethod
@@ -86,7 +86,7 @@ class Pooler(nn.Module):
     @nn.compact
     def __call__(self, hidden, *, table=None):
         del table
-        dense = Dense(hidden.shape[-1], init=self.init, precision=self.precision, name="dense")
+        dense = Dense(hidden.shape[-1], initializer=self.initializer, precision=self.precision, name="dense")
         return activate(self.activation, dense(hidden[:, 0]))
 
 
@@ -94,7 +94,7 @@ class Classifier(nn.Module):
     """Scores over classes [.., C] float32, from pooled or token features [.., D]."""
 
     classes: int
-    init: Any = TruncatedNormal()
+    initializer: Any = TruncatedNormal()
     precision: Precision = Precision()
 
     @staticmethod
@@ -104,5 +104,5 @@ class Classifier(nn.Module):
     @nn.compact
     def __call__(self, features, *, table=None):
         del table
-        dense = Dense(self.classes, init=self.init, precision=self.precision, name="dense")
+        dense = Dense(self.classes, initializer=self.initializer, precision=self.precision, name="dense")
         return dense(features).astype(jnp.float32)

@@ -60,13 +60,13 @@ class Dense(nn.Module):
     features: int | tuple[int, ...]
     axes: int = 1
     bias: bool = True
-    init: Any = TruncatedNormal()
+    initializer: Any = TruncatedNormal()
     precision: Precision = Precision()
 
     @nn.compact
     def __call__(self, x):
         features = (self.features,) if isinstance(self.features, int) else tuple(self.features)
-        kernel = self.param("kernel", self.init, (*x.shape[x.ndim - self.axes :], *features))
+        kernel = self.param("kernel", self.initializer, (*x.shape[x.ndim - self.axes :], *features))
         y = self.precision.dense(x, kernel, self.axes)
         if self.bias:
             y = y + self.param("bias", Zeros(), features).astype(y.dtype)

@@ -72,7 +72,8 @@ def bert(name: str, layers: int, width: int, heads: int, vocab: Vocab = BERT_UNC
 def roberta(name: str, layers: int, width: int, heads: int, lr: float, warmup: int) -> System:
     """RoBERTa (Liu et al. 2019): no NSP, full sentences across documents, dynamic masking, byte-level BPE, large batches.
 
-    Row 45. Positions begin at padding_idx + 1 = 2, so the table has 514 rows; there are no sentence types. Table 9.
+    Row 45, recipe of Table 9. Positions begin at padding_idx + 1 = 2, so the table has 514 rows. One sentence type, as in
+    the Hugging Face release (a constant row that fairseq's original lacks).
     """
     init = Normal(0.02)
     return System(
@@ -88,12 +89,12 @@ def roberta(name: str, layers: int, width: int, heads: int, lr: float, warmup: i
                     layers=layers,
                     width=width,
                     heads=heads,
-                    positions=LearnedPositions(514, offset=2, init=init),
+                    positions=LearnedPositions(514, offset=2, initializer=init),
                     types=1,
                     eps=1e-5,
-                    init=init,
+                    initializer=init,
                 ),
-                heads={"mlm": MLMHead(vocab=ROBERTA, eps=1e-5, init=init)},
+                heads={"mlm": MLMHead(vocab=ROBERTA, eps=1e-5, initializer=init)},
             )
         },
         tokenizer=BYTE_BPE,
@@ -130,12 +131,12 @@ def gpt(name: str, layers: int = 12, width: int = 768, heads: int = 12) -> Syste
                     layers=layers,
                     width=width,
                     heads=heads,
-                    positions=LearnedPositions(512, init=init),
+                    positions=LearnedPositions(512, initializer=init),
                     eps=1e-5,
                     activation="gelu_tanh",
                     embed_norm=False,
                     direction="causal",
-                    init=init,
+                    initializer=init,
                 ),
                 heads={"lm": LMHead()},
             )
@@ -172,14 +173,14 @@ def gpt2(name: str, layers: int, width: int, heads: int) -> System:
                     layers=layers,
                     width=width,
                     heads=heads,
-                    positions=LearnedPositions(1024, init=Normal(0.01)),
+                    positions=LearnedPositions(1024, initializer=Normal(0.01)),
                     norm="pre",
                     eps=1e-5,
                     activation="gelu_tanh",
                     embed_norm=False,
                     final_norm=True,
                     direction="causal",
-                    init=init,
+                    initializer=init,
                     out_init=Normal(0.02 / (2 * layers) ** 0.5),
                 ),
                 heads={"lm": LMHead()},

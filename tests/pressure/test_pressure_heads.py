@@ -9,7 +9,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-from tiny import FAST, LENGTH, ROWS, VOCAB, WIDTH, Project, check, corrupted, encoder, sees, sentences, system, towers
+from tiny import LENGTH, ROWS, VOCAB, WIDTH, Project, check, corrupted, encoder, evaluate, sees, sentences, system, towers
 
 from ptm_jax.core.streams import named, row_keys
 from ptm_jax.core.system import Tie
@@ -62,7 +62,7 @@ def electra(table=8):
     def tower(width, heads):
         plain = encoder(layers=1, width=width)
         # The table has a width of its own, so that towers of two widths can share it.
-        embed = dataclasses.replace(plain.embed, width=table, project=Dense(width, init=Normal(0.2)))
+        embed = dataclasses.replace(plain.embed, width=table, project=Dense(width, initializer=Normal(0.2)))
         return Model(encoder=dataclasses.replace(plain, embed=embed), heads=heads)
 
     shared = ("token", "position/table")
@@ -94,7 +94,7 @@ def test_electra_shares_tables_and_sends_no_gradient_through_the_draw():
         bound = {name: dataclasses.replace(tower, params=params[name]) for name, tower in both.items()}
         return ReplacedTokens()(bound, batch, jax.random.key(1)).sum
 
-    slopes = jax.jit(jax.jacrev(losses), compiler_options=FAST)({name: tower.params for name, tower in both.items()})
+    slopes = evaluate(jax.jacrev(losses), {name: tower.params for name, tower in both.items()})
     for name, own in (("generator", 0), ("discriminator", 1)):
         for leaf in jax.tree.leaves(slopes[name]["encoder"]["stack"]["block"]["ffn"]):
             assert np.asarray(leaf[own]).any() and not np.asarray(leaf[1 - own]).any()
@@ -144,7 +144,7 @@ class Boundary(nn.Module):
         place = self.param("place", Normal(0.1), (self.longest, WIDTH))[offset]
         h = jnp.concatenate([left, right, place], -1)
         for _ in range(2):
-            h = LayerNorm(1e-6)(activate("gelu", Dense(table.shape[-1], init=Normal(0.1))(h)))
+            h = LayerNorm(1e-6)(activate("gelu", Dense(table.shape[-1], initializer=Normal(0.1))(h)))
         return Readout(h, table, None)
 
 
@@ -178,7 +178,7 @@ def test_spanbert_predicts_a_span_from_its_boundary_alone():
     assert inside.sum() == np.asarray(batch["mlm_weights"]).sum()
     hidden = jax.random.normal(jax.random.key(2), (ROWS, LENGTH, WIDTH))
     loss = jax.grad(lambda hidden: SpanBoundary().boundary(tower, hidden, batch).sum)
-    slopes = jax.jit(loss, compiler_options=FAST)(hidden)
+    slopes = evaluate(loss, hidden)
     reached = np.asarray((slopes != 0).any(-1))
     boundary = np.zeros_like(inside)
     for side in ("span_left", "span_right"):
@@ -209,7 +209,7 @@ class CoAttention(nn.Module):
             return Context(visibility=Visibility(jnp.maximum(queries, 1), keys), rows=batch["rows"], train=train)
 
         t = self.text(batch, train).hidden
-        v = Dense(VISUAL, init=Normal(0.3), name="regions")(batch["regions"])
+        v = Dense(VISUAL, initializer=Normal(0.3), name="regions")(batch["regions"])
         v, _, _ = self.image(v, context(regions, regions))
         new_t, _, _ = self.text_reads(t, context(words, regions), source=v)
         new_v, _, _ = self.image_reads(v, context(regions, words), source=t)
@@ -225,8 +225,8 @@ class Align(nn.Module):
 
     @nn.compact
     def __call__(self, text, image, *, table=None):
-        both = (Dense(WIDTH, init=Normal(0.3))(x) for x in (text, image))
-        return Dense(1, init=Normal(0.3))(next(both) * next(both))[:, 0]
+        both = (Dense(WIDTH, initializer=Normal(0.3))(x) for x in (text, image))
+        return Dense(1, initializer=Normal(0.3))(next(both) * next(both))[:, 0]
 
 
 class RegionClasses(Classifier):
@@ -267,9 +267,9 @@ def multimodal(towers, batch, key):
 def vilbert():
     def block(width):
         def attention():
-            return Attention(heads=2, width=width, init=Normal(0.2))
+            return Attention(heads=2, width=width, initializer=Normal(0.2))
 
-        return Block(attention=attention(), ffn=FeedForward(hidden=width, init=Normal(0.2)), dropout=0.1)
+        return Block(attention=attention(), ffn=FeedForward(hidden=width, initializer=Normal(0.2)), dropout=0.1)
 
     network: dict[str, Any] = {"text": encoder(layers=1), "image": block(VISUAL)}
     network |= {"text_reads": block(WIDTH), "image_reads": block(VISUAL)}
@@ -297,7 +297,7 @@ def test_vilbert_streams_read_each_other():
     def words(regions):
         return tower({**batch, "regions": regions}).hidden[0] @ mix
 
-    slopes = jax.jit(jax.jacrev(words), compiler_options=FAST)(batch["regions"])[:, 0]
+    slopes = evaluate(jax.jacrev(words), batch["regions"])[:, 0]
     real = np.asarray(batch["region_segments"])[0] > 0
     np.testing.assert_array_equal((slopes != 0).any(-1), np.broadcast_to(real, (LENGTH, REGIONS)))
     one = jax.tree.map(lambda leaf: leaf[:1], batch)

@@ -9,7 +9,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-from tiny import FAST, LENGTH, ROWS, VOCAB, WIDTH, check, corrupted, encoder, sees, sentences, system, towers
+from tiny import FAST, LENGTH, ROWS, VOCAB, WIDTH, check, corrupted, encoder, evaluate, sees, sentences, system, towers
 
 from ptm_jax.core.streams import named, row_keys
 from ptm_jax.core.types import Encoded, Visibility
@@ -122,16 +122,20 @@ def test_xlnet_streams_and_memory():
     batch = sentences(order=jnp.asarray(np.tile(order, (ROWS, 1)), jnp.int32), carry=run.last.carry)
     one = jax.tree.map(lambda leaf: leaf[:1], batch)
     ids, table = one["input_ids"][0], "encoder/embed/token"
+
     # By order of prediction: content sees itself and what comes before it, the query only what comes before.
-    content = sees(tower, table, lambda t: t(one).hidden[0], ids)
+    def both(t):
+        encoded = t(one)
+        return jnp.concatenate([encoded.hidden[0], encoded.extra["query"][0]])
+
+    content, query = np.split(sees(tower, table, both, ids), 2)
     np.testing.assert_array_equal(content, order[None, :] <= order[:, None])
-    query = sees(tower, table, lambda t: t(one).extra["query"][0], ids)
     np.testing.assert_array_equal(query, order[None, :] < order[:, None])
 
     def first_query(layers):  # the token that is first in the order has nothing but the memory
         return tower({**one, "carry": {**one["carry"], "layers": layers}}).extra["query"][0, 3, 0]
 
-    assert np.asarray(jax.grad(first_query)(one["carry"]["layers"])).any()
+    assert evaluate(jax.grad(first_query), one["carry"]["layers"]).any()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -263,7 +267,7 @@ def denoising(towers, batch, key):
 
 def t5():
     plain = encoder(layers=1)
-    attention = Attention(heads=2, width=WIDTH, init=Normal(0.1))
+    attention = Attention(heads=2, width=WIDTH, initializer=Normal(0.1))
     block = dataclasses.replace(plain.stack.block, cross=CrossAttention(attention))
     decoder = dataclasses.replace(plain.stack, block=block, layers=2)
     return system(
@@ -302,10 +306,11 @@ def test_t5_decoder_reads_the_encoder_and_its_own_past():
     one = jax.tree.map(lambda leaf: leaf[:1], made)
     inputs, own = np.asarray(one["input_ids"][0]), np.asarray(one["decoder_ids"][0])
     table, marks = "encoder/encoder/embed/token", VOCAB.size - 3
-    seen = sees(tower, table, lambda t: t(one).hidden[0], own)
+    seen = sees(tower, table, lambda t: t(one).hidden[0], np.concatenate([own, inputs]))
+    seen, across = seen[:, : len(own)], seen[:, len(own) :]
     words = own < marks  # a sentinel stands in the input too, which everybody sees
     np.testing.assert_array_equal(seen[:, words], np.tril(np.ones_like(seen))[:, words])
-    assert sees(tower, table, lambda t: t(one).hidden[0], inputs).all()
+    assert across.all()
 
 
 def test_a_block_without_a_cross_layer_keeps_its_parameter_paths():

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import FAST, VOCAB, Freeze, encoder, sentences, start, system
+from tiny import FAST, VOCAB, Freeze, encoder, evaluate, sentences, start, system
 
 from ptm_jax.core import towers
 from ptm_jax.core.errors import UserError
@@ -58,10 +58,10 @@ def test_scores_are_what_the_probabilities_are_made_of():
     block = dataclasses.replace(plain.stack.block, attention=attention)
     scored = dataclasses.replace(plain, stack=dataclasses.replace(plain.stack, block=block))
     batch = sentences()
-    params = plain.init(jax.random.key(0), batch)
-    scores = scored.apply(params, batch).attention
+    params = evaluate(plain.init, jax.random.key(0), batch)
+    scores, probabilities = evaluate(lambda p: [m.apply(p, batch).attention for m in (scored, plain)], params)
     assert not np.allclose(scores.sum(-1), 1.0)
-    np.testing.assert_allclose(jax.nn.softmax(scores), plain.apply(params, batch).attention, atol=1e-6)
+    np.testing.assert_allclose(jax.nn.softmax(scores), probabilities, atol=1e-6)
 
 
 def test_the_table_may_have_a_width_of_its_own():
