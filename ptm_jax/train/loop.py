@@ -2,8 +2,9 @@
 
 The order of a start, once and for all:
 
-    1. the corpus is opened, or prepared in WORKDIR/data (which resumes too)
-    2. the experiment is resolved with the corpus's vocabulary and compared with WORKDIR/config.json
+    1. the experiment is compared with WORKDIR/config.json, where there is one
+    2. the corpus is opened, or prepared in WORKDIR/data (which resumes too), and the experiment resolved with its
+       vocabulary
     3. the newest whole checkpoint of WORKDIR/checkpoints is restored, whatever the mesh it was saved from;
        without one the state is initialised under `jit` into its shardings
     4. the stream goes to the position that lies in the checkpoint; the log is cut at its step
@@ -18,8 +19,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import math
-import shutil
 import signal
 import threading
 import time
@@ -28,17 +27,14 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.system import Experiment
-from ptm_jax.core.types import Ratio
-from ptm_jax.data.stream import Stream
 from ptm_jax.mesh import tables
-from ptm_jax.train import devices, flops, logs, setup
+from ptm_jax.train import devices, evaluation, flops, logs, setup
 from ptm_jax.train.checkpoints import Checkpoints
-from ptm_jax.train.step import Program, TrainState, program
+from ptm_jax.train.step import TrainState, program
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,43 +59,21 @@ class Run:
 
     def __init__(self, config: Experiment, workdir: Path, progress: Callable | None = None):
         self.workdir = workdir
-        self.corpus = setup.corpus_of(config, workdir, progress)
-        self.config = config = setup.resolve(config, self.corpus.vocab)
-        self.recipe = config.system.recipe
-        setup.agree(config, workdir, self.corpus)
-        if not (workdir / "tokenizer").exists():
-            shutil.copytree(self.corpus.dir / "tokenizer", workdir / "tokenizer")
         self.mesh = tables.make_mesh(dict(config.mesh))
         self.rules = tables.table(config.rules)
+        self.config, self.corpus = config, corpus = setup.begin(config, workdir, progress)
+        self.recipe = config.system.recipe
         self.program = program(config.system, config.seed)
-        self.baseline = setup.unigram_baseline(self.corpus, self.corpus.vocab)
+        self._evaluate = jax.jit(self.program.evaluate)
+        with setup.building(config.system):
+            self.abstract = jax.eval_shape(self.program.init, setup.example(config, corpus))
+        self.shardings = tables.place(self.abstract, self.rules, self.mesh)
+        heldout = corpus.counts("heldout")
+        self.has_heldout = bool(heldout.sum())
+        self.baseline = evaluation.unigram_baseline(corpus.counts("train"), heldout, corpus.vocab.specials)
         self.checkpoints = Checkpoints(workdir, config.keep)
         self.log = logs.MetricLog(workdir)
-        self.tokens, self.seconds, self.window = 0.0, 0.0, _Window()
-        self.abstract = jax.eval_shape(self.program.init, self.example())
-        self.shardings = tables.place(self.abstract, self.rules, self.mesh)
-
-    def stream(self, phase: int, split: str = "train", epochs: int | None = None) -> Stream:
-        """Rows of a phase; every phase has a shuffle of its own."""
-        shape = self.recipe.phases[phase]
-        return Stream(
-            self.corpus,
-            split,
-            self.config.system.examples,
-            length=shape.length,
-            batch=shape.batch,
-            seed=self.config.seed + phase,
-            epochs=epochs,
-            process_index=jax.process_index(),
-            process_count=jax.process_count(),
-        )
-
-    def example(self, phase: int = 0) -> dict[str, jax.Array]:
-        """A batch of zeros: the shapes that a phase's stream gives."""
-        shape = self.recipe.phases[phase]
-        fields = self.config.system.examples.spec(shape.length, self.corpus.vocab)
-        batch = {name: jnp.zeros((shape.batch, *dims), dtype) for name, (dims, dtype) in fields.items()}
-        return {**batch, "rows": jnp.arange(shape.batch, dtype=jnp.int32)}
+        self.tokens, self.seconds, self.window = 0.0, 0.0, evaluation.Window()
 
     def start(self) -> tuple[TrainState, dict[str, Any], int | None]:
         """The restored or initialised state, its data position, and the step it was restored from."""
@@ -110,17 +84,22 @@ class Run:
         )
         if self.checkpoints.latest() is not None:
             state, meta, step = self.checkpoints.restore(like=like)
+            setup.check_tokenizer(self.workdir, meta["tokenizer"])
             self.tokens, self.seconds = meta["tokens"], meta["seconds"]
-            self.window = _Window(meta["window"])
+            self.window = evaluation.Window(meta["window"])
             self.log.resume(step)
             return state, meta["position"], step
+        if self.checkpoints.steps():
+            logs.say(f"no checkpoint in {self.workdir} is whole; starting again from step 0")
         with jax.set_mesh(self.mesh):
-            state = jax.jit(self.program.init, out_shardings=self.shardings)(self.example())
+            init = jax.jit(self.program.init, out_shardings=self.shardings)
+            state = init(setup.example(self.config, self.corpus))
         self.log.resume(0)
         return state, {"phase": 0, "stream": None}, None
 
     def save(self, state: TrainState, position: Mapping[str, Any], done: int) -> None:
-        """Start saving everything that a restart needs."""
+        """Start saving everything that a restart needs; raises UserError for a state that is not finite."""
+        self.check_finite(done)
         self.checkpoints.save(
             done,
             state,
@@ -135,8 +114,21 @@ class Run:
 
     def evaluate(self, state: TrainState, phase: int, batches: int = 0) -> dict[str, float]:
         """Means of the metrics over the held-out text, or its first `batches` batches."""
-        stream = self.stream(phase, "heldout", epochs=1)
-        return evaluate(self.program, state.params, stream, self.mesh, self.example(phase), batches)
+        stream = setup.stream(self.config, self.corpus, phase, "heldout", epochs=1)
+        carry = self.program.initial_carry(state.params, setup.example(self.config, self.corpus, phase))
+        return evaluation.evaluate(self._evaluate, state.params, stream, mesh=self.mesh, carry=carry, batches=batches)[0]
+
+    def check_finite(self, done: int) -> None:
+        """Raises UserError when a metric since the last line of the log is not a number: nothing of it is kept."""
+        name = self.window.infinite("loss", "grad_norm")
+        if name is not None:
+            self.checkpoints.wait()
+            kept = self.checkpoints.latest()
+            there = "" if kept is None else f"; the checkpoint of step {kept} is kept"
+            raise UserError(
+                f"the {name} is not finite at step {done}{there}: start again in another workdir with a lower "
+                "recipe.lr, with recipe.clip, or in float32 (--set precision=float32)"
+            )
 
 
 def train(config: Experiment, workdir: str | Path, *, quiet: bool = False) -> Result:
@@ -152,9 +144,10 @@ def train(config: Experiment, workdir: str | Path, *, quiet: bool = False) -> Re
     with _sigterm() as asked, jax.set_mesh(run.mesh), run.log:
         state, done, position = _phases(run, state, done, position, asked, quiet)
         stopped = done < run.recipe.steps
-        run.save(state, position, done)
+        if done != resumed:
+            run.save(state, position, done)
         heldout = {} if stopped else _final(run, state)
-    run.checkpoints.wait()
+        run.checkpoints.wait()
     result = Result(run.workdir, done, run.recipe.steps, heldout, run.baseline, resumed, stopped)
     if not stopped:
         logs.curve(run.workdir, baseline=run.baseline)
@@ -165,8 +158,8 @@ def train(config: Experiment, workdir: str | Path, *, quiet: bool = False) -> Re
 def _final(run, state):
     """The held-out metrics of the finished run: from its log, or measured and logged now."""
     there = run.log.find(run.recipe.steps, "heldout")
-    if there is not None:
-        return there
+    if there is not None or not run.has_heldout:
+        return there or {}
     values = run.evaluate(state, len(run.recipe.phases) - 1)
     run.log.write(run.recipe.steps, "heldout", values, tokens=run.tokens, seconds=run.seconds)
     return values
@@ -180,7 +173,7 @@ def _phases(run, state, done, position, asked, quiet):
         for phase in range(position["phase"], len(recipe.phases)):
             if done >= ends[phase]:
                 continue
-            stream = run.stream(phase)
+            stream = setup.stream(run.config, run.corpus, phase)
             if position["phase"] == phase and position["stream"] is not None:
                 stream.restore(position["stream"])
             state, done = _steps(run, state, done, int(ends[phase]), phase, stream, asked, bar)
@@ -198,89 +191,30 @@ def _steps(run, state, done, end, phase, stream, asked, bar):
         donate_argnums=0,
         out_shardings=(run.shardings, tables.replicated(run.mesh)),
     )
-    work = None
-    clock = time.perf_counter()
+    work, since, clock = None, 0, time.perf_counter()
     while done < end and not asked.is_set():
         batch = tables.place_batch(next(batches), run.mesh)
         if work is None:
-            work = flops.flops(run.program.step, run.abstract, jax.eval_shape(lambda b: b, batch))
+            with setup.building(config.system):
+                work = flops.flops(run.program.step, run.abstract, jax.eval_shape(lambda b: b, batch))
         state, metrics = step(state, batch)
-        done += 1
+        done, since = done + 1, since + 1
         run.window.add(metrics)
         if done % config.log_every == 0 or done == end:
+            run.check_finite(done)
             values, steps, tokens = run.window.close()
-            _finite(values, done, run)
             seconds, clock = time.perf_counter() - clock, time.perf_counter()
             run.tokens, run.seconds = run.tokens + tokens, run.seconds + seconds
             run.log.write(done, "train", values, tokens=run.tokens, seconds=run.seconds)
-            use = devices.utilisation(work * steps, seconds, list(run.mesh.devices.flat), config.precision)
-            bar.update(done, values, tokens / seconds, use)
-        if config.eval_every and done % config.eval_every == 0 and done < run.recipe.steps:
+            use = devices.utilisation(work * since, seconds, list(run.mesh.devices.flat), config.precision)
+            bar.update(done, values, tokens * since / steps / seconds, use)
+            since = 0
+        if config.eval_every and done % config.eval_every == 0 and done < run.recipe.steps and run.has_heldout:
             values = run.evaluate(state, phase, config.eval_batches)
             run.log.write(done, "heldout", values, tokens=run.tokens, seconds=run.seconds)
         if config.save_every and done % config.save_every == 0 and done < end:
             run.save(state, {"phase": phase, "stream": stream.state()}, done)
     return state, done
-
-
-def evaluate(work: Program, params, stream, mesh, example, batches: int = 0) -> dict[str, float]:
-    """Means of the objective's metrics over a stream of one epoch; at most `batches` batches where that is not 0.
-
-    `example` is a batch of the stream's shapes.
-
-    The corruption of batch i is drawn from i, so that two evaluations of one model agree."""
-    total = _Window()
-    step = jax.jit(work.evaluate)
-    carry = work.initial_carry(params, example)
-    for index, batch in enumerate(stream):
-        if batches and index >= batches:
-            break
-        metrics, carry = step(params, tables.place_batch(batch, mesh), index, carry)
-        total.add(metrics)
-    return total.close()[0]
-
-
-class _Window:
-    """Sums of metrics since the last line of the log; they lie on the device until somebody asks."""
-
-    def __init__(self, sums: Mapping[str, Any] | None = None):
-        self._sums = dict(sums or {})
-        self._pending: list[Mapping[str, Any]] = []
-
-    def add(self, metrics: Mapping[str, Any]) -> None:
-        self._pending.append(metrics)
-
-    def sums(self) -> dict[str, list[Any]]:
-        """{name: [sums, weights]} in float64, and the number of steps under ''."""
-        for metrics in jax.device_get(self._pending):
-            self._sums[""] = self._sums.get("", 0) + 1
-            for name, value in metrics.items():
-                pair = (value.sum, value.weight) if isinstance(value, Ratio) else (value, 1.0)
-                new = [np.atleast_1d(np.asarray(x, np.float64)) for x in pair]
-                old = self._sums.get(name, [0.0, 0.0])
-                self._sums[name] = [(np.asarray(a) + b).tolist() for a, b in zip(old, new, strict=True)]
-        self._pending = []
-        return self._sums
-
-    def close(self) -> tuple[dict[str, float], int, float]:
-        """(means, steps, tokens) since the last call; the loss is the sum of its terms' means."""
-        sums, self._sums = self.sums(), {}
-        steps = int(sums.pop("", 0))
-        tokens = sum(sums.pop("tokens", [[0.0]])[0])
-        means = {
-            name: sum(s / w if w else 0.0 for s, w in zip(total, weight, strict=True))
-            for name, (total, weight) in sums.items()
-        }
-        return means, steps, tokens
-
-
-def _finite(values, step, run):
-    if not math.isfinite(values.get("loss", 0.0)):
-        kept = run.checkpoints.latest()
-        raise UserError(
-            f"the loss is {values['loss']} at step {step}; the checkpoint of step {kept} is kept: "
-            "lower recipe.lr, set recipe.clip, or compute in float32 (--set precision=float32)"
-        )
 
 
 def _report(run, result):

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
-from collections.abc import Callable
+import os
+import shutil
+import sysconfig
+import traceback
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import jax
+import jax.numpy as jnp
 
-from ptm_jax.core import spec
+from ptm_jax.core import describe, spec
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.system import Experiment, System
 from ptm_jax.core.types import Vocab
+from ptm_jax.data import tokenizers
 from ptm_jax.data.prepare import prepare
-from ptm_jax.data.store import open_corpus
+from ptm_jax.data.store import Corpus, open_corpus
+from ptm_jax.data.stream import Stream
 
 # What may change between two runs of one workdir: how often something is written, and where arrays lie.
 FREE = ("log_every", "eval_every", "eval_batches", "save_every", "keep", "mesh", "rules")
@@ -29,7 +37,23 @@ def experiment(target: System | Experiment, data: tuple[str, ...] = ()) -> Exper
     return dataclasses.replace(target, data=tuple(data)) if data else target
 
 
-def corpus_of(config: Experiment, workdir: Path, progress: Callable | None = None):
+def begin(config: Experiment, workdir: Path, progress: Callable | None = None) -> tuple[Experiment, Corpus]:
+    """The resolved experiment and its corpus; the workdir then holds both records, or held them already.
+
+    What can be refused is refused before a corpus is prepared. Raises UserError.
+    """
+    _fits(config.system)
+    there = record_of(workdir) if (workdir / "config.json").is_file() else None
+    if there is not None:
+        vocab = Vocab(**{k: tuple(v) if k == "extra" else v for k, v in there["corpus"]["vocab"].items()})
+        _compare(there, {"config": resolve(config, vocab), "corpus": there["corpus"]}, workdir, free=("data",))
+    corpus = corpus_of(config, workdir, progress)
+    config = resolve(config, corpus.vocab)
+    agree(config, workdir, corpus, there)
+    return config, corpus
+
+
+def corpus_of(config: Experiment, workdir: Path, progress: Callable | None = None) -> Corpus:
     """The prepared corpus of an experiment: the directory it names, or one made in the workdir from its sources."""
     if len(config.data) == 1 and (Path(config.data[0]) / "manifest.json").is_file():
         return open_corpus(config.data[0])
@@ -47,60 +71,186 @@ def corpus_of(config: Experiment, workdir: Path, progress: Callable | None = Non
 
 
 def resolve(config: Experiment, vocab: Vocab) -> Experiment:
-    """The experiment with the corpus's vocabulary and its precision in every slot, checked against its own tables.
+    """The experiment with the corpus's vocabulary and its precision in every slot."""
+    return dataclasses.replace(config, system=_spelled(config.system, vocab, config.precision))
 
-    Raises UserError for a token that the vocabulary lacks, and for rows longer than a position table.
-    """
-    system = spec.respell(config.system, Vocab, vocab)
-    system = spec.respell(system, Precision, Precision(config.precision))
+
+def stream(config: Experiment, corpus: Corpus, phase: int, split: str = "train", epochs: int | None = None) -> Stream:
+    """This process's rows of a phase; every phase has a shuffle of its own."""
+    shape = config.system.recipe.phases[phase]
+    return Stream(
+        corpus,
+        split,
+        config.system.examples,
+        length=shape.length,
+        batch=shape.batch,
+        seed=config.seed + phase,
+        epochs=epochs,
+        process_index=jax.process_index(),
+        process_count=jax.process_count(),
+    )
+
+
+def example(config: Experiment, corpus: Corpus, phase: int = 0) -> dict[str, jax.Array]:
+    """A batch of zeros: the shapes that a phase's stream gives."""
+    shape = config.system.recipe.phases[phase]
+    fields = config.system.examples.spec(shape.length, corpus.vocab)
+    batch = {name: jnp.zeros((shape.batch, *dims), dtype) for name, (dims, dtype) in fields.items()}
+    return {**batch, "rows": jnp.arange(shape.batch, dtype=jnp.int32)}
+
+
+def agree(config: Experiment, workdir: Path, corpus: Corpus, there: Mapping[str, Any] | None = None) -> None:
+    """Write `config.json` and the tokenizer; `there`, the record of the run before, must be the same but for `FREE`.
+
+    Raises UserError that names the fields that differ."""
+    tokenizer = corpus.manifest["tokenizer"]["hash"]
+    facts = {"digest": corpus.manifest["digest"], "tokenizer": tokenizer, "vocab": dataclasses.asdict(corpus.vocab)}
+    record = {"config": config, "corpus": facts}
+    if there is not None:
+        same = there["corpus"]["digest"] == facts["digest"]  # then it may have been moved
+        _compare(there, record, workdir, free=("data",) if same else ())
+    workdir.mkdir(parents=True, exist_ok=True)
+    record = {"config": spec.to_json(config), "corpus": {**facts, "path": str(corpus.dir.absolute())}}
+    _write(workdir / "config.json", json.dumps(record, indent=1))
+    _write(workdir / "config.txt", spec.to_text(config) + "\n")
+    if not (workdir / "tokenizer").exists():
+        _copy(corpus.dir / "tokenizer", workdir / "tokenizer")
+    check_tokenizer(workdir, tokenizer)
+
+
+def record_of(workdir: Path) -> dict[str, Any]:
+    """What `config.json` of a workdir holds: `config`, the Experiment's record, and `corpus`. Raises UserError."""
+    path = workdir / "config.json"
+    if not path.is_file():
+        raise UserError(f"{workdir} is no workdir of a training run (it has no config.json); name one of `ptm train`")
+    try:
+        record = json.loads(path.read_text(encoding="utf8"))
+        record["config"]["system"]["towers"], record["corpus"]["digest"], record["corpus"]["vocab"]["size"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} is no record of a run ({error!r}); restore it, or choose another --workdir") from error
+    return record
+
+
+def check_tokenizer(workdir: Path, expected: str) -> None:
+    """Raises UserError unless the tokenizer of the workdir is the one with the hash `expected`."""
+    found = tokenizers.load(workdir / "tokenizer").hash
+    if found != expected:
+        raise UserError(
+            f"the tokenizer in {workdir / 'tokenizer'} ({found[:12]}) is not the one that the run was trained with "
+            f"({expected[:12]}); put that one back, or choose another --workdir"
+        )
+
+
+@contextlib.contextmanager
+def building(system: System) -> Iterator[None]:
+    """While a system is traced: what it refuses, or what the user's own code raises, is the user's error."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        ours = (str(Path(__file__).parents[1]) + os.sep, *(sysconfig.get_path(k) + os.sep for k in ("purelib", "stdlib")))
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith((*ours, "<"))]
+        where = f"{frames[-1].filename}:{frames[-1].lineno}: " if frames and _own(system) else ""
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        advice = "correct it there" if where else "change that slot, or take a corpus with a tokenizer that has it"
+        raise UserError(f"{system.name} cannot be trained: {where}{type(error).__name__}: {reason}; {advice}") from error
+
+
+def _own(system: System) -> bool:
+    """Whether a slot is filled from outside the package."""
+    slots = (system.objective, system.corruption, system.examples, *system.towers.values())
+    modules = (getattr(slot, "__module__", type(slot).__module__) for slot in slots if slot is not None)
+    return any(not str(module).startswith("ptm_jax.") for module in modules)
+
+
+def _fits(system: System) -> None:
+    """Raises UserError for rows that are longer than a position table."""
     for path, value in _parts(system.towers, "towers"):
         limit = getattr(value, "limit", None)
-        for phase in system.recipe.phases:
+        for number, phase in enumerate(system.recipe.phases):
             if isinstance(limit, int) and phase.length > limit:
                 raise UserError(
                     f"rows of {phase.length} tokens are longer than the position table of {limit} ({path}); "
-                    f"set recipe.phases.N.length to at most {limit}"
+                    f"set recipe.phases.{number}.length to at most {limit}"
                 )
-    return dataclasses.replace(config, system=system)
 
 
-def agree(config: Experiment, workdir: Path, corpus) -> None:
-    """Write `config.json`, or compare with the one there; a workdir of another config is an error that says where."""
-    record = {
-        "config": spec.to_json(config),
-        "corpus": {"digest": corpus.manifest["digest"], "tokenizer": corpus.manifest["tokenizer"]["hash"]},
-    }
-    path = workdir / "config.json"
-    if path.is_file():
-        there = json.loads(path.read_text(encoding="utf8"))
-        changes = [d for d in spec.differences(there, record) if d[0].removeprefix("config.").split(".")[0] not in FREE]
-        if changes:
-            listed = "; ".join(
-                f"{name.removeprefix('config.')}: {_short(old)} there, {_short(new)} here" for name, old, new in changes[:4]
-            )
-            more = f" (+{len(changes) - 4} more)" if len(changes) > 4 else ""
-            raise UserError(f"{workdir} holds a run of another config; {listed}{more}. Choose another --workdir")
-    workdir.mkdir(parents=True, exist_ok=True)
+def _spelled(value: Any, vocab: Vocab, precision: str) -> Any:
+    """A spec with the vocabulary and the precision of a run wherever it names one."""
+    return spec.respell(spec.respell(value, Vocab, vocab), Precision, Precision(precision))
+
+
+def _compare(there: Mapping[str, Any], here: Mapping[str, Any], workdir: Path, free: tuple[str, ...] = ()) -> None:
+    """Raises UserError that names the fields in which the record of a workdir and a run differ, `FREE` ones apart."""
+    config = here["config"]
+    vocab = Vocab(**{k: tuple(v) if k == "extra" else v for k, v in here["corpus"]["vocab"].items()})
+    old = _filled(there["config"], config, lambda value: _spelled(value, vocab, config.precision))
+    changes = [d for d in spec.differences(old, config) if d[0].split(".")[0] not in (*FREE, *free)]
+    facts = ("digest", "tokenizer")
+    old, new = ({f"corpus.{name}": side["corpus"][name] for name in facts} for side in (there, here))
+    changes += [(name, old[name], new[name]) for name in old if old[name] != new[name]]
+    if changes:
+        listed = "; ".join(f"{name}: {_short(a)} there, {_short(b)} here" for name, a, b in changes[:4])
+        more = f" (+{len(changes) - 4} more)" if len(changes) > 4 else ""
+        raise UserError(f"{workdir} holds a run of another config; {listed}{more}. Choose another --workdir")
+
+
+def _filled(record: Any, value: Any, spelled: Callable[[Any], Any]) -> Any:
+    """The record with the fields that its classes did not have when it was written, at their defaults of today."""
+    if spec.is_spec(value) and isinstance(record, Mapping) and record.get("kind") == type(value).__name__:
+        filled = dict(record)
+        for name, default in _defaults(value).items():
+            filled.setdefault(describe.key_of(name), spec.to_json(spelled(default)))
+        keys = {describe.key_of(name): getattr(value, name) for name in spec.field_names(value)}
+        return {k: _filled(part, keys[k], spelled) if k in keys else part for k, part in filled.items()}
+    if isinstance(value, Mapping) and isinstance(record, Mapping):
+        return {k: _filled(part, value[k], spelled) if k in value else part for k, part in record.items()}
+    if isinstance(value, tuple | list) and isinstance(record, list) and len(record) == len(value):
+        return [_filled(part, new, spelled) for part, new in zip(record, value, strict=True)]
+    return record
+
+
+def _defaults(value: Any) -> dict[str, Any]:
+    """{field: default} of the configuration fields of a dataclass that have one."""
+    found = {}
+    for field in dataclasses.fields(value):
+        if field.name in spec.field_names(value):
+            if field.default is not dataclasses.MISSING:
+                found[field.name] = field.default
+            elif field.default_factory is not dataclasses.MISSING:
+                found[field.name] = field.default_factory()
+    return found
+
+
+def _write(path: Path, text: str) -> None:
+    """A text file, whole or not at all; left alone where it has that text already."""
+    if path.is_file() and path.read_text(encoding="utf8") == text:
+        return
     draft = path.with_suffix(".draft")
-    draft.write_text(json.dumps(record, indent=1), encoding="utf8")
-    draft.replace(path)
-    (workdir / "config.txt").write_text(spec.to_text(config) + "\n", encoding="utf8")
+    try:
+        draft.write_text(text, encoding="utf8")
+        draft.replace(path)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
 
 
-def unigram_baseline(corpus, vocab: Vocab) -> float:
-    """Nats per token of the held-out text under the training text's unigram distribution (add-one), specials left out.
+def _copy(source: Path, target: Path) -> None:
+    """A directory of files, whole or not at all."""
+    draft = target.with_suffix(".draft")
+    shutil.rmtree(draft, ignore_errors=True)
+    try:
+        draft.mkdir()
+        for file in source.iterdir():
+            shutil.copyfile(file, draft / file.name)
+        draft.replace(target)
+    except OSError:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
 
-    What a model that knows word frequencies and nothing else would reach on masked or next tokens."""
-    train, heldout = (np.asarray(corpus.counts(split), np.float64) for split in ("train", "heldout"))
-    keep = np.ones(len(train), bool)
-    keep[list(vocab.specials)] = False
-    train, heldout = train[keep] + 1.0, heldout[keep]
-    if heldout.sum() == 0:
-        return float("nan")
-    return float(-(heldout / heldout.sum()) @ np.log(train / train.sum()))
 
-
-def _parts(value: Any, path: str):
+def _parts(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     """(path, part) of a spec, depth first."""
     yield path, value
     if spec.is_spec(value):

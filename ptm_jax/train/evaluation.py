@@ -1,0 +1,84 @@
+"""Means of metrics: since the last line of the log, and over a held-out text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from ptm_jax.core.types import Batch, Ratio
+from ptm_jax.mesh import tables
+
+
+class Window:
+    """Sums of metrics since the last line of the log; they lie on the device until somebody asks."""
+
+    def __init__(self, sums: Mapping[str, Any] | None = None):
+        self._sums = dict(sums or {})
+        self._pending: list[Mapping[str, Any]] = []
+
+    def add(self, metrics: Mapping[str, Any]) -> None:
+        self._pending.append(metrics)
+
+    def sums(self) -> dict[str, Any]:
+        """{name: [sums, weights]} in float64, and the number of steps under ''; the caller's own, to keep or write."""
+        for metrics in jax.device_get(self._pending):
+            self._sums[""] = self._sums.get("", 0) + 1
+            for name, value in metrics.items():
+                pair = (value.sum, value.weight) if isinstance(value, Ratio) else (value, 1.0)
+                new = [np.atleast_1d(np.asarray(x, np.float64)) for x in pair]
+                old = self._sums.get(name, [0.0, 0.0])
+                self._sums[name] = [(np.asarray(a) + b).tolist() for a, b in zip(old, new, strict=True)]
+        self._pending = []
+        return dict(self._sums)
+
+    def infinite(self, *names: str) -> str | None:
+        """The first of `names` whose sum is NaN or infinite, or None."""
+        sums = self.sums()
+        return next((n for n in names if n in sums and not all(map(math.isfinite, sums[n][0]))), None)
+
+    def close(self) -> tuple[dict[str, float], int, float]:
+        """(means, steps, tokens) since the last call; the loss is the sum of its terms' means."""
+        sums, self._sums = self.sums(), {}
+        steps = int(sums.pop("", 0))
+        tokens = sum(sums.pop("tokens", [[0.0]])[0])
+        means = {
+            name: sum(s / w if w else 0.0 for s, w in zip(total, weight, strict=True))
+            for name, (total, weight) in sums.items()
+        }
+        return means, steps, tokens
+
+
+def evaluate(
+    step: Callable[..., tuple[Mapping[str, Any], Any]], params: Any, stream: Iterable[Batch], *, mesh, carry: Any = None,
+    batches: int = 0,
+) -> tuple[dict[str, float], int]:  # fmt: skip
+    """(means of the metrics, rows that hold a token) over a stream of one epoch, or its first `batches` batches.
+
+    `step` is a jitted `Program.evaluate`. It draws the corruption of batch i from i, so that two evaluations of one
+    model agree.
+    """
+    total, rows = Window(), 0
+    for index, batch in enumerate(stream):
+        if batches and index >= batches:
+            break
+        rows += int(batch["segment_ids"].any(1).sum()) if "segment_ids" in batch else len(batch["rows"])
+        metrics, carry = step(params, tables.place_batch(batch, mesh), index, carry)
+        total.add(metrics)
+    return total.close()[0], rows
+
+
+def unigram_baseline(train: np.ndarray, text: np.ndarray, specials: Iterable[int] = ()) -> float:
+    """Nats per token of a text under the training text's unigram distribution (add-one), special ids left out.
+
+    Both are counts [V]. What a model that knows word frequencies and nothing else would reach on masked or next tokens.
+    NaN for a text without tokens."""
+    keep = np.ones(len(train), bool)
+    keep[list(specials)] = False
+    train, text = train[keep] + 1.0, np.asarray(text, np.float64)[keep]
+    if text.sum() == 0:
+        return float("nan")
+    return float(-(text / text.sum()) @ np.log(train / train.sum()))
