@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -98,9 +99,7 @@ class Pretrained:
 
         Raises UserError: shapes that differ, ids out of range, a sequence longer than the position table.
         """
-        batch = inputs.batch_of(
-            self.module.encoder, self.vocab, input_ids, attention_mask, token_type_ids, position_ids
-        )
+        batch = inputs.batch_of(self.module.encoder, self.vocab, input_ids, attention_mask, token_type_ids, position_ids)
         asked = {"hidden": True, "layers": layers, "attention": attention, "pooled": "pool" in self.module.heads}
         asked["logits"] = logits and self.head is not None
         wanted = tuple(name for name, yes in asked.items() if yes)
@@ -222,7 +221,8 @@ class Pretrained:
     def _continued(self, prompt: str, row: np.ndarray, tokens: np.ndarray) -> str:
         """The prompt and the text of the tokens after it, with the space between them that the tokenizer says."""
         known, whole = self.tokenizer.decode(row), self.tokenizer.decode([*row, *tokens])
-        return prompt + whole[len(known) :] if prompt else whole
+        # A prompt may end inside a character of several bytes, which the next token completes.
+        return prompt + whole[len(os.path.commonprefix([known, whole])) :] if prompt else whole
 
     def _tokenizer(self) -> Any:
         if self.tokenizer is None:

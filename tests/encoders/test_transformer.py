@@ -164,7 +164,12 @@ def test_shared_layers_have_one_set():
 
 def test_the_record_has_the_declared_shapes():
     encoder = transformer(
-        vocab=VOCABS["bert"], layers=LAYERS, width=WIDTH, heads=HEADS, positions=LearnedPositions(LIMIT), initializer=Normal(0.1)
+        vocab=VOCABS["bert"],
+        layers=LAYERS,
+        width=WIDTH,
+        heads=HEADS,
+        positions=LearnedPositions(LIMIT),
+        initializer=Normal(0.1),
     )
     batch = {"input_ids": jnp.zeros((2, 5), jnp.int32)}
     found = jax.eval_shape(lambda: encoder.init_with_output(jax.random.key(0), batch)[0])

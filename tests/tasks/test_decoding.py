@@ -23,9 +23,19 @@ from ptm_jax.tasks.generation import Generation, bucket
 def tower(vocab=13, seed=0, norm="pre", **options):
     """A small causal tower with random parameters large enough that its choices differ."""
     encoder = transformer(
-        vocab=Vocab(size=vocab), layers=2, width=16, heads=2, hidden=24,
-        positions=LearnedPositions(64, initializer=Normal(0.3)), norm=norm, direction="causal", embed_norm=False, final_norm=norm == "pre", initializer=Normal(0.4), **options,
-    )  # fmt: skip
+        vocab=Vocab(size=vocab),
+        layers=2,
+        width=16,
+        heads=2,
+        hidden=24,
+        positions=LearnedPositions(64, initializer=Normal(0.3)),
+        norm=norm,
+        direction="causal",
+        embed_norm=False,
+        final_norm=norm == "pre",
+        initializer=Normal(0.4),
+        **options,
+    )
     module = Model(encoder=encoder, heads={"lm": LMHead()})
     batch = {"input_ids": jnp.zeros((1, 4), jnp.int32)}
     init = jax.jit(lambda: towers.init({"main": module}, jax.random.key(seed), batch)["main"])
