@@ -23,7 +23,9 @@ COMMANDS = {
     "show": ("ptm_jax.cli.show", "the resolved record of a system or a config, or how two differ"),
     "prepare": ("ptm_jax.cli.prepare", "text to a tokenizer and packed records"),
     "train": ("ptm_jax.cli.train", "pre-training; resumes by itself"),
+    "evaluate": ("ptm_jax.cli.evaluate", "the metrics of a run, on what it held out or on another text"),
     "predict": ("ptm_jax.cli.predict", "fill masks, generate, embed, find similar lines"),
+    "bench": ("ptm_jax.cli.bench", "speed on this machine, beside other libraries"),
 }
 
 NEXT_STEP = {

@@ -45,8 +45,8 @@ def begin(config: Experiment, workdir: Path, progress: Callable | None = None) -
     _fits(config.system)
     there = record_of(workdir) if (workdir / "config.json").is_file() else None
     if there is not None:
-        vocab = Vocab(**{k: tuple(v) if k == "extra" else v for k, v in there["corpus"]["vocab"].items()})
-        _compare(there, {"config": resolve(config, vocab), "corpus": there["corpus"]}, workdir, free=("data",))
+        here = {"config": resolve(config, vocab_of(there)), "corpus": there["corpus"]}
+        _compare(there, here, workdir, free=("data",))
     corpus = corpus_of(config, workdir, progress)
     config = resolve(config, corpus.vocab)
     agree(config, workdir, corpus, there)
@@ -131,6 +131,11 @@ def record_of(workdir: Path) -> dict[str, Any]:
     return record
 
 
+def vocab_of(record: Mapping[str, Any]) -> Vocab:
+    """The vocabulary of a run's record."""
+    return Vocab(**{k: tuple(v) if k == "extra" else v for k, v in record["corpus"]["vocab"].items()})
+
+
 def check_tokenizer(workdir: Path, expected: str) -> None:
     """Raises UserError unless the tokenizer of the workdir is the one with the hash `expected`."""
     found = tokenizers.load(workdir / "tokenizer").hash
@@ -183,8 +188,7 @@ def _spelled(value: Any, vocab: Vocab, precision: str) -> Any:
 
 def _compare(there: Mapping[str, Any], here: Mapping[str, Any], workdir: Path, free: tuple[str, ...] = ()) -> None:
     """Raises UserError that names the fields in which the record of a workdir and a run differ, `FREE` ones apart."""
-    config = here["config"]
-    vocab = Vocab(**{k: tuple(v) if k == "extra" else v for k, v in here["corpus"]["vocab"].items()})
+    config, vocab = here["config"], vocab_of(here)
     old = _filled(there["config"], config, lambda value: _spelled(value, vocab, config.precision))
     changes = [d for d in spec.differences(old, config) if d[0].split(".")[0] not in (*FREE, *free)]
     facts = ("digest", "tokenizer")
