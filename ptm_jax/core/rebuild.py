@@ -13,7 +13,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any, Union
 
-from ptm_jax.core.describe import field_names
+from ptm_jax.core.describe import field_names, field_of
 from ptm_jax.core.errors import UserError, closest, unknown
 from ptm_jax.core.reading import hints_of
 
@@ -21,9 +21,10 @@ from ptm_jax.core.reading import hints_of
 def rebuild(record: Any, kinds: Mapping[str, type], where: str = "") -> Any:
     """The value of a record; `where` is its path, for errors. Raises UserError: an unknown kind, or unfit fields."""
     if isinstance(record, Mapping):
-        parts = {k: v for k, v in record.items() if k != "kind"} if "kind" in record else record
+        known = "kind" in record
+        parts = {field_of(k): v for k, v in record.items() if k != "kind"} if known else record
         values = {name: rebuild(part, kinds, f"{where}.{name}" if where else name) for name, part in parts.items()}
-        return _build(record["kind"], values, kinds, where) if "kind" in record else values
+        return _build(record["kind"], values, kinds, where) if known else values
     if isinstance(record, list | tuple):
         return tuple(rebuild(part, kinds, f"{where}.{i}" if where else str(i)) for i, part in enumerate(record))
     return record
