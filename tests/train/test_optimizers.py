@@ -143,7 +143,7 @@ def adafactor_paper(relative=True, momentum=None):
         (SGD(), sgd_paper),
         (SGD(momentum=0.9), momentum_paper),
     ],
-    ids=repr,
+    ids=lambda value: "" if callable(value) else repr(value),
 )
 def test_paper(optimizer, paper):
     grads = [draw(k + 1) for k in range(STEPS)]
