@@ -45,6 +45,7 @@ LAW = {
     "train": SLOTS | {"systems"},
     "tasks": SLOTS | {"systems"},
     "analysis": SLOTS | {"systems"},
+    "bench": SLOTS | {"systems", "train", "tasks"},
 }
 LINEN = {"nn", "encoders", "adapt"}
 OUTSIDE = {"configs", "launch", "tests"}
@@ -127,6 +128,7 @@ def test_the_package_keeps_the_law():
         ("ptm_jax.objectives.bad", "from ptm_jax.corruptions import token"),
         ("ptm_jax.systems.bad", "from ptm_jax.train import loop"),
         ("ptm_jax.train.bad", "from ptm_jax.cli import main"),
+        ("ptm_jax.train.bad", "from ptm_jax.bench import suite"),
         ("ptm_jax.train.bad", "import tests.core"),
         ("ptm_jax.cli.bad", "from configs import quickstart"),
         ("ptm_jax.core.bad", "import flax.linen as nn"),

@@ -1,0 +1,1 @@
+"""Measurements of this package on this machine, beside other libraries where they are installed."""

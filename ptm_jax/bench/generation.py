@@ -1,0 +1,77 @@
+"""Greedy decoding of GPT-2 with its key-value cache, beside `generate` of transformers."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+
+from ptm_jax.bench import peer, programs, rivals, timing
+from ptm_jax.bench.programs import Sizes
+from ptm_jax.bench.record import Entry, median, over, settings, spread
+from ptm_jax.core.paths import flatten
+from ptm_jax.tasks import decoding
+from ptm_jax.tasks.generation import Generation
+
+OURS = ("float32", "bfloat16")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GenerateSizes(Sizes):
+    """`length` tokens of prompt, `new` after them, for each of `batches`."""
+
+    vocab: int = 50257
+    batch: int = 1
+    length: int = 32
+    new: int = 64
+    batches: tuple[int, ...] = (1, 8)
+    screening: int = 3
+
+
+def run(sizes: GenerateSizes, repeats: int, say: timing.Say) -> list[Entry]:
+    """New tokens/s of greedy decoding, for one prompt and for several."""
+    towers = {name: programs.gpt2(sizes, name) for name in OURS}
+    absent = peer.missing()
+    with contextlib.ExitStack() as stack:
+        fields = dict.fromkeys(sizes.batches, rivals.Field())
+        if not absent:
+            fields = rivals.generation({**sizes.shapes(), "new": sizes.new}, sizes.batches, sizes.screening, stack, say)
+        return [_entry(sizes, towers, batch, fields[batch], absent, repeats, say) for batch in sizes.batches]
+
+
+def _entry(sizes, towers, batch, field, absent, repeats, say) -> Entry:
+    prompts = list(programs.tokens(dataclasses.replace(sizes, batch=batch)))
+    options = Generation(max_new_tokens=sizes.new)
+    meters = {name: timing.clocked(_decoding(tower, prompts, options)) for name, tower in towers.items()}
+    best = field.best
+    if best is not None:
+        meters["peer"] = field.meters[best]
+    say(f"generate: {repeats} rounds of batch {batch}, {' and '.join(OURS)}, and {best or 'no peer'}")
+    found = timing.alternate({**meters, "copy": timing.copies()}, repeats, say=say)
+    rated = lambda seconds: {"tokens_per_second": batch * sizes.new / seconds, "seconds": seconds}
+    ours = {name: rated(median(found[name])) for name in OURS}
+    first = min(OURS, key=lambda name: ours[name]["seconds"])
+    peers = {name: rated(seconds) for name, seconds in sorted(field.seconds.items(), key=lambda item: item[1])}
+    ratios = []
+    if best is not None:
+        ratios, peers[best] = over(found["peer"], found[first]), rated(median(found["peer"]))
+    # A step of decoding reads every weight once, in the type that products take.
+    weights = sum(leaf.size for leaf in flatten(towers[first].params).values()) * (2 if first == "bfloat16" else 4)
+    reached = [weights * sizes.new / took / rate for took, rate in zip(found[first], found["copy"], strict=True)]
+    return Entry(
+        name=f"generate/{batch}",
+        ours=ours,
+        peers=peers,
+        ratio=median(ratios) if ratios else None,
+        spread=spread(ratios),
+        roofline={"copy_bytes_per_second": median(found["copy"]), "weight_bytes": weights, "share": median(reached)},
+        settings=settings(
+            ratio=f"new tokens/s of ours in {first} over the peer's best ({best}); prompts included on both sides",
+            compares="tokens_per_second",
+            reason="; ".join([absent] if absent else field.failures) or None,
+            **{**sizes.shapes(), "batch": batch, "new": sizes.new},
+        ),
+    )
+
+
+def _decoding(tower, prompts, options):
+    return lambda: decoding.decode(tower, prompts, options).tokens

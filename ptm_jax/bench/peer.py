@@ -1,0 +1,211 @@
+"""The other side of a benchmark, in a process of its own: torch and transformers, one unit of work per request.
+
+`Peer` starts this module as a child and asks for one unit at a time, so that the two sides alternate strictly and share
+nothing; a child that compiles for too long is ended. Requests and answers are JSON lines. The child times itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+class Failed(Exception):
+    """The child ended, or did not answer in time; the message is one line."""
+
+
+def missing() -> str | None:
+    """Why there is no peer, or None."""
+    absent = [name for name in ("torch", "transformers") if importlib.util.find_spec(name) is None]
+    return f"{' and '.join(absent)} not installed; pip install 'ptm_jax[parity]'" if absent else None
+
+
+class Peer:
+    """A child that does `task` at some sizes; calling it does one unit of a variant and returns its seconds."""
+
+    def __init__(self, task: str, sizes: Mapping[str, Any], threads: int, environment: Mapping[str, str] | None = None):
+        source = str(Path(__file__).resolve().parents[2])
+        paths = [source, *filter(None, [os.environ.get("PYTHONPATH")])]
+        names = {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
+        self._errors = tempfile.TemporaryFile()
+        self._child = subprocess.Popen(
+            [sys.executable, "-m", "ptm_jax.bench.peer"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env={**os.environ, **names, "PYTHONPATH": os.pathsep.join(paths), **(environment or {})},
+        )
+        self.facts = self._ask({"task": task, "threads": threads, **sizes}, 300)
+
+    def __call__(self, variant: Mapping[str, Any], limit: float = 600) -> float:
+        return self._ask(variant, limit)["seconds"]
+
+    def __enter__(self) -> Peer:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the child."""
+        self._child.kill()
+        self._child.wait()
+        with contextlib.suppress(BrokenPipeError):
+            self._child.stdin.close()
+        self._child.stdout.close()
+        self._errors.close()
+
+    def _ask(self, request: Mapping[str, Any], limit: float) -> dict[str, Any]:
+        try:
+            self._child.stdin.write(json.dumps(dict(request)).encode() + b"\n")
+            self._child.stdin.flush()
+        except OSError:
+            raise self._failed("ended") from None
+        ready, _, _ = select.select([self._child.stdout], [], [], limit)
+        if not ready:
+            raise self._failed(f"no answer within {limit:.0f} s")
+        line = self._child.stdout.readline()
+        if not line:
+            raise self._failed("ended")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise Failed(answer["error"])
+        return answer
+
+    def _failed(self, what: str) -> Failed:
+        self._errors.seek(0)
+        lines = [line for line in self._errors.read().decode(errors="replace").splitlines() if line.strip()]
+        self.close()
+        return Failed(f"{what}: {lines[-1].strip()[:200]}" if lines else what)
+
+
+class _Step:
+    """BertForMaskedLM under fused AdamW. `labels` are the same share of positions as the other side predicts."""
+
+    def __init__(self, request: Mapping[str, Any]):
+        import torch
+        from transformers import BertConfig, BertForMaskedLM
+
+        self.torch, self.device = torch, _device(torch)
+        config = BertConfig(
+            vocab_size=request["vocab"],
+            hidden_size=request["width"],
+            num_hidden_layers=request["layers"],
+            num_attention_heads=request["heads"],
+            intermediate_size=4 * request["width"],
+            max_position_embeddings=max(512, request["length"]),
+        )
+        torch.manual_seed(0)
+        self.model = BertForMaskedLM(config).train().to(self.device)
+        self.compiled = None
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, eps=1e-6, weight_decay=0.01, fused=True)
+        shape = (request["batch"], request["length"])
+        self.ids = torch.randint(request["vocab"] // 2, request["vocab"], shape, device=self.device)
+        picked = torch.rand(shape, device=self.device).argsort(1)[:, : request["predictions"]]
+        chosen = torch.zeros(shape, dtype=torch.bool, device=self.device).scatter(1, picked, True)
+        self.labels = torch.where(chosen, self.ids, -100)
+
+    def __call__(self, variant: Mapping[str, Any]) -> float:
+        torch = self.torch
+        torch.set_float32_matmul_precision("medium" if variant["precision"] == "float32, medium" else "highest")
+        if self.model.config._attn_implementation != variant["attention"]:
+            self.model.set_attn_implementation(variant["attention"])
+        if variant.get("compile") and self.compiled is None:
+            self.compiled = torch.compile(self.model)
+        model = self.compiled if variant.get("compile") else self.model
+        start = _now(torch, self.device)
+        with torch.autocast(self.device, torch.bfloat16, enabled=variant["precision"] == "bfloat16 autocast"):
+            loss = model(input_ids=self.ids, labels=self.labels).loss
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return _now(torch, self.device) - start
+
+
+class _Generate:
+    """GPT2LMHeadModel.generate, greedy, with its cache."""
+
+    def __init__(self, request: Mapping[str, Any]):
+        import torch
+        from transformers import GPT2Config, GPT2LMHeadModel
+
+        self.torch, self.request, self.device = torch, request, _device(torch)
+        config = GPT2Config(
+            vocab_size=request["vocab"],
+            n_embd=request["width"],
+            n_layer=request["layers"],
+            n_head=request["heads"],
+            bos_token_id=None,
+            eos_token_id=None,
+            pad_token_id=0,
+        )
+        torch.manual_seed(0)
+        self.model = GPT2LMHeadModel(config).eval().to(self.device)
+
+    def __call__(self, variant: Mapping[str, Any]) -> float:
+        torch, new = self.torch, self.request["new"]
+        if self.model.config._attn_implementation != variant["attention"]:
+            self.model.set_attn_implementation(variant["attention"])
+        self.model.to(getattr(torch, variant["precision"]))
+        ids = torch.randint(1, self.request["vocab"], (variant["batch"], self.request["length"]), device=self.device)
+        start = _now(torch, self.device)
+        with torch.inference_mode():
+            found = self.model.generate(
+                ids,
+                attention_mask=torch.ones_like(ids),
+                do_sample=False,
+                use_cache=True,
+                max_new_tokens=new,
+                min_new_tokens=new,
+            )
+        seconds = _now(torch, self.device) - start
+        if found.shape[1] != ids.shape[1] + new:
+            raise RuntimeError(f"{found.shape[1] - ids.shape[1]} new tokens instead of {new}")
+        return seconds
+
+
+_TASKS = {"step": _Step, "generate": _Generate}
+
+
+def _device(torch: Any) -> str:
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _now(torch: Any, device: str) -> float:
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def main() -> None:
+    """Answer requests until there are no more; what libraries print goes to stderr."""
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    request = json.loads(sys.stdin.readline())
+    import torch
+    import transformers
+
+    torch.set_num_threads(request["threads"])
+    task = _TASKS[request["task"]](request)
+    facts = {"torch": torch.__version__, "transformers": transformers.__version__, "threads": torch.get_num_threads()}
+    print(json.dumps(facts), file=answers)
+    for line in sys.stdin:
+        try:
+            answer = {"seconds": task(json.loads(line))}
+        except Exception as error:
+            answer = {"error": f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"}
+        print(json.dumps(answer), file=answers)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""The BERT and GPT-2 that the benchmarks run: systems of the catalogue at given sizes, with made-up tokens."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ptm_jax.core import spec
+from ptm_jax.core.precision import Precision
+from ptm_jax.core.recipe import AdamW, Constant, Phase, Recipe
+from ptm_jax.core.system import System
+from ptm_jax.core.towers import Tower
+from ptm_jax.core.towers import init as init_towers
+from ptm_jax.data.examples import Packed
+from ptm_jax.objectives.language import MLM
+from ptm_jax.systems import transformers
+from ptm_jax.train.flops import flops
+from ptm_jax.train.step import Program, program
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """Of a network and its batch, and of the matrices [gemm, gemm] whose product is the roofline."""
+
+    layers: int = 12
+    width: int = 768
+    heads: int = 12
+    vocab: int = 30522
+    batch: int = 8
+    length: int = 128
+    gemm: int = 2048
+
+    def shapes(self) -> dict[str, int]:
+        """What the network and the batch are made of."""
+        return {name: getattr(self, name) for name in ("layers", "width", "heads", "vocab", "batch", "length")}
+
+
+def bert(sizes: Sizes, precision: str) -> System:
+    """BERT with the masked head only, AdamW and dropout 0.1; gradients are not clipped."""
+    vocab = dataclasses.replace(transformers.BERT_UNCASED, size=sizes.vocab)
+    system = transformers.bert("bert", sizes.layers, sizes.width, sizes.heads, vocab)
+    tower = system.towers["main"]
+    recipe = Recipe(
+        phases=(Phase(steps=1_000_000, batch=sizes.batch, length=sizes.length),),
+        lr=1e-4,
+        optimizer=AdamW(),
+        schedule=Constant(),
+        clip=None,
+    )
+    system = dataclasses.replace(
+        system,
+        towers={"main": tower.clone(heads={"mlm": tower.heads["mlm"]})},
+        examples=Packed(),
+        objective=MLM(),
+        recipe=recipe,
+    )
+    return spec.respell(system, Precision, Precision(precision))
+
+
+def tokens(sizes: Sizes, seed: int = 0) -> np.ndarray:
+    """Ids [B, L] without special tokens."""
+    low = min(1000, sizes.vocab // 2)
+    return np.random.default_rng(seed).integers(low, sizes.vocab, (sizes.batch, sizes.length)).astype(np.int32)
+
+
+def rows(sizes: Sizes) -> dict[str, jax.Array]:
+    """A batch of full rows, one document each, as the stream gives it."""
+    ids = tokens(sizes)
+    places = np.broadcast_to(np.arange(sizes.length, dtype=np.int32), ids.shape)
+    fields = {"input_ids": ids, "segment_ids": np.ones_like(ids), "positions": places}
+    fields["rows"] = np.arange(sizes.batch, dtype=np.int32)
+    return {name: jnp.asarray(value) for name, value in fields.items()}
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """A training step ready to run: its program, compiled step, first state, and operations of a step."""
+
+    program: Program
+    step: Any
+    state: Any
+    flops: float
+
+
+def training(system: System, batch: dict[str, jax.Array], state: Any = None) -> Training:
+    """The step of a system for a batch. `state` is that of another system of the same parameters; it is copied."""
+    work = program(system, 0)
+    abstract = jax.eval_shape(work.init, batch)
+    operations = flops(work.step, abstract, batch)
+    state = jax.jit(work.init)(batch) if state is None else jax.tree.map(jnp.copy, state)
+    return Training(work, jax.jit(work.step, donate_argnums=0), state, operations)
+
+
+def corrupted(work: Program, batch: dict[str, jax.Array]) -> dict[str, jax.Array]:
+    """The batch as the corruption leaves it."""
+    return jax.jit(work.system.corruption)(jax.random.key(1), batch)
+
+
+def gpt2(sizes: Sizes, precision: str) -> Tower:
+    """GPT-2 with random weights."""
+    system = transformers.gpt2("gpt2", sizes.layers, sizes.width, sizes.heads)
+    vocab = dataclasses.replace(transformers.GPT2, size=sizes.vocab, bos=sizes.vocab - 1, eos=sizes.vocab - 1)
+    system = spec.respell(spec.respell(system, type(vocab), vocab), Precision, Precision(precision))
+    return Tower(system.towers["main"], _weights(system.towers["main"], sizes.length))
+
+
+@functools.cache
+def _weights(module: Any, length: int) -> Any:
+    batch = {"input_ids": jnp.zeros((1, length), jnp.int32)}
+    return jax.jit(lambda key: init_towers({"main": module}, key, batch)["main"])(jax.random.key(0))

@@ -1,0 +1,119 @@
+"""What a benchmark gives: figures, the ratio that is claimed with its spread, and everything needed to judge it."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import importlib.metadata
+import math
+import os
+import platform
+import re
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+
+Figures = Mapping[str, float]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One row of the table.
+
+    ours, peers   {variant: {figure: value}}; seconds and rates are medians
+    ratio         the claim, the median over pairs; `settings["ratio"]` says what over what. None: `settings["reason"]`
+    spread        {"pairs", "low", "high"}: how many, and the 10th and 90th percentile of the pairs' ratios
+    roofline      rates measured in the same run, and the share of them that was reached
+    settings      `compares` (the figure that the table shows), shapes, versions, device, threads, date
+    """
+
+    name: str
+    ours: Mapping[str, Figures]
+    peers: Mapping[str, Figures]
+    ratio: float | None
+    spread: Mapping[str, float]
+    roofline: Figures
+    settings: Mapping[str, Any]
+
+    def document(self) -> dict[str, Any]:
+        """As JSON: four significant digits, and null for what is not a number."""
+        return {field.name: _plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
+
+
+def spread(ratios: Sequence[float]) -> dict[str, float]:
+    """The number of pairs, and the 10th and 90th percentile of their ratios."""
+    ordered = sorted(ratios)
+    at = lambda share: ordered[min(len(ordered) - 1, round(share * (len(ordered) - 1)))]
+    return {"pairs": len(ordered), "low": at(0.1), "high": at(0.9)} if ordered else {"pairs": 0}
+
+
+def over(a: Sequence[float], b: Sequence[float]) -> list[float]:
+    """a / b, pair by pair."""
+    return [x / y for x, y in zip(a, b, strict=True)]
+
+
+def median(values: Sequence[float]) -> float:
+    return statistics.median(values)
+
+
+def settings(*, ratio: str, compares: str, **more: Any) -> dict[str, Any]:
+    """The settings of an entry: what the caller gives, and what is true of this process."""
+    return {
+        "ratio": ratio,
+        "compares": compares,
+        **more,
+        "device": device(),
+        "threads": threads(),
+        "date": datetime.date.today().isoformat(),
+        "versions": versions(),
+    }
+
+
+def threads() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def device() -> str:
+    """The first device by name; a CPU with its model and the cores that may be used."""
+    first = jax.devices()[0]
+    if first.platform != "cpu":
+        count = jax.device_count()
+        return first.device_kind if count == 1 else f"{count} x {first.device_kind}"
+    return f"{_processor()}, {threads()} {'core' if threads() == 1 else 'cores'}"
+
+
+def _processor() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf8")
+    except OSError:
+        text = ""
+    fields = {name: (re.search(rf"^{name}\s*:\s*(.+)$", text, re.M) or [None, ""])[1] for name in ("model name", "flags")}
+    units = [name for name in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if name in fields["flags"].split()]
+    name = fields["model name"] or platform.processor() or platform.machine()
+    return f"{name} ({units[-1]})" if units else name
+
+
+def versions() -> dict[str, str]:
+    """Versions of what is measured, and of peers where they are installed."""
+    found = {"python": platform.python_version()}
+    for package in ("ptm_jax", "jax", "jaxlib", "flax", "orbax-checkpoint", "torch", "transformers"):
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(part) for key, part in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(part) for part in value]
+    if isinstance(value, bool | int | str) or value is None:
+        return value
+    value = float(value)
+    return float(f"{value:.4g}") if math.isfinite(value) else None

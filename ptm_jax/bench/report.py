@@ -1,0 +1,128 @@
+"""The results of one device in a folder: DEVICE.json holds every row, DEVICE.md is its table. New rows replace old ones."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ptm_jax.bench.record import Entry
+from ptm_jax.core.errors import UserError
+
+HEADER = ("benchmark", "ours", "peer at its best", "ratio (10% to 90%)", "of the roofline", "date")
+UNITS = {"tokens_per_second": "tokens/s", "bytes_per_second": "B/s", "seconds": "s"}
+
+
+def document(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    """The entries as one JSON document."""
+    return [entry.document() for entry in entries]
+
+
+def write(entries: Sequence[Entry], folder: str | Path) -> Path:
+    """Put rows into the files of their device; returns the table's path. Rows of the same name are replaced."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    new = document(entries)
+    device = new[0]["settings"]["device"]
+    path = folder / f"{slug(device)}.json"
+    rows = {row["name"]: row for row in [*_known(path), *new]}
+    ordered = [rows[name] for name in sorted(rows)]
+    _replace(path, json.dumps(ordered, indent=1, ensure_ascii=False) + "\n")
+    _replace(path.with_suffix(".md"), text(ordered))
+    return path.with_suffix(".md")
+
+
+def slug(device: str) -> str:
+    """A file name for a device."""
+    return re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")
+
+
+def text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The page of one device: the table, then what every row was measured with."""
+    cells = [_cells(row) for row in rows]
+    lines = [
+        f"# {rows[0]['settings']['device']}",
+        "",
+        "Written by `ptm bench --out`. Medians; every ratio is that of alternating pairs, measured in one run.",
+        "",
+        *(f"| {' | '.join(line)} |" for line in (HEADER, ["---"] * len(HEADER), *cells)),
+        "",
+    ]
+    return "\n".join(lines + [line for row in rows for line in _details(row)])
+
+
+def summary(entry: Entry) -> list[str]:
+    """The cells of one row."""
+    return _cells(entry.document())
+
+
+def _known(path: Path) -> list[dict[str, Any]]:
+    if not path.is_file():
+        return []
+    try:
+        return json.loads(path.read_text(encoding="utf8"))
+    except ValueError as error:
+        raise UserError(f"{path} is damaged ({error}); delete it or name another --out") from error
+
+
+def _replace(path: Path, content: str) -> None:
+    draft = path.with_name(path.name + ".draft")
+    draft.write_text(content, encoding="utf8")
+    draft.replace(path)
+
+
+def _cells(row: Mapping[str, Any]) -> list[str]:
+    figure, spread = row["settings"]["compares"], row["spread"]
+    ratio = "none" if row["ratio"] is None else f"{row['ratio']:.3g}"
+    if spread.get("low") is not None:
+        ratio += f" ({spread['low']:.3g} to {spread['high']:.3g})"
+    share = row["roofline"].get("share")
+    return [
+        row["name"],
+        _best(row["ours"], figure),
+        _best(row["peers"], figure),
+        ratio,
+        "" if share is None else f"{100 * share:.3g}%",
+        row["settings"]["date"],
+    ]
+
+
+def _best(variants: Mapping[str, Mapping[str, float]], figure: str) -> str:
+    """The best variant's figure; where it is seconds, those of the first variant, which the others are parts of."""
+    found = {name: figures[figure] for name, figures in variants.items() if figures.get(figure) is not None}
+    if not found:
+        return ""
+    name = next(iter(found)) if figure == "seconds" else max(found, key=found.get)
+    return f"{_number(found[name])} {UNITS.get(figure, figure)}, {name}"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _details(row: Mapping[str, Any]):
+    yield f"## {row['name']}"
+    yield ""
+    yield f"Ratio: {row['settings']['ratio']}."
+    yield ""
+    for side in ("ours", "peers"):
+        for variant, figures in row[side].items():
+            yield f"- {side}, {variant}: {_listed(figures)}"
+    yield f"- roofline: {_listed(row['roofline'])}"
+    told = {key: value for key, value in row["settings"].items() if key not in ("ratio", "compares", "device", "date")}
+    yield f"- settings: {_listed(told)}"
+    yield ""
+
+
+def _listed(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name.replace('_', ' ')} {_value(value)}" for name, value in values.items())
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"({_listed(value)})"
+    if isinstance(value, float):
+        return _number(value) if value < 1e7 else f"{value:.3g}"
+    return str(value)

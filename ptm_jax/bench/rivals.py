@@ -1,0 +1,104 @@
+"""The best settings of the other side, found by trying: precisions, attention kernels, huge pages, compilation."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import Any
+
+from ptm_jax.bench import peer, timing
+from ptm_jax.bench.record import median, threads
+
+# PyTorch's switch and the C library's: fresh activations then cost few page faults.
+HUGE_PAGES = {"THP_MEM_ALLOC_ENABLE": "1", "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+
+
+@dataclasses.dataclass
+class Field:
+    """What was tried: a meter and the median seconds of every variant, and one line for each that did not work."""
+
+    meters: dict[str, timing.Meter] = dataclasses.field(default_factory=dict)
+    seconds: dict[str, float] = dataclasses.field(default_factory=dict)
+    failures: list[str] = dataclasses.field(default_factory=list)
+
+    @property
+    def best(self) -> str | None:
+        return min(self.seconds, key=self.seconds.get, default=None)
+
+
+def variants(precisions: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+    """{name: request} of every precision with both attention kernels."""
+    return {
+        f"torch, {precision}, {attention}": {"precision": precision, "attention": attention}
+        for precision in precisions
+        for attention in ("eager", "sdpa")
+    }
+
+
+def steps(
+    task: Mapping[str, Any], ours: timing.Meter, rounds: int, limit: float, stack: ExitStack, say: timing.Say
+) -> Field:
+    """The field of training steps: six variants, then the best with huge pages, compiled, and both.
+
+    Our step takes its turn among theirs, so that all meet the machine in one state. `limit` is the seconds that a
+    compilation has (0: none is tried); `stack` ends the children.
+    """
+    field = Field()
+    tried = variants(("float32", "float32, medium", "bfloat16 autocast"))
+    say(f"step: trying {len(tried)} settings of the peer")
+    child = stack.enter_context(peer.Peer("step", task, threads()))
+    _try(field, {name: (child, request) for name, request in tried.items()}, ours, rounds, say)
+    if field.best is None:
+        return field
+    plain = field.best
+    request = tried[plain]
+    more = {f"{plain}, huge pages": (request, HUGE_PAGES)}
+    if limit:
+        more[f"{plain}, compiled"] = ({**request, "compile": True}, {})
+        more[f"{plain}, huge pages, compiled"] = ({**request, "compile": True}, HUGE_PAGES)
+    for name, (request, environment) in more.items():
+        say(f"step: {name}")
+        child = stack.enter_context(peer.Peer("step", task, threads(), environment))
+        _try(field, {name: (child, request), plain: (None, None)}, ours, rounds, say, limit)
+    return field
+
+
+def _try(field: Field, requests, ours: timing.Meter, rounds: int, say: timing.Say, limit: float = 600) -> None:
+    meters = {"ours": ours}
+    for name, (child, request) in requests.items():
+        if child is None:  # one that was measured already stands beside the new one
+            meters[name] = field.meters[name]
+            continue
+        try:
+            child(request, limit)
+        except peer.Failed as error:
+            field.failures.append(f"{name}: {error}")
+            say(f"  {name}: {error}")
+            continue
+        meters[name] = _meter(child, request)
+    found = timing.alternate(meters, rounds, say=say)
+    for name, times in found.items():
+        if name != "ours":
+            field.meters[name], field.seconds[name] = meters[name], median(times)
+
+
+def _meter(child: peer.Peer, request: Mapping[str, Any]) -> timing.Meter:
+    return lambda: child(request)
+
+
+def generation(
+    task: Mapping[str, Any], batches: tuple[int, ...], rounds: int, stack: ExitStack, say: timing.Say
+) -> dict[int, Field]:
+    """The field of greedy decoding for every batch."""
+    child = stack.enter_context(peer.Peer("generate", task, threads()))
+    fields = {}
+    for batch in batches:
+        say(f"generate: trying the peer's settings at batch {batch}")
+        fields[batch] = Field()
+        requests = {
+            name: (child, {**request, "batch": batch}) for name, request in variants(("float32", "bfloat16")).items()
+        }
+        _try(fields[batch], requests, lambda: 0.0, rounds, say)
+    return fields
+

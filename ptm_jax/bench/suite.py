@@ -1,0 +1,99 @@
+"""The benchmarks by name, and running them."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ptm_jax.bench import generation, inputs, programs, saving, steps
+from ptm_jax.bench.record import Entry
+from ptm_jax.core.errors import UserError, unknown
+
+REPEATS, QUICK_REPEATS = 15, 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Benchmark:
+    """run(sizes, repeats, say) -> entries; `quick` are the sizes that differ in a quick run."""
+
+    summary: str
+    run: Callable[[Any, int, Callable[[str], None]], list[Entry]]
+    sizes: Any
+    quick: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+BENCHMARKS: Mapping[str, Benchmark] = {
+    "input": Benchmark(
+        "tokens/s of the packed input stream, beside the disk and memory",
+        inputs.run,
+        inputs.InputSizes(),
+        {"text": 2_000_000, "vocab": 4096, "seconds": 0.5},
+    ),
+    "masking": Benchmark("share of a BERT-base step that dynamic masking takes", steps.masking, programs.Sizes()),
+    "vocabulary": Benchmark(
+        "BERT-base step with vocabulary 30,522 over 1,024", steps.vocabulary, steps.VocabularySizes()
+    ),
+    "step": Benchmark(
+        "tokens/s of a BERT-base training step, beside torch and transformers",
+        steps.step,
+        steps.StepSizes(),
+        {"compile_limit": 0, "screening": 2},
+    ),
+    "checkpoint": Benchmark(
+        "stall, write and restore rate of BERT-base checkpoints, beside the raw disk", saving.run, saving.SavingSizes()
+    ),
+    "generate": Benchmark(
+        "tokens/s of GPT-2's greedy decoding, beside transformers",
+        generation.run,
+        generation.GenerateSizes(),
+        {"screening": 1, "new": 32},
+    ),
+}
+
+
+def run(
+    names: Sequence[str] = (),
+    *,
+    quick: bool = False,
+    repeats: int | None = None,
+    sizes: Mapping[str, Mapping[str, Any]] | None = None,
+    say: Callable[[str], None] | None = None,
+) -> Iterator[list[Entry]]:
+    """The entries of each named benchmark (all, unless named) as it ends.
+
+    repeats  rounds of every alternation: 15, or 5 of a quick run
+    sizes    {benchmark: {field: value}}, in place of its own
+    Raises UserError for an unknown name, before anything is measured.
+    """
+    names = _checked(names)
+    repeats = (QUICK_REPEATS if quick else REPEATS) if repeats is None else repeats
+    if repeats < 1:
+        raise UserError(f"repeats is {repeats}; it must be at least 1")
+    return _run(names, quick, repeats, sizes or {}, say or _say)
+
+
+def _run(names: Iterable[str], quick, repeats, sizes, say) -> Iterator[list[Entry]]:
+    for name in names:
+        benchmark = BENCHMARKS[name]
+        changes = {**(benchmark.quick if quick else {}), **sizes.get(name, {})}
+        entries = benchmark.run(dataclasses.replace(benchmark.sizes, **changes), repeats, say)
+        rounds = {"rounds": repeats, "quick": quick}
+        yield [dataclasses.replace(e, settings={**_told(e.settings), **rounds}) for e in entries]
+
+
+def _told(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Without the settings that say nothing."""
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def _checked(names: Sequence[str]) -> Sequence[str]:
+    for name in names:
+        if name not in BENCHMARKS:
+            raise unknown("benchmark", name, BENCHMARKS)
+    return list(dict.fromkeys(names)) or list(BENCHMARKS)
+
+
+def _say(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)

@@ -1,0 +1,167 @@
+"""Every benchmark at a size that says nothing about speed, and what is written of it."""
+
+import dataclasses
+import json
+import math
+
+import jax
+import pytest
+
+from ptm_jax.bench import peer, record, report, suite, timing
+from ptm_jax.bench.record import Entry
+from ptm_jax.cli.main import main
+from ptm_jax.core.errors import UserError
+
+NETWORK = {"layers": 2, "width": 32, "heads": 2, "vocab": 120, "batch": 2, "length": 16, "gemm": 64}
+TINY = {
+    "input": {"text": 60_000, "vocab": 300, "lengths": (32,), "batch": 4, "seconds": 0.05},
+    "masking": NETWORK,
+    "vocabulary": {**NETWORK, "small": 110},
+    "step": {**NETWORK, "screening": 1, "compile_limit": 0},
+    "checkpoint": {**NETWORK, "steps": 2},
+    "generate": {**NETWORK, "length": 4, "new": 4, "batches": (2,), "screening": 1},
+}
+FIELDS = ["name", "ours", "peers", "ratio", "spread", "roofline", "settings"]
+
+
+@pytest.fixture(autouse=True)
+def quick_compilation():
+    """Speed is not tested here, and compiling for it takes most of the time."""
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
+
+
+@pytest.fixture
+def alone(monkeypatch):
+    """A machine without the peers."""
+    monkeypatch.setattr(peer, "missing", lambda: "torch not installed")
+
+
+def measure(name, repeats=2):
+    (entries,) = suite.run([name], repeats=repeats, sizes={name: TINY[name]}, say=lambda message: None)
+    return entries
+
+
+def check(entry):
+    row = entry.document()
+    assert list(row) == FIELDS
+    json.dumps(row, allow_nan=False)
+    assert row["ours"] and all(math.isfinite(v) for figures in row["ours"].values() for v in figures.values())
+    assert any(row["settings"]["compares"] in figures for figures in row["ours"].values())
+    assert {"device", "threads", "date", "versions", "ratio", "rounds", "quick"} <= set(row["settings"])
+    assert {"jax", "jaxlib"} <= set(row["settings"]["versions"])
+    assert row["roofline"]["share"] > 0
+    if row["ratio"] is None:
+        assert row["peers"] == {} and row["settings"]["reason"]
+    else:
+        assert row["spread"]["low"] <= row["ratio"] <= row["spread"]["high"] and row["spread"]["pairs"] == 2
+    return row
+
+
+def test_every_benchmark_has_its_tiny_sizes():
+    assert list(TINY) == list(suite.BENCHMARKS)
+
+
+ROWS = {
+    "input": {"input/32": {"packed"}},
+    "masking": {"masking": {"step", "step without masking", "masking alone"}},
+    "vocabulary": {"vocabulary": {"vocabulary 110", "vocabulary 120"}},
+    "step": {"step": {"bfloat16", "float32"}},
+    "checkpoint": {"checkpoint": {"write", "restore", "stall"}},
+    "generate": {"generate/2": {"bfloat16", "float32"}},
+}
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_a_benchmark_gives_whole_rows(name, alone):
+    rows = [check(entry) for entry in measure(name)]
+    assert {row["name"]: set(row["ours"]) for row in rows} == ROWS[name]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["step", "generate"])
+def test_a_peer_is_measured_in_turn(name):
+    if peer.missing():
+        pytest.skip(peer.missing())
+    for entry in measure(name):
+        row = check(entry)
+        assert row["ratio"] > 0 and len(row["peers"]) >= 4
+
+
+def test_a_child_that_fails_is_one_line(monkeypatch):
+    monkeypatch.setattr(peer.sys, "executable", "/bin/false")
+    with pytest.raises(peer.Failed, match="ended"):
+        peer.Peer("step", {}, 1)
+
+
+def test_alternation_takes_turns():
+    calls = []
+    meters = {name: lambda name=name: calls.append(name) or 1.0 for name in "ab"}
+    found = timing.alternate(meters, 3, warmup=1)
+    assert "".join(calls) == "ba" + "ab" + "ba" + "ab"
+    assert found == {"a": [1.0] * 3, "b": [1.0] * 3}
+
+
+def test_the_spread_is_that_of_the_pairs():
+    assert record.spread([3.0, 1.0, 2.0]) == {"pairs": 3, "low": 1.0, "high": 3.0}
+    assert record.spread([]) == {"pairs": 0}
+    assert record.over([4.0, 9.0], [2.0, 3.0]) == [2.0, 3.0]
+
+
+def entry(name="step", **changes):
+    given = Entry(
+        name=name,
+        ours={"bfloat16": {"tokens_per_second": 1000.0}, "float32": {"tokens_per_second": 500.0}},
+        peers={"torch": {"tokens_per_second": 800.0}},
+        ratio=1.25,
+        spread={"pairs": 15, "low": 1.2, "high": 1.31},
+        roofline={"share": 0.5, "gemm_flops_per_second": 1.2e12},
+        settings={"device": "A chip (v2), 2 cores", "compares": "tokens_per_second", "ratio": "a / b", "date": "2026-01-01"},
+    )
+    return dataclasses.replace(given, **changes)
+
+
+def test_the_table_keeps_other_rows_and_replaces_its_own(tmp_path):
+    report.write([entry("masking"), entry("step")], tmp_path)
+    path = report.write([entry("step", ratio=2.5, peers={})], tmp_path)
+    assert path.name == "a-chip-v2-2-cores.md"
+    rows = json.loads(path.with_suffix(".json").read_text())
+    assert [(row["name"], row["ratio"]) for row in rows] == [("masking", 1.25), ("step", 2.5)]
+    text = path.read_text()
+    assert "| masking | 1,000 tokens/s, bfloat16 | 800 tokens/s, torch | 1.25 (1.2 to 1.31) | 50% | 2026-01-01 |" in text
+    assert text.count("| step |") == 1
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a-chip-v2-2-cores.json", "a-chip-v2-2-cores.md"]
+
+
+def test_a_damaged_file_of_results_is_not_overwritten(tmp_path):
+    path = tmp_path / "a-chip-v2-2-cores.json"
+    path.write_text("[{")
+    with pytest.raises(UserError, match="damaged"):
+        report.write([entry()], tmp_path)
+    assert path.read_text() == "[{"
+
+
+def test_numbers_of_no_value_are_null():
+    row = entry(ratio=None, roofline={"share": float("nan")}).document()
+    assert row["roofline"] == {"share": None} and row["ratio"] is None
+
+
+def test_the_command_prints_one_document(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(suite, "run", lambda *names, **options: iter([[entry()], [entry("masking")]]))
+    assert main(["bench", "--json", "--out", str(tmp_path)]) == 0
+    out, err = capsys.readouterr()
+    assert [row["name"] for row in json.loads(out)] == ["step", "masking"]
+    assert "written" in err and len(list(tmp_path.iterdir())) == 2
+    assert main(["bench"]) == 0
+    assert "1,000 tokens/s" in capsys.readouterr().out
+
+
+def test_the_command_lists_and_refuses(capsys):
+    assert main(["bench", "--list", "--json"]) == 0
+    assert [row["name"] for row in json.loads(capsys.readouterr().out)] == list(suite.BENCHMARKS)
+    assert main(["bench", "stepp"]) == 1
+    assert "step" in capsys.readouterr().err
+    assert main(["bench", "masking", "--repeats", "0"]) == 1
+    assert "repeats" in capsys.readouterr().err
