@@ -17,7 +17,7 @@ quickstart: $(VENV)/.run
 		--text "The default [MASK] is None."
 
 test: $(VENV)/.test
-	$(PYTEST) -m "not full"
+	PTM_TEST_COMPILE=fast $(PYTEST) -m "not full"
 
 test-full: $(VENV)/.parity
 	$(PYTEST) -m full

@@ -5,12 +5,19 @@ from __future__ import annotations
 import json
 import os
 from collections import defaultdict
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+if os.environ.get("PTM_TEST_COMPILE") == "fast":
+    # Compiling dominates the short tests; without optimisation they take a third of the time. Before JAX is imported.
+    quick = ["--xla_backend_optimization_level=0"]
+    if version("jaxlib") < "0.11":
+        quick.append("--xla_cpu_use_fusion_emitters=false")
+    os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *quick]).strip()
 
 ROOT = Path(__file__).resolve().parents[1]
 STATUS = ROOT / "ptm_jax" / "systems" / "status.json"

@@ -25,8 +25,6 @@ ROWS, LENGTH, WIDTH = 4, 8, 16
 VOCAB = Vocab(size=48, pad=0, cls=1, sep=2, mask=3)
 # A large eps: where a gradient is zero but for rounding, m / sqrt(v) would make an update of noise over noise.
 ADAM = AdamW(eps=1e-4, weight_decay=0.0)
-# Compiling dominates here, and speed of what is compiled does not matter: these options halve its time.
-FAST = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
 
 
 def recipe(lr: float = 1e-2, optimizer: Any = ADAM) -> Recipe:
@@ -100,7 +98,7 @@ class Run(NamedTuple):
 def start(system: System, batch, params=None) -> tuple[step.Program, step.TrainState]:
     """The program of a system and its state before the first step, with the given parameters in place of its own."""
     program = step.program(system, seed=0)
-    state = jax.jit(program.init, compiler_options=FAST)(batch)
+    state = jax.jit(program.init)(batch)
     return program, state if params is None else dataclasses.replace(state, params=params)
 
 
@@ -109,7 +107,7 @@ def check(system: System, batch, steps: int = 20, params=None, splits: bool = Tr
     micro-batches give the parameters, the carry and the metrics of one (`splits=False`: a second stage of a system for
     which that is shown already)."""
     program, first = start(system, batch, params)
-    update = jax.jit(program.step, static_argnames="accumulate", compiler_options=FAST)
+    update = jax.jit(program.step, static_argnames="accumulate")
     if splits:
         close(update(first, batch), update(first, batch, accumulate=2), 1e-5)
     states, losses = [first], []
@@ -133,7 +131,7 @@ def corrupted(system: System, batch):
 
 def evaluate(function, *args):
     """function(*args), compiled in one piece."""
-    return jax.jit(function, compiler_options=FAST)(*args)
+    return jax.jit(function)(*args)
 
 
 def bits(array) -> bytes:
