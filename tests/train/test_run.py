@@ -1,0 +1,314 @@
+"""Runs that are stopped, killed, damaged and asked again: they end as if nothing had happened, or say what is wrong."""
+
+import dataclasses
+import json
+import random
+import shutil
+import signal
+import subprocess
+import time
+
+import jax
+import numpy as np
+import pytest
+import tiny_runs as tiny
+from tiny_runs import ptm
+
+from ptm_jax.cli import target
+from ptm_jax.core.errors import UserError
+from ptm_jax.core.recipe import Adafactor
+from ptm_jax.train import evaluation, loop, setup
+
+LAST = tiny.STEPS
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory):
+    with tiny.compiling(tmp_path_factory.mktemp("compiled")) as folder:
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    return tiny.write_text(tmp_path_factory.mktemp("text") / "text.txt")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, text):
+    """A run that nothing interrupted: 160 steps of length 16 and 80 of 32, a checkpoint after every 27th."""
+    workdir = tmp_path_factory.mktemp("whole") / "run"
+    assert ptm("train", tiny.FILE, "--data", text, "--workdir", workdir) == 0
+    return workdir
+
+
+def cut(whole, workdir, step):
+    """A copy of a finished run, as a kill after the save of `step` leaves it."""
+    shutil.copytree(whole, workdir)
+    for path in (workdir / "checkpoints").iterdir():
+        if int(path.name.removeprefix("step_")) > step:
+            shutil.rmtree(path)
+    for name in ("report.md", "loss.png"):
+        (workdir / name).unlink()
+
+
+def test_the_log_of_a_run(whole):
+    lines = tiny.metrics(whole)
+    assert [x["step"] for x in lines if x["split"] == "train"] == [*range(1, LAST + 1)]
+    assert [x["step"] for x in lines if x["split"] == "heldout"] == [60, 120, 180, LAST]
+    reads = [x["values"]["read"] for x in lines if x["split"] == "train"]
+    assert len(set(reads)) == LAST and all(x == int(x) for x in reads)
+    steps = sorted(int(p.name[5:]) for p in (whole / "checkpoints").iterdir())
+    assert steps == [*range(27, LAST, 27), LAST]
+
+
+@pytest.mark.parametrize("step", [27, 216, *(pytest.param(n, marks=pytest.mark.full) for n in (54, 135, 162, 189))])
+def test_resumed_at_any_save_is_the_uninterrupted_run(whole, text, tmp_path, capsys, step):
+    cut(whole, tmp_path / "run", step)
+    assert ptm("train", tiny.FILE, "--data", text, "--workdir", tmp_path / "run") == 0
+    tiny.assert_same_run(whole, tmp_path / "run")
+    assert f"from step {step} of {LAST}" in capsys.readouterr().err
+
+
+def test_a_finished_run_is_left_as_it_is(whole, text, capsys):
+    before = tiny.files(whole)
+    assert ptm("train", tiny.FILE, "--data", text, "--workdir", whole) == 0
+    assert "there was nothing left to do" in capsys.readouterr().out
+    found = tiny.files(whole)
+    assert found.keys() == before.keys() and all(found[name] == before[name] for name in before)
+
+
+def test_a_run_that_ended_before_its_last_evaluation_makes_up_for_it(whole, text, tmp_path):
+    cut(whole, tmp_path / "run", LAST)
+    lines = (whole / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "run" / "metrics.jsonl").write_text("".join(lines[:-1]) + lines[-1][:30])
+    assert ptm("train", tiny.FILE, "--data", text, "--workdir", tmp_path / "run") == 0
+    tiny.assert_same_run(whole, tmp_path / "run")
+    assert (tmp_path / "run" / "report.md").is_file()
+
+
+def damage(checkpoint, how):
+    arrays = (p for p in checkpoint.glob("*/*") if p.is_file())
+    array = max(arrays, key=lambda p: p.stat().st_size)
+    if how == "truncated":
+        array.write_bytes(array.read_bytes()[:-3])
+    elif how == "torn record":
+        text = (checkpoint / "record.json").read_text()
+        (checkpoint / "record.json").write_text(text[: len(text) // 2])
+    else:
+        array.unlink()
+
+
+@pytest.mark.parametrize(
+    "how", ["truncated", *(pytest.param(h, marks=pytest.mark.full) for h in ("torn record", "missing file"))]
+)
+def test_a_damaged_checkpoint_is_passed_over(whole, text, tmp_path, capsys, how):
+    workdir = tmp_path / "run"
+    shutil.copytree(whole, workdir)
+    damage(workdir / "checkpoints" / f"step_{LAST:08d}", how)
+    assert ptm("train", tiny.FILE, "--data", text, "--workdir", workdir) == 0
+    tiny.assert_same_run(whole, workdir)
+    lines = [line for line in capsys.readouterr().err.splitlines() if "damaged checkpoint" in line]
+    assert len(lines) == 1 and f"step_{LAST:08d}" in lines[0] and "using that of step 216" in lines[0]
+
+
+def test_no_whole_checkpoint_is_said_aloud(whole, text, tmp_path, capsys):
+    workdir = tmp_path / "run"
+    cut(whole, workdir, 27)
+    damage(workdir / "checkpoints" / "step_00000027", "truncated")
+    assert ptm("train", tiny.FILE, "--data", text, "--workdir", workdir) == 0
+    assert "no checkpoint in" in (err := capsys.readouterr().err) and "starting again from step 0" in err
+    assert tiny.metrics(whole) == tiny.metrics(workdir) and tiny.checkpoint(whole) == tiny.checkpoint(workdir)
+
+
+def test_log_interval_mesh_and_rules_may_change(whole, text, tmp_path):
+    """Window sums lie in the checkpoint: a window of fifty steps goes on across the restart at step 210."""
+    workdir, there = tmp_path / "run", tmp_path / "there"
+    command = ["train", tiny.FILE, "--data", text, "--set", "log_every=50", "save_every=70", "eval_every=0"]
+    assert ptm(*command, "--workdir", there) == 0
+    cut(there, workdir, 210)
+    assert ptm(*command, "mesh=(('data', 1),)", "rules=fsdp", "--workdir", workdir) == 0
+    tiny.assert_same_run(there, workdir)
+    assert tiny.checkpoint(workdir)["files"] == tiny.checkpoint(whole)["files"]
+    assert [x["step"] for x in tiny.metrics(workdir)] == [50, 100, 150, 160, 200, LAST, LAST]
+    assert json.loads((workdir / "config.json").read_text())["config"]["rules"] == "fsdp"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (["recipe.lr=3e-3", "seed=2"], ["system.recipe.lr: 0.01 there, 0.003 here", "seed: 0 there, 2 here"]),
+        (["system.name=other"], ["system.name: tiny there, other here"]),
+        (["tokenizer=TokenizerSpec(vocab=201)"], ["tokenizer: None there, TokenizerSpec("]),
+        (["recipe.optimizer=LAMB", "heldout=0.3"], ["system.recipe.optimizer: AdamW(", "heldout: 0.2 there, 0.3 here"]),
+        (["precision=bfloat16"], ["precision"]),
+    ],
+)
+def test_a_workdir_of_another_config_says_which_fields_differ(whole, text, capsys, changes, words):
+    before = tiny.files(whole)
+    assert ptm("train", tiny.FILE, "--data", text, "--workdir", whole, "--set", *changes) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("ptm: ") and err.count("\n") == 1 and "Choose another --workdir" in err
+    assert all(word in err for word in words), err
+    assert tiny.files(whole) == before
+
+
+def test_a_field_that_came_later_is_at_its_default(whole):
+    """A config.json of a version before a field existed is the same config, unless the field is not at its default."""
+    record = setup.record_of(whole)
+    config = setup.resolve(target.load_file(tiny.FILE), setup.vocab_of(record))
+    here = {"config": config, "corpus": record["corpus"]}
+    old = json.loads(json.dumps(record))
+    tower = old["config"]["system"]["towers"]["main"]
+    for part, field in (
+        (old["config"], "keep"),  # free
+        (old["config"], "seed"),
+        (old["config"]["system"], "ties"),
+        (old["config"]["system"]["recipe"]["optimizer"], "b1"),
+        (tower["heads"]["mlm"], "precision"),  # a default which the run has resolved
+        (tower["encoder"], "direction"),
+    ):
+        del part[field]
+    setup._compare(old, here, whole, free=("data",))
+    for path, value in (("seed", 3), ("system.recipe.clip", 0.5)):
+        node = old["config"]
+        *above, field = path.split(".")
+        for name in above:
+            node = node[name]
+        node.pop(field, None)
+        changed = _with(config, path, value)
+        with pytest.raises(UserError, match=f"{path}: .* there, {value} here"):
+            setup._compare(old, {**here, "config": changed}, whole, free=("data",))
+    more = json.loads(json.dumps(record))
+    more["config"]["system"]["recipe"]["forgotten"] = 1
+    with pytest.raises(UserError, match=r"system.recipe.forgotten: 1 there, '\(absent\)' here"):
+        setup._compare(more, here, whole, free=("data",))
+
+
+def _with(config, path, value):
+    first, _, rest = path.partition(".")
+    return dataclasses.replace(config, **{first: _with(getattr(config, first), rest, value) if rest else value})
+
+
+def test_defaults_that_are_made_count_too():
+    @dataclasses.dataclass(frozen=True)
+    class Part:
+        name: str
+        table: tuple = dataclasses.field(default_factory=lambda: (1, 2))
+        optimizer: object = Adafactor()
+
+    record = {"kind": "Part", "name": "a"}
+    assert setup._filled(record, Part("b"), lambda x: x)["table"] == [1, 2]
+    assert setup._filled({"kind": "Other", "name": "a"}, Part("b"), lambda x: x) == {"kind": "Other", "name": "a"}
+
+
+def test_the_sums_of_a_window_are_the_checkpoints_own():
+    """A checkpoint is written while the next steps are added up."""
+    window = evaluation.Window()
+    window.add({"loss": np.float32(2.0)})
+    kept = window.sums()
+    text = json.dumps(kept)
+    window.add({"loss": np.float32(5.0)})
+    assert window.close()[0] == {"loss": 3.5} and json.dumps(kept) == text
+    assert evaluation.Window(kept).close()[:2] == ({"loss": 2.0}, 1)
+
+
+def test_a_loss_that_is_not_finite_is_not_kept(text, tmp_path, capsys):
+    words = ["recipe.lr=1e30", "recipe.clip=none", "save_every=1", "log_every=5", "recipe.phases.0.length=32"]
+    assert ptm("train", tiny.FILE, "--data", text, "--workdir", tmp_path / "run", "--set", *words) == 1
+    err = capsys.readouterr().err.splitlines()[-1]
+    assert err.startswith("ptm: the ") and "is not finite at step" in err and "recipe.lr" in err
+    kept = tiny.checkpoint(tmp_path / "run")
+    assert f"the checkpoint of step {kept['step']} is kept" in err
+    assert np.isfinite(kept["meta"]["window"]["loss"]).all()
+
+
+def test_a_run_without_held_out_text_whose_state_is_donated(text, tmp_path, capsys, monkeypatch):
+    first, start = [], loop.Run.start
+    monkeypatch.setattr(loop.Run, "start", lambda run: first.append(start(run)) or first[0])
+    words = ["heldout=0", "eval_every=1"]
+    assert ptm("train", tiny.FILE, "--data", text, "--workdir", tmp_path / "run", "--json", "--set", *words) == 0
+    assert json.loads(capsys.readouterr().out)["heldout"] == {}
+    assert all(leaf.is_deleted() for leaf in jax.tree.leaves(first[0][0]))
+
+
+class Child:
+    """`ptm train` in a process of its own, to be stopped."""
+
+    def __init__(self, workdir, text, cache):
+        self.workdir = workdir
+        command = [*tiny.PTM, "train", tiny.FILE, "--data", text, "--workdir", str(workdir)]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        self.process = subprocess.Popen(command, env=tiny.environment(cache), **pipes)
+
+    def wait_for(self, step):
+        """Until the log has a step, or the process ends."""
+        while self.process.poll() is None and self.step() < step:
+            time.sleep(0.005)
+
+    def step(self):
+        log = self.workdir / "metrics.jsonl"
+        lines = log.read_bytes().splitlines() if log.is_file() else []
+        return json.loads(lines[-1])["step"] if lines and lines[-1].endswith(b"}") else 0
+
+    def end(self, by=None):
+        """(exit status, stdout, stderr), after a signal if one is given."""
+        if by is not None:
+            self.process.send_signal(by)
+        out, err = self.process.communicate(timeout=300)
+        return self.process.returncode, out, err
+
+
+def killed_again_and_again(workdir, text, cache, moments, seed):
+    """Run with a SIGKILL at every moment, a step of the log or seconds since the start; then to the end."""
+    draw, reached = random.Random(seed), []
+    for moment in moments:
+        child = Child(workdir, text, cache)
+        if isinstance(moment, int):
+            child.wait_for(moment)
+            time.sleep(draw.random() * 0.1)
+        else:
+            time.sleep(moment)
+        status, _, err = child.end(signal.SIGKILL)
+        assert status == -signal.SIGKILL, err
+        reached.append(child.step() if isinstance(moment, int) else -1)
+    status, out, err = Child(workdir, text, cache).end()
+    assert status == 0 and f"done: {LAST} steps" in out, err
+    return reached
+
+
+def assert_nothing_lost(whole, workdir):
+    reads = [[x["values"]["read"] for x in tiny.metrics(w) if x["split"] == "train"] for w in (whole, workdir)]
+    assert len(reads[0]) == LAST and reads[0] == reads[1], "some step read other rows"
+    tiny.assert_same_run(whole, workdir)
+    assert not list((workdir / "checkpoints").glob("draft_*")) and not list(workdir.glob("*.draft"))
+
+
+def test_two_kills_change_nothing(whole, text, cache, tmp_path):
+    killed_again_and_again(tmp_path / "run", text, cache, [30, 165], seed=0)
+    assert_nothing_lost(whole, tmp_path / "run")
+
+
+@pytest.mark.full
+def test_ten_kills_at_random_moments_change_nothing(whole, text, cache, tmp_path):
+    seed = time.time_ns() % 10_000
+    draw = random.Random(seed)
+    moments = [draw.uniform(0.2, 4.0) for _ in range(3)] + sorted(draw.sample(range(1, 230), 7))
+    print(f"seed {seed}: killed at {moments}")
+    reached = killed_again_and_again(tmp_path / "run", text, cache, moments, seed)
+    print(f"the log had reached {reached}")
+    assert_nothing_lost(whole, tmp_path / "run")
+
+
+def test_sigterm_ends_the_step_saves_and_says_so(whole, text, cache, tmp_path):
+    workdir = tmp_path / "run"
+    child = Child(workdir, text, cache)
+    child.wait_for(20)
+    status, out, err = child.end(signal.SIGTERM)
+    assert status == 143, err
+    step = child.step()
+    assert f"stopped by SIGTERM after step {step} of {LAST}; the checkpoint is complete" in out
+    assert "run the same command again to go on" in out and 20 <= step < LAST
+    assert tiny.checkpoint(workdir)["step"] == step and not list((workdir / "checkpoints").glob("draft_*"))
+    status, out, err = Child(workdir, text, cache).end()
+    assert status == 0 and f"resuming {workdir} from step {step} of {LAST}" in err
+    assert_nothing_lost(whole, workdir)

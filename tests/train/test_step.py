@@ -1,0 +1,230 @@
+"""The training step: micro-batches, seeds, devices, zero weights, precision, donation, ties; and the count of FLOPs."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tiny_runs import compiling, environment
+
+from ptm_jax.core import spec
+from ptm_jax.core.paths import flatten
+from ptm_jax.core.precision import Precision
+from ptm_jax.core.recipe import AdamW, Constant, Phase, Recipe
+from ptm_jax.core.towers import Tower
+from ptm_jax.core.types import Vocab
+from ptm_jax.mesh import tables
+from ptm_jax.objectives.language import MLM
+from ptm_jax.systems.transformers import bert
+from ptm_jax.train.flops import flops
+from ptm_jax.train.step import program
+
+VOCAB = Vocab(size=200, pad=0, unk=1, cls=2, sep=3, mask=4)
+ROWS, LENGTH = 16, 32
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory):
+    with compiling(tmp_path_factory.mktemp("compiled")) as folder:
+        yield folder
+
+
+def tiny():
+    """A BERT of two layers with MLM, NSP and dropout."""
+    phases = (Phase(steps=10, batch=ROWS, length=LENGTH),)
+    recipe = Recipe(phases=phases, lr=1e-3, optimizer=AdamW(weight_decay=0.0), schedule=Constant(), clip=1.0)
+    return dataclasses.replace(bert("tiny", 2, 16, 2, VOCAB), recipe=recipe)
+
+
+def batch_of(seed=0, rows=ROWS, empty=()):
+    """Rows of very different lengths; those in `empty` are padding alone."""
+    rng = np.random.default_rng(seed)
+    real = rng.integers(3, LENGTH + 1, rows)
+    real[list(empty)] = 0
+    segments = (np.arange(LENGTH) < real[:, None]).astype(np.int32)
+    ids = rng.integers(5, VOCAB.size, (rows, LENGTH)) * segments
+    return {
+        "input_ids": ids.astype(np.int32),
+        "segment_ids": segments,
+        "positions": np.tile(np.arange(LENGTH, dtype=np.int32), (rows, 1)),
+        "token_type_ids": (np.arange(LENGTH) >= real[:, None] // 2).astype(np.int32),
+        "next_label": rng.integers(0, 2, rows).astype(np.int32),
+        "rows": np.arange(rows, dtype=np.int32),
+    }
+
+
+def steps(system, batches, seed=0, accumulate=1):
+    """[(state, metrics)] before and after every batch."""
+    work = program(system, seed)
+    step = jax.jit(work.step, static_argnames="accumulate")
+    found = [(jax.jit(work.init)(batches[0]), None)]
+    for batch in batches:
+        found.append(step(found[-1][0], batch, accumulate=accumulate))
+    return found
+
+
+def distance(a, b):
+    """The greatest difference of two trees of parameters, and where it is."""
+    a, b = flatten(a), flatten(b)
+    return max((float(np.abs(np.asarray(a[path]) - np.asarray(b[path])).max()), path) for path in a)
+
+
+def bits(tree):
+    return {path: np.asarray(leaf).tobytes() for path, leaf in flatten(tree).items()}
+
+
+# Micro-batch m of 8 has rows m and m + 8: the fourth has no token, the sixth few, so that weights differ greatly.
+BATCHES = [batch_of(seed, empty=(3, 11, 5)) for seed in range(3)]
+
+
+@pytest.fixture(scope="module")
+def once():
+    return steps(tiny(), BATCHES)
+
+
+def test_eight_micro_batches_give_the_update_of_one_batch(once):
+    weights = [jnp.asarray(b["segment_ids"].reshape(2, 8, -1).sum((0, 2))) for b in BATCHES]
+    assert all(w.min() == 0 and w.max() > 40 for w in weights)
+    eight = steps(tiny(), BATCHES, accumulate=8)
+    for count in (1, 3):
+        (a, metrics), (b, others) = once[count], eight[count]
+        assert distance(a.params, b.params)[0] < 1e-6
+        moved = distance(a.params, once[0][0].params)[0]
+        assert moved > 1e-4
+        for name in metrics:
+            values = [x[name].value() if hasattr(x[name], "value") else x[name] for x in (metrics, others)]
+            np.testing.assert_allclose(*values, rtol=2e-6, err_msg=name)
+
+
+def test_a_seed_gives_the_same_bits_and_another_one_does_not(once):
+    again, other = steps(tiny(), BATCHES), steps(tiny(), BATCHES, seed=1)
+    assert bits(again[3][0]) == bits(once[3][0])
+    assert distance(other[0][0].params, once[0][0].params)[0] > 0.01
+    assert float(other[1][1]["loss"].value().sum()) != float(once[1][1]["loss"].value().sum())
+
+
+def test_a_seed_decides_on_dropout_and_corruption_too(once):
+    """From the same parameters, two seeds give different losses and different masked positions."""
+    work, other = program(tiny(), 0), program(tiny(), 1)
+    loss = jax.jit(other.step, static_argnames="accumulate")(once[0][0], BATCHES[0], accumulate=1)[1]["loss"]
+    assert abs(float(loss.value().sum()) - float(once[1][1]["loss"].value().sum())) > 1e-3
+    draws = [w._corrupt(BATCHES[0], "train", step, None)["mlm_positions"] for w, step in ((work, 0), (other, 0), (work, 1))]
+    assert not (draws[0] == draws[1]).all() and not (draws[0] == draws[2]).all()
+
+
+def test_a_batch_without_weight_changes_nothing():
+    """Zero loss, zero gradient, no NaN; with weight decay off, not a bit of a parameter moves."""
+    empty = batch_of(empty=range(ROWS))
+    for accumulate in (1, 8):
+        (before, _), (after, metrics) = steps(tiny(), [empty], accumulate=accumulate)
+        assert float(metrics["grad_norm"]) == 0.0 and np.all(np.asarray(metrics["loss"].value()) == 0.0)
+        assert bits(before.params) == bits(after.params)
+        assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(after.opt_state))
+
+
+def test_bfloat16_trains_as_float32_does():
+    system = tiny()
+    low = dataclasses.replace(system, towers=spec.respell(system.towers, Precision, Precision("bfloat16")))
+    curves = []
+    for each in (system, low):
+        found = steps(each, BATCHES * 8)
+        curves.append(np.array([float(m["loss"].value().sum()) for _, m in found[1:]]))
+        kinds = {leaf.dtype for leaf in jax.tree.leaves((found[-1][0].params, found[-1][0].opt_state))}
+        assert kinds <= {jnp.dtype("float32"), jnp.dtype("int32")}
+    np.testing.assert_allclose(*curves, rtol=0.01)
+    assert curves[1][-3:].mean() < curves[1][:3].mean() - 0.03 and not np.array_equal(*curves)
+
+
+def test_the_gradient_of_a_tied_table_sums_both_uses():
+    """The token table is read by the embedding and by the vocabulary head."""
+    work = program(tiny(), 0)
+    params = jax.jit(work.init)(BATCHES[0]).params["main"]
+    batch = work._corrupt(BATCHES[0], "train", 0, None)
+    module = work.towers["main"]
+
+    def loss(encoding, reading):
+        hidden = Tower(module, encoding)(batch).hidden
+        return MLM().of(Tower(module, reading), hidden, batch).value()
+
+    @jax.jit
+    def gradients(params):
+        return jax.grad(lambda p: loss(p, p))(params), *jax.grad(loss, argnums=(0, 1))(params, params)
+
+    (path,) = [path for path in flatten(params) if path.endswith("token")]
+    both, embedded, read = (np.asarray(flatten(tree)[path]) for tree in gradients(params))
+    np.testing.assert_allclose(both, embedded + read, atol=1e-7)
+    absent = np.setdiff1d(np.arange(VOCAB.size), batch["input_ids"])
+    assert (embedded[absent] == 0).all() and (np.abs(read).max(1) > 0).all() and np.abs(embedded).max() > 1e-4
+
+
+MESHES = {"one": ({"data": 1}, "replicated"), "data": ({"data": 8}, "replicated")}
+MESHES["all"] = ({"data": 2, "fsdp": 2, "model": 2}, "megatron_fsdp")
+
+
+def on_eight_devices():
+    """Ten steps on every mesh; prints {mesh: [losses]} and whether every mesh masks the same tokens."""
+    system, found, masked = tiny(), {}, []
+    work = program(system, 0)
+    first = jax.jit(work.init)(BATCHES[0])
+    for name, (sizes, rules) in MESHES.items():
+        mesh = tables.make_mesh(sizes, jax.devices()[: int(np.prod(list(sizes.values())))])
+        shardings = tables.place(first, tables.table(rules), mesh)
+        with jax.set_mesh(mesh):
+            state = jax.device_put(first, shardings)
+            step = jax.jit(work.step, out_shardings=(shardings, tables.replicated(mesh)))
+            draws = jax.jit(system.corruption)(jax.random.key(1), tables.place_batch(BATCHES[0], mesh))
+            masked.append({k: np.asarray(v).tolist() for k, v in draws.items()})
+            found[name] = []
+            for number in range(10):
+                state, metrics = step(state, tables.place_batch(batch_of(number % 3, empty=(3, 11, 5)), mesh))
+                found[name].append(float(metrics["loss"].value().sum()))
+    split = {str(leaf.sharding.spec) for leaf in jax.tree.leaves(state.params)}
+    print(json.dumps({"losses": found, "masked": all(m == masked[0] for m in masked), "split": sorted(split)}))
+
+
+def test_draws_do_not_depend_on_how_rows_lie_on_devices(cache):
+    """In its own process, on eight forced devices: dropout and corruption are those of one device."""
+    here = Path(__file__).resolve()
+    env = environment(cache, XLA_FLAGS="--xla_force_host_platform_device_count=8")
+    env["PYTHONPATH"] += os.pathsep + str(here.parent)
+    command = [sys.executable, "-c", "import test_step; test_step.on_eight_devices()"]
+    result = subprocess.run(command, env=env, capture_output=True, text=True, timeout=500)
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert found["masked"] and any("model" in s for s in found["split"]) and any("fsdp" in s for s in found["split"])
+    for name in ("data", "all"):
+        np.testing.assert_allclose(found["losses"][name], found["losses"]["one"], rtol=1e-5, err_msg=name)
+    assert len(set(found["losses"]["one"])) == 10
+
+
+def test_flops_are_counted_through_loops_and_gradients():
+    a, b = jnp.zeros((3, 4, 5)), jnp.zeros((3, 5, 6))
+    product = lambda a, b: jnp.einsum("bij,bjk->bik", a, b)
+    one = 2 * 3 * 4 * 5 * 6
+    assert flops(product, a, b) == one
+    assert flops(jax.jit(product), jax.eval_shape(lambda: a), jax.eval_shape(lambda: b)) == one
+    squared = lambda a, b: (product(a, b) ** 2).sum()
+    assert flops(jax.grad(squared, argnums=(0, 1)), a, b) == 3 * one
+    loop = lambda x, w: jax.lax.scan(lambda x, _: (x @ w, None), x, length=7)[0]
+    assert flops(loop, jnp.zeros((2, 8)), jnp.zeros((8, 8))) == 7 * 2 * 2 * 8 * 8
+    branch = lambda x, w: jax.lax.cond(x[0, 0] > 0, lambda: x @ w @ w, lambda: x @ w)
+    assert flops(branch, jnp.zeros((2, 8)), jnp.zeros((8, 8))) == 2 * 2 * 2 * 8 * 8
+    assert flops(lambda x, w: Precision("bfloat16").dense(x, w), jnp.zeros((2, 8)), jnp.zeros((8, 4))) == 2 * 2 * 8 * 4
+
+
+def test_flops_of_a_bert_step_are_those_of_the_paper_and_pencil():
+    """Forward products of a layer: 4 D^2 + 2 D F for a token's weights, 2 L D for its attention; backward twice that."""
+    system = tiny()
+    work = program(system, 0)
+    state = jax.eval_shape(work.init, BATCHES[0])
+    predicted, width, hidden, layers = -(-LENGTH * 15 // 100), 16, 64, 2
+    layer = 2 * ROWS * LENGTH * (4 * width**2 + 2 * width * hidden + 2 * LENGTH * width)
+    heads = 2 * ROWS * (predicted * (width**2 + width * VOCAB.size) + width**2 + 2 * width)
+    again = 2 * ROWS * predicted * width * VOCAB.size  # the logits for the accuracy; the compiler finds them computed
+    assert flops(work.step, state, BATCHES[0]) == 3 * (layers * layer + heads) + again
