@@ -8,7 +8,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-from tiny import FAST, ROWS, VOCAB, WIDTH, Freeze, bits, check, close, recipe, sees, sentences, start, system, towers
+from tiny import ROWS, VOCAB, WIDTH, Freeze, bits, check, close, recipe, sees, sentences, start, system, towers
 
 from ptm_jax.core.recipe import SGD, Adagrad
 from ptm_jax.core.streams import row_keys, stream
@@ -125,7 +125,7 @@ def test_skipgram_sparse_is_dense_under_sgd():
     batch, results = pairs(), []
     for objective in (SparseSGNS(), negative_sampling):
         program, state = start(dataclasses.replace(skipgram(), objective=objective), batch)
-        update = jax.jit(program.step, compiler_options=FAST)
+        update = jax.jit(program.step)
         for _ in range(5):
             state, _ = update(state, batch)
         results.append(state.params)
@@ -177,7 +177,7 @@ def test_glove_fits_logarithms_and_sparse_adagrad_is_dense():
     objective = GloVe()
     dense = dataclasses.replace(glove, objective=lambda towers, batch, key: objective(towers, batch, key))
     program, state = start(dense, batch)
-    update = jax.jit(program.step, compiler_options=FAST)
+    update = jax.jit(program.step)
     for _ in range(30):
         state, _ = update(state, batch)
     close(state, run.last, 1e-6)
