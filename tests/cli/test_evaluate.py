@@ -1,0 +1,148 @@
+"""`ptm evaluate`: it agrees with the log of the run, on other texts too, and says what it cannot do."""
+
+import json
+import math
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "train"))
+
+import tiny_runs as tiny
+from tiny_runs import ptm
+
+CHANGES = ["--set", "objective=MLM", "recipe.phases.0.steps=20", "recipe.phases.1.steps=10", "save_every=14"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory):
+    with tiny.compiling(tmp_path_factory.mktemp("compiled")) as folder:
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    return tiny.write_text(tmp_path_factory.mktemp("text") / "text.txt")
+
+
+@pytest.fixture(scope="module")
+def workdir(tmp_path_factory, text):
+    """A run of a system of the library's own parts alone, with an evaluation of two batches after step 14."""
+    workdir = tmp_path_factory.mktemp("run") / "run"
+    assert ptm("train", tiny.FILE, "--data", text, "--workdir", workdir, *CHANGES, "eval_every=14") == 0
+    return workdir
+
+
+@pytest.fixture
+def evaluate(capsys):
+    def call(*words):
+        capsys.readouterr()
+        status = ptm("evaluate", *words, "--json")
+        out, err = capsys.readouterr()
+        assert status == 0, err
+        return json.loads(out)
+
+    return call
+
+
+@pytest.fixture
+def refused(capsys):
+    def call(*words):
+        capsys.readouterr()
+        assert ptm("evaluate", *words) == 1
+        out, err = capsys.readouterr()
+        line = err.splitlines()[-1]
+        assert not out and line.startswith("ptm: ") and "Traceback" not in err and "not foreseen" not in err
+        return line
+
+    return call
+
+
+def heldout(workdir):
+    return {x["step"]: x["values"] for x in tiny.metrics(workdir) if x["split"] == "heldout"}
+
+
+def test_it_agrees_with_the_log(workdir, evaluate, capsys):
+    found, logged = evaluate(workdir), heldout(workdir)[30]
+    assert (found["task"], found["step"], found["split"]) == ("mlm", 30, "heldout") and found["examples"] > 10
+    for name, value in logged.items():
+        assert abs(found["metrics"][name] - value) < 1e-6
+    assert found["metrics"]["mlm_perplexity"] == pytest.approx(math.exp(logged["mlm_nll"]))
+    before = tiny.files(workdir)
+    assert ptm("evaluate", workdir) == 0
+    assert f"mlm_nll            {logged['mlm_nll']:.4f}" in capsys.readouterr().out
+    assert tiny.files(workdir) == before
+
+
+def test_an_earlier_checkpoint_in_rows_of_its_phase(workdir, evaluate, tmp_path):
+    shutil.copytree(workdir, tmp_path / "run")
+    for step in (28, 30):
+        shutil.rmtree(tmp_path / "run" / "checkpoints" / f"step_{step:08d}")
+    found = evaluate(tmp_path / "run", "--batches", 2)
+    assert found["step"] == 14 and found["examples"] == 16
+    for name, value in heldout(workdir)[14].items():
+        assert abs(found["metrics"][name] - value) < 1e-6
+
+
+def test_the_baseline_is_the_one_of_the_run(workdir, evaluate, text, capsys):
+    capsys.readouterr()
+    assert ptm("train", tiny.FILE, "--data", text, "--workdir", workdir, *CHANGES, "--json") == 0
+    baseline = json.loads(capsys.readouterr().out)["unigram_baseline"]
+    assert evaluate(workdir)["metrics"]["unigram_nll"] == pytest.approx(baseline, abs=1e-12)
+
+
+def test_another_text_is_read_with_the_tokenizer_of_the_run(workdir, evaluate, text, tmp_path):
+    whole = evaluate(workdir, "--data", text)
+    parts = [evaluate(workdir, "--split", split) for split in ("train", "heldout")]
+    assert whole["split"] == text and whole["examples"] == pytest.approx(sum(p["examples"] for p in parts), rel=0.1)
+    means = [p["metrics"]["mlm_nll"] for p in parts]
+    assert min(means) - 0.1 < whole["metrics"]["mlm_nll"] < max(means) + 0.1
+    prepared = evaluate(workdir, "--data", workdir / "data")
+    assert prepared["metrics"] == parts[1]["metrics"]
+    (tmp_path / "noise.txt").write_text("Zq xj vw qqq.\n" * 200)
+    noise = evaluate(workdir, "--data", tmp_path / "noise.txt")["metrics"]
+    assert noise["mlm_nll"] > whole["metrics"]["mlm_nll"] and noise["unigram_nll"] > whole["metrics"]["unigram_nll"]
+
+
+def test_tasks(workdir, evaluate, refused):
+    assert evaluate(workdir, "--task", "mlm") == evaluate(workdir)
+    assert "tiny has no head for --task lm; it has: mlm" in refused(workdir, "--task", "lm")
+    assert "unknown task 'mln'; there are: lm, mlm. Did you mean 'mlm'?" in refused(workdir, "--task", "mln")
+
+
+def test_a_users_own_objective(evaluate, refused, text, tmp_path):
+    """The record names the function; its file says what it is."""
+    workdir, words = tmp_path / "run", ["recipe.phases.0.steps=20", "recipe.phases.1.steps=10"]
+    assert ptm("train", tiny.FILE, "--data", text, "--workdir", workdir, "--set", *words) == 0
+    assert "your own config_tiny_runs:watched_mlm; give its file as --config" in refused(workdir)
+    found, logged = evaluate(workdir, "--config", tiny.FILE), heldout(workdir)[30]
+    assert found["task"] == "watched_mlm" and {k: found["metrics"][k] for k in logged} == logged
+    masked = evaluate(workdir, "--task", "mlm")
+    assert masked["task"] == "mlm" and masked["metrics"]["mlm_nll"] == pytest.approx(logged["mlm_nll"], abs=1e-6)
+    (tmp_path / "other.py").write_text(Path(tiny.FILE).read_text().replace("watched_mlm", "seen_mlm"))
+    line = refused(workdir, "--config", tmp_path / "other.py")
+    assert "the objective of --config is not the one of the run" in line and "watched_mlm there" in line
+
+
+def test_bad_input(workdir, refused, tmp_path, text):
+    assert "is no workdir of a training run" in refused(tmp_path / "nowhere")
+    assert "--batches is -1" in refused(workdir, "--batches", -1)
+    assert "no such data source: nothing.txt" in refused(workdir, "--data", "nothing.txt")
+    spec = ["--tokenizer", "bytebpe", "--vocab", 300, "--out", tmp_path / "other"]
+    assert ptm("prepare", "--data", text, *spec) == 0
+    assert "was prepared with another tokenizer" in refused(workdir, "--data", tmp_path / "other")
+    for name in ("checkpoints", "data", "tokenizer"):
+        shutil.copytree(workdir, tmp_path / name)
+        shutil.rmtree(tmp_path / name / name)
+    assert "no usable checkpoint" in refused(tmp_path / "checkpoints")
+    assert "holds no readable tokenizer" in refused(tmp_path / "tokenizer")
+    shutil.copytree(tmp_path / "other" / "tokenizer", tmp_path / "tokenizer" / "tokenizer")
+    assert "is not the one that the run was trained with" in refused(tmp_path / "tokenizer")
+    record = json.loads((workdir / "config.json").read_text())
+    record["corpus"]["path"] = str(tmp_path / "gone")
+    (tmp_path / "data" / "config.json").write_text(json.dumps(record))
+    assert "put it back" in refused(tmp_path / "data")
+    (tmp_path / "data" / "config.json").write_text("{")
+    assert "is no record of a run" in refused(tmp_path / "data")
