@@ -14,6 +14,7 @@ from typing import Annotated
 import tyro
 
 from ptm_jax.cli import options, target
+from ptm_jax.core.errors import UserError
 
 STOPPED = 143
 """What a shell reports for a process that ended on SIGTERM: neither done nor failed."""
@@ -60,7 +61,9 @@ def run(args: Args) -> int:
 
 def _axis(part: str) -> str:
     name, _, size = part.partition("=")
-    return f"({name.strip()!r}, {size.strip() or 0})"
+    if not size.strip().isdecimal():
+        raise UserError(f"--mesh takes axis=size, as in data=2,model=4; given {part!r}")
+    return f"({name.strip()!r}, {size.strip()})"
 
 
 def _document(result) -> dict:

@@ -66,8 +66,11 @@ class Run:
         self.program = program(config.system, config.seed)
         self._evaluate = jax.jit(self.program.evaluate)
         with setup.building(config.system):
-            self.abstract = jax.eval_shape(self.program.init, setup.example(config, corpus))
+            batches = [setup.example(config, corpus, phase) for phase in range(len(self.recipe.phases))]
+            self.abstract = jax.eval_shape(self.program.init, batches[0])
+            self.work = [flops.flops(self.program.step, self.abstract, batch) for batch in batches]
         self.shardings = tables.place(self.abstract, self.rules, self.mesh)
+        setup.keep(config, workdir, corpus)
         heldout = corpus.counts("heldout")
         self.has_heldout = bool(heldout.sum())
         self.baseline = evaluation.unigram_baseline(corpus.counts("train"), heldout, corpus.vocab.specials)
@@ -191,12 +194,9 @@ def _steps(run, state, done, end, phase, stream, asked, bar):
         donate_argnums=0,
         out_shardings=(run.shardings, tables.replicated(run.mesh)),
     )
-    work, since, clock = None, 0, time.perf_counter()
+    since, clock = 0, time.perf_counter()
     while done < end and not asked.is_set():
         batch = tables.place_batch(next(batches), run.mesh)
-        if work is None:
-            with setup.building(config.system):
-                work = flops.flops(run.program.step, run.abstract, jax.eval_shape(lambda b: b, batch))
         state, metrics = step(state, batch)
         done, since = done + 1, since + 1
         run.window.add(metrics)
@@ -206,7 +206,7 @@ def _steps(run, state, done, end, phase, stream, asked, bar):
             seconds, clock = time.perf_counter() - clock, time.perf_counter()
             run.tokens, run.seconds = run.tokens + tokens, run.seconds + seconds
             run.log.write(done, "train", values, tokens=run.tokens, seconds=run.seconds)
-            use = devices.utilisation(work * since, seconds, list(run.mesh.devices.flat), config.precision)
+            use = devices.utilisation(run.work[phase] * since, seconds, list(run.mesh.devices.flat), config.precision)
             bar.update(done, values, tokens * since / steps / seconds, use)
             since = 0
         if config.eval_every and done % config.eval_every == 0 and done < run.recipe.steps and run.has_heldout:

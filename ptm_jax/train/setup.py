@@ -38,19 +38,21 @@ def experiment(target: System | Experiment, data: tuple[str, ...] = ()) -> Exper
 
 
 def begin(config: Experiment, workdir: Path, progress: Callable | None = None) -> tuple[Experiment, Corpus]:
-    """The resolved experiment and its corpus; the workdir then holds both records, or held them already.
+    """The resolved experiment and its corpus, if the workdir holds no run of another one.
 
-    What can be refused is refused before a corpus is prepared. Raises UserError.
+    What can be refused is refused before a corpus is prepared; nothing but the corpus is written. Raises UserError.
     """
     _fits(config.system)
     there = record_of(workdir) if (workdir / "config.json").is_file() else None
     if there is not None:
-        here = {"config": resolve(config, vocab_of(there)), "corpus": there["corpus"]}
-        _compare(there, here, workdir, free=("data",))
+        _refuse(workdir, changes(there, config))
     corpus = corpus_of(config, workdir, progress)
-    config = resolve(config, corpus.vocab)
-    agree(config, workdir, corpus, there)
-    return config, corpus
+    if there is not None:
+        old, new = there["corpus"], facts_of(corpus)
+        found = [(f"corpus.{name}", old[name], new[name]) for name in ("tokenizer", "digest") if old[name] != new[name]]
+        data = spec.differences(there["config"]["data"], config.data, "data") if found else []
+        _refuse(workdir, [*data, *found])
+    return resolve(config, corpus.vocab), corpus
 
 
 def corpus_of(config: Experiment, workdir: Path, progress: Callable | None = None) -> Corpus:
@@ -99,23 +101,26 @@ def example(config: Experiment, corpus: Corpus, phase: int = 0) -> dict[str, jax
     return {**batch, "rows": jnp.arange(shape.batch, dtype=jnp.int32)}
 
 
-def agree(config: Experiment, workdir: Path, corpus: Corpus, there: Mapping[str, Any] | None = None) -> None:
-    """Write `config.json` and the tokenizer; `there`, the record of the run before, must be the same but for `FREE`.
+def keep(config: Experiment, workdir: Path, corpus: Corpus) -> None:
+    """Write what makes a directory the workdir of a run: `config.json`, `config.txt` and the tokenizer."""
+    facts = {**facts_of(corpus), "path": str(corpus.dir.absolute())}
+    try:
+        workdir.mkdir(parents=True, exist_ok=True)
+        _write(workdir / "config.json", json.dumps({"config": spec.to_json(config), "corpus": facts}, indent=1))
+        _write(workdir / "config.txt", spec.to_text(config) + "\n")
+        if not (workdir / "tokenizer").exists():
+            _copy(corpus.dir / "tokenizer", workdir / "tokenizer")
+    except OSError as error:
+        reason = error.strerror or str(error)
+        advice = "free space there or name a workdir that can be written"
+        raise UserError(f"cannot write {workdir}: {reason}; {advice}") from error
+    check_tokenizer(workdir, facts["tokenizer"])
 
-    Raises UserError that names the fields that differ."""
-    tokenizer = corpus.manifest["tokenizer"]["hash"]
-    facts = {"digest": corpus.manifest["digest"], "tokenizer": tokenizer, "vocab": dataclasses.asdict(corpus.vocab)}
-    record = {"config": config, "corpus": facts}
-    if there is not None:
-        same = there["corpus"]["digest"] == facts["digest"]  # then it may have been moved
-        _compare(there, record, workdir, free=("data",) if same else ())
-    workdir.mkdir(parents=True, exist_ok=True)
-    record = {"config": spec.to_json(config), "corpus": {**facts, "path": str(corpus.dir.absolute())}}
-    _write(workdir / "config.json", json.dumps(record, indent=1))
-    _write(workdir / "config.txt", spec.to_text(config) + "\n")
-    if not (workdir / "tokenizer").exists():
-        _copy(corpus.dir / "tokenizer", workdir / "tokenizer")
-    check_tokenizer(workdir, tokenizer)
+
+def facts_of(corpus: Corpus) -> dict[str, Any]:
+    """What the record of a run says of its corpus."""
+    vocab, hashed = dataclasses.asdict(corpus.vocab), corpus.manifest["tokenizer"]["hash"]
+    return {"digest": corpus.manifest["digest"], "tokenizer": hashed, "vocab": vocab}
 
 
 def record_of(workdir: Path) -> dict[str, Any]:
@@ -186,14 +191,18 @@ def _spelled(value: Any, vocab: Vocab, precision: str) -> Any:
     return spec.respell(spec.respell(value, Vocab, vocab), Precision, Precision(precision))
 
 
-def _compare(there: Mapping[str, Any], here: Mapping[str, Any], workdir: Path, free: tuple[str, ...] = ()) -> None:
-    """Raises UserError that names the fields in which the record of a workdir and a run differ, `FREE` ones apart."""
-    config, vocab = here["config"], vocab_of(here)
-    old = _filled(there["config"], config, lambda value: _spelled(value, vocab, config.precision))
-    changes = [d for d in spec.differences(old, config) if d[0].split(".")[0] not in (*FREE, *free)]
-    facts = ("digest", "tokenizer")
-    old, new = ({f"corpus.{name}": side["corpus"][name] for name in facts} for side in (there, here))
-    changes += [(name, old[name], new[name]) for name in old if old[name] != new[name]]
+def changes(record: Mapping[str, Any], config: Experiment) -> list[tuple[str, Any, Any]]:
+    """[(field, there, here)] in which the record of a run and an experiment differ, `FREE` fields and `data` apart.
+
+    Sources are told by what the corpus holds, not by their names: they may have been moved."""
+    vocab = vocab_of(record)
+    config = resolve(config, vocab)
+    old = _filled(record["config"], config, lambda value: _spelled(value, vocab, config.precision))
+    return [d for d in spec.differences(old, config) if d[0].split(".")[0] not in (*FREE, "data")]
+
+
+def _refuse(workdir: Path, changes: list[tuple[str, Any, Any]]) -> None:
+    """Raises UserError where there are any."""
     if changes:
         listed = "; ".join(f"{name}: {_short(a)} there, {_short(b)} here" for name, a, b in changes[:4])
         more = f" (+{len(changes) - 4} more)" if len(changes) > 4 else ""
