@@ -93,7 +93,7 @@ class Experiment:
     rules: str = "replicated"
     log_every: int = 10
     eval_every: int = 0
-    eval_batches: int = 16
+    eval_batches: int = 64
     save_every: int = 200
     keep: int = 2
 

@@ -10,6 +10,7 @@ import dataclasses
 
 from ptm_jax.core.recipe import AdamW, Cosine, Linear, Phase, Recipe
 from ptm_jax.core.registry import catalogue
+from ptm_jax.core.spec import respell
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
 from ptm_jax.corruptions.token import TokenMasking
@@ -19,7 +20,7 @@ from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.transformer import transformer
 from ptm_jax.nn.embeddings import LearnedPositions
 from ptm_jax.nn.heads import Classifier, LMHead, MLMHead, Pooler
-from ptm_jax.nn.initializers import Normal
+from ptm_jax.nn.initializers import Normal, TruncatedNormal
 from ptm_jax.objectives.language import LM, MLM, BERTPretraining
 
 # google-research/bert, vocab.txt of each release.
@@ -199,8 +200,17 @@ def gpt2(name: str, layers: int, width: int, heads: int) -> System:
     )
 
 
-def miniature(parent: System, name: str, *, steps: int, lr: float, batch: int = 32, length: int = 128) -> System:
-    """The parent on a small host: a small vocabulary, a short schedule, packed rows where the parent pairs sentences."""
+def miniature(
+    parent: System, name: str, *, steps: int, lr: float, std: float | None = None, batch: int = 32, length: int = 128
+) -> System:
+    """The parent on a small host: a small vocabulary, a short schedule, packed rows where the parent pairs sentences.
+
+    `std` replaces the initial deviation 0.02, which suits a width of 768: a narrow masked model that starts so small
+    spends most of a short run learning word frequencies (measured: 2.5 times the steps to the same loss at width 128).
+    """
+    if std is not None:
+        parent = respell(parent, Normal, Normal(std))
+        parent = respell(parent, TruncatedNormal, TruncatedNormal(std))
     examples, objective = parent.examples, parent.objective
     if isinstance(examples, SentencePairs):  # a miniature BERT learns words, not document order: MLM alone
         examples, objective = Packed(), MLM()
@@ -244,11 +254,11 @@ def _systems():
     for layers in TURC_LAYERS:
         for width in TURC_WIDTHS:
             yield turc(layers, width)
-    yield miniature(turc(2, 128), "bert_tiny", steps=300, lr=2e-3)
-    yield miniature(turc(4, 256), "bert_mini", steps=300, lr=1e-3)
+    yield miniature(turc(2, 128), "bert_tiny", steps=300, lr=2e-3, std=0.08)
+    yield miniature(turc(4, 256), "bert_mini", steps=300, lr=1e-3, std=0.04)
     yield roberta("roberta_base", 12, 768, 12, lr=6e-4, warmup=24_000)
     yield roberta("roberta_large", 24, 1024, 16, lr=4e-4, warmup=30_000)
-    yield miniature(roberta("", 4, 256, 4, lr=6e-4, warmup=1), "roberta_mini", steps=300, lr=1e-3)
+    yield miniature(roberta("", 4, 256, 4, lr=6e-4, warmup=1), "roberta_mini", steps=300, lr=1e-3, std=0.04)
     yield gpt("gpt")
     yield miniature(gpt("", 4, 256, 4), "gpt_mini", steps=300, lr=1e-3)
     yield gpt2("gpt2", 12, 768, 12)

@@ -4,6 +4,7 @@ import dataclasses
 import json
 
 import pytest
+
 from ptm_jax import systems
 from ptm_jax.core.system import Experiment
 from ptm_jax.train import loop
