@@ -1,0 +1,40 @@
+"""What the README and the help say is so."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ptm_jax import systems
+from ptm_jax.cli.main import COMMANDS, main
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf8")
+
+
+def test_the_example_objective_is_the_file_that_is_tested():
+    example = (ROOT / "tests" / "cli" / "example_objective.py").read_text(encoding="utf8").strip()
+    assert f"```python\n{example}\n```" in README
+    assert len(example.splitlines()) < 20
+
+
+def test_every_command_is_in_the_table():
+    assert set(re.findall(r"^\| `ptm (\w+)", README, re.M)) == set(COMMANDS)
+
+
+def test_both_commands_are_there_and_make_knows_them():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf8")
+    for target in ("quickstart", "test", "test-full"):
+        assert f"make {target}" in README and f"\n{target}:" in makefile
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_shows_an_example(command, capsys):
+    assert main([command, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert f"ptm {command}" in shown and "Example" in shown
+
+
+def test_systems_that_the_readme_names_exist():
+    for name in re.findall(r"\b(?:bert|roberta|gpt2?)_\w+", README):
+        assert name in (*systems.names(), "bert_tiny_focal"), name
