@@ -1,6 +1,7 @@
 # What the README names. Every target makes its own environment in .venv on first use.
 
-PYTHON ?= $(shell command -v python3.12 || command -v python3.11 || command -v python3)
+# The first that runs: a name on the PATH may be the empty shell of a version manager.
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do $$p -c "" 2>/dev/null && echo $$p && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check

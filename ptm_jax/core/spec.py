@@ -55,8 +55,10 @@ def override(value: Any, changes: Mapping[str, str], kinds: Kinds | None = None)
     """
     tree: dict[str, Any] = {}
     for path, text in changes.items():
-        first = path.split(".")[0]
-        if not _has_system(value) or first in field_names(value):
+        first, _, rest = path.partition(".")
+        # An Experiment's own tokenizer is None where the system's is used: a part of it is the system's.
+        own = first in field_names(value) and not (rest and getattr(value, first) is None)
+        if not _has_system(value) or own:
             steps = path.split(".")
         elif first in field_names(value.system):
             steps = ["system", *path.split(".")]

@@ -65,10 +65,14 @@ def prepare(
     with _plain_errors(out, partial), _locked(partial, out):
         if (out / "manifest.json").exists():  # another run finished while this one waited
             return _same(store.open_corpus(out), request)
-        _begin(partial, request)
-        text = spool.write(text_sources.documents(sources), partial / "spool", seed, progress)
-        run = _Run(partial, text, text.split(heldout), tokenizer, workers, block_tokens, progress)
-        _write_manifest(run, request)
+        try:
+            _begin(partial, request)
+            text = spool.write(text_sources.documents(sources), partial / "spool", seed, progress)
+            run = _Run(partial, text, text.split(heldout), tokenizer, workers, block_tokens, progress)
+            _write_manifest(run, request)
+        except UserError:  # bad input: there is nothing to go on from
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
         _clear(partial)
         if out.exists():
             out.rmdir()

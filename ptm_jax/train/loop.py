@@ -18,7 +18,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
 import functools
+import os
 import signal
 import threading
 import time
@@ -139,7 +141,11 @@ def train(config: Experiment, workdir: str | Path, *, quiet: bool = False) -> Re
 
     Raises UserError for anything that the user can mend; the workdir then holds the last whole checkpoint.
     """
-    run = Run(config, Path(workdir), None if quiet else logs.bar)
+    with _alone(Path(workdir)):
+        return _train(Run(config, Path(workdir), None if quiet else logs.bar), quiet)
+
+
+def _train(run: Run, quiet: bool) -> Result:
     state, position, resumed = run.start()
     done = int(state.step)
     if resumed is not None and not quiet:
@@ -230,6 +236,35 @@ def _report(run, result):
             **{f"held-out {name}": round(value, 4) for name, value in result.heldout.items()},
         },
     )
+
+
+@contextlib.contextmanager
+def _alone(workdir: Path) -> Iterator[None]:
+    """Holds the lock of a workdir that exists or comes to be: two runs there would delete each other's checkpoints.
+
+    The operating system gives the lock back when the process ends, however it ends. The file lies beside the workdir, so
+    that a run that is refused leaves no workdir behind."""
+    if jax.process_index():
+        yield
+        return
+    path = workdir.absolute().parent / f".{workdir.name}.lock"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = path.open("w")
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}; name a workdir that can be written") from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not path.exists() or not os.path.samestat(path.stat(), os.fstat(lock.fileno())):
+                raise BlockingIOError  # the run that held it is just ending
+        except BlockingIOError:
+            message = f"another process is training in {workdir}; wait for it, or choose another --workdir"
+            raise UserError(message) from None
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

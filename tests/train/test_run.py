@@ -1,6 +1,7 @@
 """Runs that are stopped, killed, damaged and asked again: they end as if nothing had happened, or say what is wrong."""
 
 import dataclasses
+import fcntl
 import json
 import random
 import shutil
@@ -15,6 +16,7 @@ import tiny_runs as tiny
 from tiny_runs import ptm
 
 from ptm_jax.cli import target
+from ptm_jax.core.errors import UserError
 from ptm_jax.core.recipe import Adafactor
 from ptm_jax.train import evaluation, loop, setup
 
@@ -308,3 +310,11 @@ def test_sigterm_ends_the_step_saves_and_says_so(whole, text, cache, tmp_path):
     status, out, err = Child(workdir, text, cache).end()
     assert status == 0 and f"resuming {workdir} from step {step} of {LAST}" in err
     assert_nothing_lost(whole, workdir)
+
+
+def test_two_runs_do_not_share_a_workdir(tmp_path):
+    with (tmp_path / ".run.lock").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(UserError, match="another process is training"):
+            loop.train(tiny.config, tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()
