@@ -56,7 +56,7 @@ def _entry(sizes, length, corpus, shards, stored, repeats, say) -> Entry:
     found = timing.alternate(meters, repeats, say=say)
     real = median([m["utilisation"] for m in measured])
     fields = Packed().spec(length, corpus.vocab)
-    placed = 4 * len(fields) / real  # bytes of a batch for each real token
+    placed = 2 * 4 * len(fields) / real  # bytes that are moved to put a real token into a batch: read, and written
     limits = [min(d / stored, c / placed) for d, c in zip(found["disk"], found["memory"], strict=True)]
     ratios = [rate / limit for rate, limit in zip(found["ours"], limits, strict=True)]
     return Entry(
@@ -80,6 +80,6 @@ def _entry(sizes, length, corpus, shards, stored, repeats, say) -> Entry:
             corpus=f"pydocs, {corpus.size('train')['tokens']:,} tokens, vocabulary {corpus.vocab.size:,}",
             processes="one, with a thread that reads ahead",
             bytes_per_stored_token=stored,
-            bytes_per_served_token=placed,
+            bytes_moved_per_served_token=placed,
         ),
     )

@@ -8,15 +8,18 @@ from contextlib import ExitStack
 from typing import Any
 
 from ptm_jax.bench import peer, timing
-from ptm_jax.bench.record import median, threads
+from ptm_jax.bench.record import threads
 
 # PyTorch's switch and the C library's: fresh activations then cost few page faults.
 HUGE_PAGES = {"THP_MEM_ALLOC_ENABLE": "1", "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 
+# Seconds that a request may take.
+LONGEST = 600.0
+
 
 @dataclasses.dataclass
 class Field:
-    """What was tried: a meter and the median seconds of every variant, and one line for each that did not work."""
+    """What was tried: a meter and the least seconds of every variant, and one line for each that did not work."""
 
     meters: dict[str, timing.Meter] = dataclasses.field(default_factory=dict)
     seconds: dict[str, float] = dataclasses.field(default_factory=dict)
@@ -60,11 +63,11 @@ def steps(
     for name, (request, environment) in more.items():
         say(f"step: {name}")
         child = stack.enter_context(peer.Peer("step", task, threads(), environment))
-        _try(field, {name: (child, request), plain: (None, None)}, ours, rounds, say, limit)
+        _try(field, {name: (child, request), plain: (None, None)}, ours, rounds, say, limit or LONGEST)
     return field
 
 
-def _try(field: Field, requests, ours: timing.Meter, rounds: int, say: timing.Say, limit: float = 600) -> None:
+def _try(field: Field, requests, ours: timing.Meter, rounds: int, say: timing.Say, limit: float = LONGEST) -> None:
     meters = {"ours": ours}
     for name, (child, request) in requests.items():
         if child is None:  # one that was measured already stands beside the new one
@@ -80,7 +83,7 @@ def _try(field: Field, requests, ours: timing.Meter, rounds: int, say: timing.Sa
     found = timing.alternate(meters, rounds, say=say)
     for name, times in found.items():
         if name != "ours":
-            field.meters[name], field.seconds[name] = meters[name], median(times)
+            field.meters[name], field.seconds[name] = meters[name], min(times)
 
 
 def _meter(child: peer.Peer, request: Mapping[str, Any]) -> timing.Meter:

@@ -70,7 +70,7 @@ def step(sizes: StepSizes, repeats: int, say: timing.Say) -> list[Entry]:
                 ratio=f"tokens/s of ours in {first} over the peer's best ({best})",
                 compares="tokens_per_second",
                 reason="; ".join([absent] if absent else field.failures) or None,
-                screening=f"{sizes.screening} rounds for all of the peer's settings but the best",
+                screening=f"the peer's other settings: the fastest of {sizes.screening} steps",
                 **_step_settings(sizes),
             ),
         )
@@ -117,7 +117,7 @@ def masking(sizes: Sizes, repeats: int, say: timing.Say) -> list[Entry]:
     alone = timing.clocked(lambda: corrupt(1, batch))
     meters = {
         "step": timing.Step(work.step, work.state, batch),
-        "alone": lambda: min(alone() for _ in range(10)),
+        "alone": lambda: median([alone() for _ in range(11)]),
         "without": timing.Step(without.step, without.state, ready),
         "gemm": timing.products(sizes.gemm),
     }

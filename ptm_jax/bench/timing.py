@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import os
 import time
@@ -12,6 +13,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from ptm_jax.bench.record import threads
 
 Meter = Callable[[], float]
 """Does its work once, to the end, and returns what was measured: seconds, or a rate."""
@@ -69,12 +72,17 @@ def products(size: int = 2048) -> Meter:
 
 
 def copies(megabytes: int = 256) -> Meter:
-    """A meter of bytes/s that the host's memory copies (each is read once and written once), on one thread."""
-    source = np.ones(megabytes * 1_000_000, np.uint8)
-    target = np.empty_like(source)
-    seconds = clocked(lambda: np.copyto(target, source))
+    """A meter of bytes/s that all cores together copy, what is read and what is written counted both (STREAM copy)."""
+    source = np.ones((threads(), megabytes * 1_000_000 // threads()), np.uint8)
+    target = np.zeros_like(source)
+    pool = concurrent.futures.ThreadPoolExecutor(len(source))
+
+    def once() -> None:
+        list(pool.map(np.copyto, target, source))
+
+    seconds = clocked(once)
     seconds()
-    return lambda: source.nbytes / seconds()
+    return lambda: 2 * source.nbytes / seconds()
 
 
 def write_raw(folder: Path, size: int) -> float:

@@ -4,7 +4,6 @@ import dataclasses
 import json
 import math
 
-import jax
 import pytest
 
 from ptm_jax.bench import peer, record, report, suite, timing
@@ -22,15 +21,6 @@ TINY = {
     "generate": {**NETWORK, "length": 4, "new": 4, "batches": (2,), "screening": 1},
 }
 FIELDS = ["name", "ours", "peers", "ratio", "spread", "roofline", "settings"]
-
-
-@pytest.fixture(autouse=True)
-def quick_compilation():
-    """Speed is not tested here, and compiling for it takes most of the time."""
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
 
 
 @pytest.fixture
