@@ -24,6 +24,7 @@ STATUS = ROOT / "ptm_jax" / "systems" / "status.json"
 DATA = ROOT.parent / "shared" / "data"
 WORDS = ("built", "trains", "matches", "reproduces")
 
+MARKED, FILES = pytest.StashKey[set](), pytest.StashKey[set]()
 _earned: set[tuple[str, str]] = set()
 _lost: set[tuple[str, str]] = set()
 
@@ -38,6 +39,22 @@ def data() -> Path:
     if not DATA.is_dir():
         pytest.skip("the real data sets (../shared/data) are not on this machine; make test-full runs this where they are")
     return DATA
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    """Before `-m` takes tests away: what the markers of all collected tests could earn."""
+    config.stash[MARKED] = {mark.args for item in items for mark in item.iter_markers("status")}
+    config.stash[FILES] = {item.path for item in items}
+
+
+@pytest.fixture
+def marked(pytestconfig) -> set[tuple[str, str]]:
+    """(system, word) of every status marker in this tree; a part of the tree cannot tell."""
+    everything = set((ROOT / "tests").rglob("test_*.py"))
+    if not everything <= pytestconfig.stash[FILES]:
+        pytest.skip("only a part of the tests was collected; make test collects all")
+    return pytestconfig.stash[MARKED]
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -62,7 +79,10 @@ def pytest_runtest_logreport(report):
 def pytest_sessionfinish(session):
     if not session.config.getoption("--write-status") or hasattr(session.config, "workerinput"):
         return
+    # Words of tests that did not run this time stay; a test of the catalogue refuses those whose marker is gone.
+    before = json.loads(STATUS.read_text(encoding="utf8")) if STATUS.exists() else {}
+    claims = {(system, word) for system, words in before.items() for word in words} | _earned
     table = defaultdict(list)
-    for system, word in sorted(_earned - _lost, key=lambda claim: (claim[0], WORDS.index(claim[1]))):
+    for system, word in sorted(claims - _lost, key=lambda claim: (claim[0], WORDS.index(claim[1]))):
         table[system].append(word)
     STATUS.write_text(json.dumps(table, indent=1) + "\n", encoding="utf8")
