@@ -13,9 +13,9 @@ WORKDIR ?= runs/quickstart
 quickstart: $(VENV)/.run
 	$(BIN)/ptm train configs/quickstart.py --workdir $(WORKDIR)
 	$(BIN)/ptm predict $(WORKDIR) --task fill-mask --top 5 \
-		--text "Return the [MASK] of the list." \
-		--text "If the file does not exist, an error is [MASK]." \
-		--text "The default [MASK] is None."
+		--text "Returns the number [MASK] elements in the list." \
+		--text "If the file does [MASK] exist, an error is raised." \
+		--text "The default value [MASK] None."
 
 test: $(VENV)/.test
 	PTM_TEST_COMPILE=fast $(PYTEST) -m "not full"
