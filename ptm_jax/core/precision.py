@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from typing import Literal
 
 import jax
@@ -40,12 +41,30 @@ class Precision:
 
     def dense(self, x: jax.Array, kernel: jax.Array, axes: int = 1, out=None) -> jax.Array:
         """Contract the last `axes` dimensions of x with the first of the kernel, as one two-dimensional product."""
-        ins, outs = kernel.shape[:axes], kernel.shape[axes:]
-        size = 1
-        for dim in ins:
-            size *= dim
+        size = math.prod(kernel.shape[:axes])
         flat = self.einsum("md,df->mf", x.reshape(-1, size), kernel.reshape(size, -1), out)
-        return flat.reshape(x.shape[: x.ndim - axes] + outs)
+        return flat.reshape(x.shape[: x.ndim - axes] + kernel.shape[axes:])
+
+
+@jax.custom_vjp
+def add_bias(x: jax.Array, bias: jax.Array) -> jax.Array:
+    """x + bias over the last dimensions of x. The bias's gradient is summed over flattened rows, in float32.
+
+    As a sum over two axes it would become a reduce-window on a CPU, which takes as long as a weight gradient.
+    """
+    return x + bias.astype(x.dtype)
+
+
+def _add_bias_forward(x, bias):
+    return add_bias(x, bias), bias
+
+
+def _add_bias_backward(bias, g):
+    total = g.reshape(-1, bias.size).astype(jnp.float32).sum(0)
+    return g, total.reshape(bias.shape).astype(bias.dtype)
+
+
+add_bias.defvjp(_add_bias_forward, _add_bias_backward)
 
 
 def _product(spec, compute, out, a, b):

@@ -13,12 +13,26 @@ from ptm_jax.core.streams import keep_mask
 from ptm_jax.core.types import Array, Visibility
 
 
+@jax.custom_vjp
 def masked_softmax(logits: Array, seen: Array) -> Array:
     """Softmax over the last axis among the `seen`; a row that sees nothing gives zeros and zero gradients."""
     logits = jnp.where(seen, logits, -1e30)
     top = jax.lax.stop_gradient(logits.max(-1, keepdims=True))
     weights = jnp.where(seen, jnp.exp(logits - top), 0.0)
     return weights / jnp.maximum(weights.sum(-1, keepdims=True), 1e-30)
+
+
+def _softmax_forward(logits, seen):
+    # Kept are the probabilities alone: what autodiff would stack over layers is three arrays of their size.
+    probabilities = masked_softmax(logits, seen)
+    return probabilities, probabilities
+
+
+def _softmax_backward(p, g):
+    return p * (g - (p * g).sum(-1, keepdims=True)), None
+
+
+masked_softmax.defvjp(_softmax_forward, _softmax_backward)
 
 
 def attention(

@@ -12,7 +12,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from ptm_jax.core.precision import Precision
+from ptm_jax.core.precision import Precision, add_bias
 from ptm_jax.core.streams import keep_mask
 from ptm_jax.core.types import Visibility, record, static
 from ptm_jax.nn.initializers import TruncatedNormal, Zeros
@@ -29,9 +29,22 @@ _ACTIVATIONS = {
 }
 
 
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def activate(name: Activation, x: jax.Array) -> jax.Array:
-    """The named activation, computed in float32 and returned in x's type."""
+    """The named activation, computed in float32 and returned in x's type. The backward pass keeps x alone."""
     return _ACTIVATIONS[name](x.astype(jnp.float32)).astype(x.dtype)
+
+
+def _activate_forward(name, x):
+    return activate(name, x), x
+
+
+def _activate_backward(name, x, g):
+    _, pull = jax.vjp(_ACTIVATIONS[name], x.astype(jnp.float32))
+    return (pull(g.astype(jnp.float32))[0].astype(x.dtype),)
+
+
+activate.defvjp(_activate_forward, _activate_backward)
 
 
 @record
@@ -69,7 +82,7 @@ class Dense(nn.Module):
         kernel = self.param("kernel", self.initializer, (*x.shape[x.ndim - self.axes :], *features))
         y = self.precision.dense(x, kernel, self.axes)
         if self.bias:
-            y = y + self.param("bias", Zeros(), features).astype(y.dtype)
+            y = add_bias(y, self.param("bias", Zeros(), features))
         return y
 
 
@@ -81,13 +94,42 @@ class LayerNorm(nn.Module):
 
     @nn.compact
     def __call__(self, x):
-        f = x.astype(jnp.float32)
-        f = f - f.mean(-1, keepdims=True)
-        f = f * jax.lax.rsqrt(jnp.square(f).mean(-1, keepdims=True) + self.eps)
-        f = f * self.param("scale", nn.initializers.ones, x.shape[-1:])
-        if self.center:
-            f = f + self.param("bias", nn.initializers.zeros, x.shape[-1:])
-        return f.astype(x.dtype)
+        scale = self.param("scale", nn.initializers.ones, x.shape[-1:])
+        bias = self.param("bias", nn.initializers.zeros, x.shape[-1:]) if self.center else None
+        return normalise(x, scale, bias, self.eps)
+
+
+def _statistics(x, eps):
+    f = x.astype(jnp.float32)
+    mean = f.mean(-1, keepdims=True)
+    rate = jax.lax.rsqrt(jnp.square(f - mean).mean(-1, keepdims=True) + eps)
+    return mean, rate
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
+def normalise(x: jax.Array, scale: jax.Array, bias: jax.Array | None, eps: float) -> jax.Array:
+    """LayerNorm over the last axis of x, statistics in float32. The backward pass keeps x alone and repeats them."""
+    mean, rate = _statistics(x, eps)
+    f = (x.astype(jnp.float32) - mean) * rate * scale
+    return (f if bias is None else f + bias).astype(x.dtype)
+
+
+def _normalise_forward(x, scale, bias, eps):
+    return normalise(x, scale, bias, eps), (x, scale, bias)
+
+
+def _normalise_backward(eps, residuals, g):
+    x, scale, bias = residuals
+    mean, rate = _statistics(x, eps)
+    unit = (x.astype(jnp.float32) - mean) * rate
+    g = g.astype(jnp.float32)
+    rows = lambda f: f.reshape(-1, f.shape[-1]).sum(0)
+    inner = g * scale
+    dx = rate * (inner - inner.mean(-1, keepdims=True) - unit * (inner * unit).mean(-1, keepdims=True))
+    return dx.astype(x.dtype), rows(g * unit), None if bias is None else rows(g)
+
+
+normalise.defvjp(_normalise_forward, _normalise_backward)
 
 
 class Identity(nn.Module):
