@@ -201,7 +201,7 @@ def gpt2(name: str, layers: int, width: int, heads: int) -> System:
 
 
 def miniature(
-    parent: System, name: str, *, steps: int, lr: float, std: float | None = None, batch: int = 32, length: int = 128
+    parent: System, name: str, *, steps: int, lr: float, std: float | None = None, batch: int = 16, length: int = 128
 ) -> System:
     """The parent on a small host: a small vocabulary, a short schedule, packed rows where the parent pairs sentences.
 
@@ -254,11 +254,11 @@ def _systems():
     for layers in TURC_LAYERS:
         for width in TURC_WIDTHS:
             yield turc(layers, width)
-    yield miniature(turc(2, 128), "bert_tiny", steps=300, lr=2e-3, std=0.08)
-    yield miniature(turc(4, 256), "bert_mini", steps=300, lr=1e-3, std=0.04)
+    yield miniature(turc(2, 128), "bert_tiny", steps=600, lr=2e-3, std=0.08)
+    yield miniature(turc(4, 256), "bert_mini", steps=600, lr=1e-3, std=0.04)
     yield roberta("roberta_base", 12, 768, 12, lr=6e-4, warmup=24_000)
     yield roberta("roberta_large", 24, 1024, 16, lr=4e-4, warmup=30_000)
-    yield miniature(roberta("", 4, 256, 4, lr=6e-4, warmup=1), "roberta_mini", steps=300, lr=1e-3, std=0.04)
+    yield miniature(roberta("", 4, 256, 4, lr=6e-4, warmup=1), "roberta_mini", steps=600, lr=1e-3, std=0.04)
     yield gpt("gpt")
     yield miniature(gpt("", 4, 256, 4), "gpt_mini", steps=300, lr=1e-3)
     yield gpt2("gpt2", 12, 768, 12)
