@@ -21,7 +21,6 @@ SHAKESPEARE = "lm/tinyshakespeare/input.txt"
         pytest.param("bert_mini", WIKITEXT, 0.1, marks=pytest.mark.status("bert_mini", "trains")),
         pytest.param("roberta_mini", WIKITEXT, 0.1, marks=pytest.mark.status("roberta_mini", "trains")),
         pytest.param("gpt_mini", SHAKESPEARE, 0.5, marks=pytest.mark.status("gpt_mini", "trains")),
-        pytest.param("gpt2_mini", SHAKESPEARE, 0.5, marks=pytest.mark.status("gpt2_mini", "trains")),
     ],
 )
 def test_heldout_loss_is_below_the_unigram_baseline(name, text, margin, data, tmp_path):
