@@ -155,7 +155,7 @@ def test_a_vocabulary_without_a_token_that_the_system_needs(refused, prepared, t
     line = refused(tiny.FILE, "--data", prepared, "--workdir", "run", "--set", "examples=Contiguous(separator=eos)")
     assert "no mask token" in line and "tokenizer" in line
     assert not listed("run")
-    line = refused("gpt2_mini", "--data", prepared, "--workdir", "run", "--set", "system.examples.separator=sep")
+    line = refused("gpt_mini", "--data", prepared, "--workdir", "run", "--set", "system.examples.separator=sep")
     assert "sep" in line and not listed("run")
 
 
@@ -171,7 +171,7 @@ def test_a_workdir_that_cannot_be_written(refused, text, prepared, tmp_path, pla
     (tmp_path / "file").write_text("x")
     assert "cannot write" in (line := refused(tiny.FILE, "--data", text, "--workdir", place)) and "can be written" in line
     words = ["--data", prepared, "--set", "examples=Contiguous(separator=eos)", "objective=LM", "corruption=none"]
-    line = refused("gpt2_mini", *words[:2], "--workdir", place, "--set", "recipe.phases.0.length=32")
+    line = refused("gpt_mini", *words[:2], "--workdir", place, "--set", "recipe.phases.0.length=32")
     assert "cannot write" in line and "name a workdir that can be written" in line
     assert listed(tmp_path) == ["file"]
 
