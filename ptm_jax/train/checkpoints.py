@@ -43,15 +43,16 @@ _RECORD = "record.json"
 _CHUNK = 1 << 22
 
 
-
 @functools.cache
 def _hush() -> None:
     """Leave to us what a failed write has to say: orbax raises it, and also logs tracebacks from each of its threads.
 
-    The warnings that go are that there is no OCDBT to merge (which was asked for), and tensorstore's complaint that a
-    second write which fails finds nobody waiting.
+    The warnings that go are that there is no OCDBT to merge (which was asked for), and the complaints of tensorstore and
+    asyncio that a second write which fails finds nobody waiting, made whenever the collector comes by.
     """
     logging.getLogger("absl").addFilter(lambda record: "orbax" not in record.pathname)
+    second = lambda text: "never retrieved" in text and "orbax" in text
+    logging.getLogger("asyncio").addFilter(lambda record: not second(record.getMessage()))
     told = sys.unraisablehook
     late = lambda event: isinstance(event.exc_value, RuntimeError) and "Event loop is closed" in str(event.exc_value)
     sys.unraisablehook = lambda event: None if late(event) else told(event)
