@@ -71,6 +71,19 @@ class System:
     group: str = ""
 
 
+def refusal(system: System) -> str | None:
+    """Why a system cannot work, told before anything is compiled; None where no slot objects.
+
+    A slot may have `refusal(system) -> str | None`: one clause with what to change. Objectives ask an encoder `sees`
+    ("bidirectional", "causal", "backward", "decoder": a causal decoder beside an encoder, "both": two directions, no
+    token sees itself), `obeys_order`, and `streams`.
+    """
+    for slot in (system.examples, system.corruption, system.objective, *system.adapt, *system.compress):
+        if reason := getattr(slot, "refusal", lambda _: None)(system):
+            return reason
+    return None
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Experiment:
     """A System on data: what `configs/` holds and `ptm train` runs.

@@ -12,9 +12,21 @@ A `Batch` is a plain dict of arrays. The fields that the project gives a meaning
     positions       [B, L] int32    position inside the document
     token_type_ids  [B, L] int32    sentence A or B of a pair
     order           [B, L] int32    who may see whom (see `Visibility`); absent: the encoder's own direction
+    key_order       [B, L] int32    the same for a token as a key, where it differs (UniLMv2's pseudo masks)
+    group           [B, L] int32    keys of a group above 0 are seen from inside the group only; absent: 0
+    word_starts     [B, L] int32    1 where a token begins a word          } written by `data.examples.Annotated`;
+    sentences       [B, L] int32    sentence of the row: 1, 2, ...; 0 on specials and padding }  masks read them
+    next_label      [B]    int32    class of a pair of sentences: NSP, SOP, StructBERT's three ways
     rows            [B]    int32    index of the row in the global batch; seeds dropout and corruptions
     step            []     int32    the training step
     carry           any             what the objective handed on from the step before (XL memory)
+
+What corruptions add; P is static, unused places have weight 0 and point at 0:
+
+    mlm_positions, mlm_labels [B, P] int32, mlm_weights [B, P] float32   tokens to predict (other names, same three:
+                                    `plm_`, `shuffle_`)
+    span_left, span_right, span_offset [B, P] int32    boundary tokens of the span a prediction lies in, place in it: 0, 1, ..
+    decoder_input_ids, decoder_labels, decoder_segment_ids, decoder_positions [B, T] int32, decoder_weights [B, T] float32
 """
 
 from __future__ import annotations
@@ -161,7 +173,9 @@ class Visibility:
         permutation     order = rank under the permutation; XLNet's query stream is `strict`
         packed rows     segments = the document's number inside the row
 
-    q_segments [B, Lq], k_segments [B, Lk], q_order [B, Lq] or None, k_order [B, Lk] or None,
+    A key of a group above 0 is seen by queries of that group only (UniLMv2: pseudo masks of one block see each other).
+
+    q_segments [B, Lq], k_segments [B, Lk], q_order [B, Lq] or None, k_order [B, Lk] or None, q_group and k_group alike,
     allow [B or 1, H or 1, Lq, Lk] bool or None: an arbitrary graph on top (K-BERT's visible matrix).
     """
 
@@ -170,6 +184,8 @@ class Visibility:
     q_order: Any = None
     k_order: Any = None
     allow: Any = None
+    q_group: Any = None
+    k_group: Any = None
     strict: bool = static(False)
 
     def dense(self):
@@ -179,5 +195,8 @@ class Visibility:
         if self.q_order is not None:
             q, k = self.q_order[:, :, None], self.k_order[:, None, :]
             seen &= (k < q) if self.strict else (k <= q)
+        if self.k_group is not None:
+            group = self.k_group[:, None, :]
+            seen &= (group == 0) | (group == self.q_group[:, :, None])
         seen = seen[:, None]
         return seen if self.allow is None else seen & self.allow

@@ -16,6 +16,8 @@ from ptm_jax.nn.embeddings import Embeddings
 from ptm_jax.nn.initializers import TruncatedNormal
 from ptm_jax.nn.layers import Activation, Context, Identity, LayerNorm
 
+Direction = Literal["bidirectional", "causal", "backward"]
+
 
 @record
 class Cache:
@@ -32,42 +34,57 @@ class Cache:
 
 
 class Transformer(nn.Module):
-    """Embeddings and a stack. `direction` is who may see whom where the batch has no `order` of its own."""
+    """Embeddings and a stack. `direction` is who may see whom where the batch has no `order` of its own.
+
+    `relative` is a bias that all layers share (`nn.relative.Buckets`). As a decoder it is given `source` [B, Ls, D], what
+    the blocks' `cross` slots read, with `source_segments` [B, Ls], and the token `table` where it has none.
+    """
 
     embed: Embeddings
-    stack: Stack
-    direction: Literal["bidirectional", "causal"] = "bidirectional"
+    stack: nn.Module
+    direction: Direction = "bidirectional"
+    relative: nn.Module | None = None
+
+    @property
+    def sees(self) -> Direction:
+        """Who sees whom when a batch says nothing: objectives ask before they are compiled."""
+        return self.direction
+
+    @property
+    def obeys_order(self) -> bool:
+        """Whether a batch's `order` has an effect."""
+        return True
 
     def table(self):
         return self.embed.table()
 
     @nn.compact
-    def __call__(self, batch: Batch, train: bool = False, cache: Cache | None = None) -> Encoded:
-        ids = batch["input_ids"]
-        rows, length = ids.shape
-        slots = jnp.broadcast_to(jnp.arange(length, dtype=jnp.int32), ids.shape)
-        segments = batch.get("segment_ids")
-        segments = jnp.ones_like(ids) if segments is None else segments
-        order = batch.get("order")
-        if order is None and self.direction == "causal":
-            order = slots
-        # A padding query sees what the first document sees: its output is finite and equals the peers'.
-        queries = jnp.maximum(segments, 1)
-        visibility = Visibility(queries, segments, order, order)
-        positions = batch.get("positions", slots if cache is None else cache.start + slots)
+    def __call__(
+        self,
+        batch: Batch,
+        train: bool = False,
+        cache: Cache | None = None,
+        source=None,
+        source_segments=None,
+        table=None,
+    ) -> Encoded:
+        length = batch["input_ids"].shape[1]
+        context = context_of(batch, self.direction, train)
         if cache is not None:
-            visibility, cache = _extend(cache, queries, segments, slots)
-        context = Context(
-            visibility=visibility,
-            rows=batch["rows"] if "rows" in batch else jnp.arange(rows, dtype=jnp.int32),
-            positions=positions,
-            step=batch.get("step"),
-            train=train,
-        )
-        x = self.embed(batch, context)
-        hidden, layers, attention, keys = self.stack(x, context, None if cache is None else cache.layers)
-        memory = None if cache is None else Cache(keys, cache.segments, cache.start + length)
-        return Encoded(hidden, with_input(x, layers), attention, memory)
+            context, cache = _extend(cache, context)
+            if "positions" not in batch:
+                context = dataclasses.replace(context, positions=context.visibility.q_order)
+        if self.relative is not None:
+            context = dataclasses.replace(context, bias=self.relative(context, length, _keys(context)))
+        if source is not None:
+            across = Visibility(context.visibility.q_segments, source_segments)
+            context = dataclasses.replace(context, source=source, source_visibility=across)
+        x = self.embed(batch, context, table)
+        encoded = self.stack(x, context, None if cache is None else cache.layers)
+        if cache is not None:
+            cache = Cache(encoded.memory, cache.segments, cache.start + length)
+        layers = None if encoded.layers is None else with_input(x, encoded.layers)
+        return dataclasses.replace(encoded, layers=layers, memory=cache)
 
     def empty_cache(self, batch: int, length: int) -> Cache:
         """A decoding cache for `length` tokens of `batch` sequences."""
@@ -79,11 +96,44 @@ class Transformer(nn.Module):
         return Cache(layers, jnp.zeros((batch, length), jnp.int32), jnp.zeros((), jnp.int32))
 
 
-def _extend(cache, queries, segments, slots):
-    seen = jax.lax.dynamic_update_slice_in_dim(cache.segments, segments, cache.start, 1)
-    keys = jnp.broadcast_to(jnp.arange(seen.shape[1], dtype=jnp.int32), seen.shape)
-    visibility = Visibility(queries, seen, cache.start + slots, keys)
-    return visibility, Cache(cache.layers, seen, cache.start)
+def context_of(batch: Batch, direction: Direction, train: bool) -> Context:
+    """What the fields of a batch say to the layers of a stack: who sees whom, where tokens stand, which rows they are."""
+    ids = batch["input_ids"]
+    slots = jnp.broadcast_to(jnp.arange(ids.shape[1], dtype=jnp.int32), ids.shape)
+    segments = batch.get("segment_ids")
+    segments = jnp.ones_like(ids) if segments is None else segments
+    order, places, group = batch.get("order"), batch.get("places"), batch.get("group")
+    if order is None and direction != "bidirectional":
+        order = slots if direction == "causal" else -slots
+    # A padding query sees what the first document sees: its output is finite and equals the peers'.
+    visibility = Visibility(
+        jnp.maximum(segments, 1), segments, order, batch.get("key_order", order), q_group=group, k_group=group
+    )
+    return Context(
+        visibility=visibility,
+        rows=batch["rows"] if "rows" in batch else jnp.arange(len(ids), dtype=jnp.int32),
+        positions=batch.get("positions", slots),
+        places=places,
+        k_places=places,
+        step=batch.get("step"),
+        train=train,
+    )
+
+
+def _keys(context: Context) -> int:
+    return context.visibility.k_segments.shape[1]
+
+
+def _extend(cache, context):
+    """The context of tokens that follow those of a cache: keys are all of its places."""
+    new = context.visibility
+    slots = jnp.arange(new.q_segments.shape[1], dtype=jnp.int32) + cache.start
+    seen = jax.lax.dynamic_update_slice_in_dim(cache.segments, new.k_segments, cache.start, 1)
+    keys = jnp.arange(seen.shape[1], dtype=jnp.int32)
+    order = jnp.broadcast_to(slots, new.q_segments.shape)
+    visibility = Visibility(new.q_segments, seen, order, jnp.broadcast_to(keys, seen.shape))
+    context = dataclasses.replace(context, visibility=visibility, places=slots[None], k_places=keys[None])
+    return context, Cache(cache.layers, seen, cache.start)
 
 
 def transformer(
@@ -95,13 +145,13 @@ def transformer(
     hidden: int | None = None,
     positions: Any = None,
     types: int = 0,
-    norm: Literal["post", "pre"] = "post",
+    norm: Literal["post", "pre", "none"] = "post",
     eps: float = 1e-12,
     activation: Activation = "gelu",
     dropout: float = 0.1,
     embed_norm: bool = True,
     final_norm: bool = False,
-    direction: Literal["bidirectional", "causal"] = "bidirectional",
+    direction: Direction = "bidirectional",
     initializer: Any = TruncatedNormal(),
     out_init: Any = None,
 ) -> Transformer:

@@ -5,6 +5,8 @@ They compute in the precision they are given, hold the full [Lq, Lk] matrix, and
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 
@@ -46,12 +48,14 @@ def attention(
     dropout: float = 0.0,
     key: Array | None = None,
     rows: Array | None = None,
+    mix: Callable[[Array], Array] | None = None,
     precision: Precision = Precision(),
 ) -> tuple[Array, Array]:
     """softmax(scale * q k^T + bias) v over the visible keys (Vaswani et al. 2017, Eq. 1).
 
     q [B, Lq, H, K], k and v [B, Lk, H, K], bias [1 or B, H, Lq, Lk]; `dropout` on the probabilities needs `key` and
-    `rows` [B]. Returns ([B, Lq, H, K], probabilities [B, H, Lq, Lk] float32 before dropout).
+    `rows` [B]. `mix` makes of the weights [B, H, Lq, Lk] what relative values add to the result.
+    Returns ([B, Lq, H, K], probabilities [B, H, Lq, Lk] float32 before dropout).
     """
     logits = precision.einsum("bqhd,bkhd->bhqk", q, k, jnp.float32) * scale
     if bias is not None:
@@ -61,4 +65,5 @@ def attention(
     if dropout > 0.0 and key is not None:
         keep = keep_mask(key, rows, probabilities.shape[1:], dropout)
         weights = jnp.where(keep, probabilities / (1.0 - dropout), 0.0)
-    return precision.einsum("bhqk,bkhd->bqhd", weights, v), probabilities
+    heads = precision.einsum("bhqk,bkhd->bqhd", weights, v)
+    return heads if mix is None else heads + mix(weights).astype(heads.dtype), probabilities

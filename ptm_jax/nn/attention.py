@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from typing import Any, Literal
 
 import flax.linen as nn
@@ -12,7 +14,7 @@ from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import record
 from ptm_jax.kernels import reference
 from ptm_jax.nn.initializers import TruncatedNormal
-from ptm_jax.nn.layers import Context, Dense
+from ptm_jax.nn.layers import Context, Dense, Dropout, LayerNorm
 
 
 @record
@@ -30,6 +32,10 @@ class Attention(nn.Module):
     `cache` holds earlier keys and values: the new ones are written at `cache.start` and the queries attend over all of
     it. Returns (output [B, Lq, D], probabilities [B, H, Lq, Lk], new cache or None); `expose="scores"` puts the
     logits before mask and bias in the place of the probabilities (TinyBERT and MiniLM distil those).
+
+    `scale` multiplies q k^T (None: K**-0.5; T5: 1). `relative` is a module of `nn.relative`: called as
+    `relative(q, k, context)` it gives scores [B, H, Lq, Lk] that are added to q k^T before scaling; one that also has
+    `mix(weights, context, width)` adds [B, Lq, H, K] to the result (NEZHA's relative values).
     """
 
     heads: int
@@ -40,6 +46,8 @@ class Attention(nn.Module):
     initializer: Any = TruncatedNormal()
     out_init: Any = None
     precision: Precision = Precision()
+    scale: float | None = None
+    relative: nn.Module | None = None
     expose: Literal["probabilities", "scores"] = "probabilities"
 
     @nn.compact
@@ -58,21 +66,29 @@ class Attention(nn.Module):
             k = jax.lax.dynamic_update_slice_in_dim(cache.key, k.astype(cache.key.dtype), cache.start, 1)
             v = jax.lax.dynamic_update_slice_in_dim(cache.value, v.astype(cache.value.dtype), cache.start, 1)
             cache = KeyValues(k, v, cache.start + x.shape[1])
+        scale = head_width**-0.5 if self.scale is None else self.scale
+        bias, mix = context.bias, None
+        if self.relative is not None:
+            scores = scale * self.relative(q, k, context)
+            bias = scores if bias is None else bias + scores
+            if hasattr(self.relative, "mix"):
+                mix = functools.partial(self.relative.mix, context=context, width=head_width)
         noisy = context.train and self.dropout > 0.0
         heads, probabilities = reference.attention(
             q,
             k,
             v,
             visibility=context.visibility,
-            scale=head_width**-0.5,
-            bias=context.bias,
+            scale=scale,
+            bias=bias,
             dropout=self.dropout if noisy else 0.0,
             key=self.make_rng("dropout") if noisy else None,
             rows=context.rows,
+            mix=mix,
             precision=self.precision,
         )
         if self.expose == "scores":
-            probabilities = self.precision.einsum("bqhd,bkhd->bhqk", q, k, jnp.float32) * head_width**-0.5
+            probabilities = self.precision.einsum("bqhd,bkhd->bhqk", q, k, jnp.float32) * scale
         out = Dense(
             self.width,
             axes=2,
@@ -82,6 +98,24 @@ class Attention(nn.Module):
             name="out",
         )(heads)
         return out, probabilities, cache
+
+
+class CrossAttention(nn.Module):
+    """A residual layer for a block's `cross` slot: attention over `context.source` [B, Ls, D], placed like the block's
+    own (norm="post": LayerNorm(x + branch(x)); "pre": x + branch(LayerNorm(x))). Relative positions do not reach it."""
+
+    attention: Attention
+    norm: Literal["post", "pre"] = "post"
+    dropout: float = 0.0
+    attention_norm: nn.Module = LayerNorm()
+
+    @nn.compact
+    def __call__(self, x, context: Context):
+        outside = dataclasses.replace(context, visibility=context.source_visibility, bias=None)
+        inputs = self.attention_norm(x) if self.norm == "pre" else x
+        branch, _, _ = self.attention(inputs, outside, source=context.source)
+        x = x + Dropout(self.dropout)(branch, context)
+        return x if self.norm == "pre" else self.attention_norm(x)
 
 
 def empty_cache(layers: int, batch: int, length: int, heads: int, head_width: int, dtype=jnp.float32) -> KeyValues:

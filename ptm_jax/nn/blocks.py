@@ -8,6 +8,8 @@ them silently (a test of shapes guards this).
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from typing import Any, Literal
 
 import flax.linen as nn
@@ -16,32 +18,41 @@ import jax.numpy as jnp
 
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.recipe import Remat
+from ptm_jax.core.types import Encoded
 from ptm_jax.nn.initializers import TruncatedNormal
 from ptm_jax.nn.layers import Activation, Context, Dense, Dropout, Identity, LayerNorm, activate
 
 
 class FeedForward(nn.Module):
-    """Two dense layers with an activation between: [.., D] -> [.., F] -> [.., D]."""
+    """Two dense layers with an activation between: [.., D] -> [.., F] -> [.., D].
+
+    `gated` multiplies the activation with a second projection of x (Shazeer 2020, arXiv 2002.05202: T5 1.1's GEGLU).
+    `dropout` falls on the hidden features: BART, T5, Transformer-XL.
+    """
 
     hidden: int
     activation: Activation = "gelu"
+    gated: bool = False
+    bias: bool = True
+    dropout: float = 0.0
     initializer: Any = TruncatedNormal()
     out_init: Any = None
     precision: Precision = Precision()
 
     @nn.compact
     def __call__(self, x, context: Context):
-        del context
-        width = x.shape[-1]
-        h = Dense(self.hidden, initializer=self.initializer, precision=self.precision, name="up")(x)
-        h = activate(self.activation, h)
-        return Dense(width, initializer=self.out_init or self.initializer, precision=self.precision, name="down")(h)
+        dense = functools.partial(Dense, bias=self.bias, precision=self.precision)
+        h = activate(self.activation, dense(self.hidden, initializer=self.initializer, name="up")(x))
+        if self.gated:
+            h = h * dense(self.hidden, initializer=self.initializer, name="gate")(x)
+        h = Dropout(self.dropout)(h, context)
+        return dense(x.shape[-1], initializer=self.out_init or self.initializer, name="down")(h)
 
 
 class Block(nn.Module):
     """Attention and feed-forward, each in a residual branch.
 
-    norm="post": LayerNorm(x + branch(x)), BERT and GPT; norm="pre": x + branch(LayerNorm(x)), GPT-2.
+    norm="post": LayerNorm(x + branch(x)), BERT and GPT; "pre": x + branch(LayerNorm(x)), GPT-2; "none": x + branch(x).
     `after_attention` and `after_ffn` see the branch before it is added: adapters go there. `cross` is a residual layer
     of its own between the two: a decoder's attention over `context.source`. `source` [B, Lk, D] is what keys and values
     are made of in place of x, and is not normalised here (XLNet's memory, ViLBERT's other stream).
@@ -49,7 +60,7 @@ class Block(nn.Module):
 
     attention: nn.Module
     ffn: nn.Module
-    norm: Literal["post", "pre"] = "post"
+    norm: Literal["post", "pre", "none"] = "post"
     dropout: float = 0.0
     attention_norm: nn.Module = LayerNorm()
     ffn_norm: nn.Module = LayerNorm()
@@ -59,16 +70,36 @@ class Block(nn.Module):
 
     @nn.compact
     def __call__(self, x, context: Context, cache=None, source=None):
-        pre = self.norm == "pre"
+        pre, post = self.norm == "pre", self.norm == "post"
         inputs = self.attention_norm(x) if pre else x
         branch, probabilities, cache = self.attention(inputs, context, source=source, cache=cache)
         branch = self.after_attention(Dropout(self.dropout)(branch, context), context)
-        x = x + branch if pre else self.attention_norm(x + branch)
+        x = self.attention_norm(x + branch) if post else x + branch
         x = self.cross(x, context)
         branch = self.ffn(self.ffn_norm(x) if pre else x, context)
         branch = self.after_ffn(Dropout(self.dropout)(branch, context), context)
-        x = x + branch if pre else self.ffn_norm(x + branch)
+        x = self.ffn_norm(x + branch) if post else x + branch
         return x, probabilities, cache
+
+
+class Recurrence(nn.Module):
+    """A block that reads [memory; x] (Dai et al. 2019, section 3.2) and hands on its input as the next memory.
+
+    x may be a pair (content h, query g) [B, L, D] each: both streams go through the same block and read the content of
+    memory and row; the query stream does not see its own position (Yang et al. 2019, Eq. 6).
+    """
+
+    block: Block
+
+    @nn.compact
+    def __call__(self, x, context: Context, cache=None):
+        h, *queries = x if isinstance(x, tuple) else (x,)
+        source = h if cache is None else jnp.concatenate([cache.astype(h.dtype), h], 1)
+        new, probabilities, _ = self.block(h, context, source=source)
+        if not queries:
+            return new, probabilities, h
+        strict = dataclasses.replace(context, visibility=dataclasses.replace(context.visibility, strict=True))
+        return (new, self.block(queries[0], strict, source=source)[0]), probabilities, h
 
 
 _POLICIES = {
@@ -82,12 +113,14 @@ class Stack(nn.Module):
 
     remat  "none" keeps every activation for the backward pass, "full" recomputes each layer from its input,
            "dots" keeps the results of products with weights and recomputes the rest.
-    Returns (x, layers [N, B, L, D], attention [N, B, H, Lq, Lk], cache).
+    `groups` sets of parameters, each for N / groups layers in a row, where they are shared (ALBERT's hidden groups).
+    Returns `Encoded` with layers [N, B, L, D] (without the input) and the cache of every layer as `memory`.
     """
 
     block: nn.Module
     layers: int
     share: bool = False
+    groups: int = 1
     remat: Remat = "none"
     final_norm: nn.Module = Identity()
 
@@ -99,16 +132,28 @@ class Stack(nn.Module):
 
         if self.remat != "none":
             layer = nn.remat(layer, policy=_POLICIES[self.remat], prevent_cse=False)
-        scanned = nn.scan(
-            layer,
-            variable_axes={} if self.share else {"params": 0},
-            variable_broadcast="params" if self.share else False,
-            split_rngs={"params": not self.share, "dropout": True},
-            in_axes=(0, nn.broadcast),
-            length=self.layers,
-        )
-        x, (layers, attention, cache) = scanned(self.block, x, cache, context)
-        return self.final_norm(x), layers, attention, cache
+        def scanned(function, length, share):
+            return nn.scan(
+                function,
+                variable_axes={} if share else {"params": 0},
+                variable_broadcast="params" if share else False,
+                split_rngs={"params": not share, "dropout": True},
+                in_axes=(0, nn.broadcast),
+                length=length,
+            )
+
+        if self.share and self.groups > 1:
+            if self.layers % self.groups:
+                raise ValueError(f"{self.layers} layers cannot be {self.groups} groups of one size; choose a divisor")
+            inner = self.layers // self.groups
+            run = scanned(scanned(layer, inner, True), self.groups, False)
+            split = jax.tree.map(lambda leaf: leaf.reshape(self.groups, inner, *leaf.shape[1:]), cache)
+            x, results = run(self.block, x, split, context)
+            results = jax.tree.map(lambda leaf: leaf.reshape(self.layers, *leaf.shape[2:]), results)
+        else:
+            x, results = scanned(layer, self.layers, self.share)(self.block, x, cache, context)
+        layers, attention, cache = results
+        return Encoded(self.final_norm(x), layers, attention, cache)
 
 
 def with_input(x, layers):

@@ -11,6 +11,7 @@ from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import Vocab
 from ptm_jax.nn.initializers import TruncatedNormal
 from ptm_jax.nn.layers import Context, Dropout, Identity
+from ptm_jax.nn.relative import sinusoids
 
 
 def table_of(module: nn.Module, name: str, init: Any, shape: tuple[int, ...]):
@@ -39,11 +40,22 @@ class LearnedPositions(nn.Module):
         return table[positions + self.offset]
 
 
+class Sinusoids(nn.Module):
+    """Fixed positions: sines and cosines (Vaswani et al. 2017, section 3.5); any length."""
+
+    interleave: bool = False
+
+    def __call__(self, positions, width):
+        return sinusoids(positions, width, self.interleave)
+
+
 class Embeddings(nn.Module):
     """[B, L] ids -> [B, L, D]; `types` is the number of sentence types (0: none).
 
-    `table()` is the token table [V, D], which vocabulary heads may share. `project` stands last: a `Dense` there gives
-    the stack another width than the table's (ALBERT, ELECTRA).
+    `table()` is the token table [V, D], which vocabulary heads may share; `given` means that it is another module's,
+    handed in at the call (a decoder that shares its encoder's). `scale` multiplies the token vectors (sqrt(D): the
+    Transformer, CTRL). `project` stands last: a `Dense` there gives the stack another width than the table's (ALBERT,
+    ELECTRA).
     """
 
     vocab: Vocab
@@ -52,12 +64,15 @@ class Embeddings(nn.Module):
     types: int = 0
     norm: nn.Module = Identity()
     dropout: float = 0.0
+    scale: float = 1.0
+    given: bool = False
     project: nn.Module = Identity()
     initializer: Any = TruncatedNormal()
     precision: Precision = Precision()
 
     def setup(self):
-        self.token = table_of(self, "token", self.initializer, (self.vocab.size, self.width))
+        if not self.given:
+            self.token = table_of(self, "token", self.initializer, (self.vocab.size, self.width))
         if self.types:
             self.type = self.param("type", self.initializer, (self.types, self.width))
         self.drop = Dropout(self.dropout)
@@ -65,8 +80,8 @@ class Embeddings(nn.Module):
     def table(self):
         return self.token
 
-    def __call__(self, batch, context: Context):
-        x = self.token[batch["input_ids"]]
+    def __call__(self, batch, context: Context, table=None):
+        x = (self.token if table is None else table)[batch["input_ids"]] * self.scale
         if self.position is not None:
             x = x + self.position(context.positions, self.width)
         if self.types:

@@ -60,16 +60,29 @@ class MLMHead(nn.Module):
 
 
 class LMHead(nn.Module):
-    """The tied table alone: GPT and GPT-2."""
+    """The tied table alone: GPT and GPT-2. `bias`: one more number for each word (XLNet, BART, CTRL).
 
+    `scale` multiplies the features (T5's tied table: D**-0.5). `tied=False` has a table of its own, which needs `vocab`
+    (T5 1.1).
+    """
+
+    vocab: Any = None
+    bias: bool = False
+    scale: float = 1.0
+    tied: bool = True
+    initializer: Any = TruncatedNormal()
     precision: Precision = Precision()
 
     @staticmethod
     def example(encoded):
         return (encoded.hidden[:, :1],)
 
+    @nn.compact
     def __call__(self, hidden, *, table):
-        return Readout(hidden, table, None, self.precision)
+        if not self.tied:
+            table = self.param("table", self.initializer, (self.vocab.size, hidden.shape[-1]))
+        bias = self.param("bias", Zeros(), (table.shape[0],)) if self.bias else None
+        return Readout(hidden * self.scale, table, bias, self.precision)
 
 
 class Pooler(nn.Module):

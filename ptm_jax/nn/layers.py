@@ -53,6 +53,9 @@ class Context:
 
     visibility  who may attend to whom        rows   [B] global row indices, for dropout
     positions   [B, L] of the queries         bias   additive attention bias [1 or B, H, Lq, Lk], or None
+    places      [1 or B, Lq] and k_places [1 or B, Lk]: where tokens stand, for relative positions. None: one after the
+                other, the last query where the last key is
+    types       [B, Lk] sentence types of the keys, the last Lq of them the queries' (XLNet); or None
     step        scalar training step, or None train  whether dropout and other noise are on
     source      [B, Ls, D] what a decoder's cross-attention reads, who sees what of it: source_visibility; or None
     """
@@ -61,10 +64,21 @@ class Context:
     rows: Any
     positions: Any = None
     bias: Any = None
+    places: Any = None
+    k_places: Any = None
+    types: Any = None
     step: Any = None
     source: Any = None
     source_visibility: Visibility | None = None
     train: bool = static(False)
+
+    def distances(self, queries: int, keys: int):
+        """Place of the key less that of the query, [1 or B, Lq, Lk] int32: negative to the left."""
+        if self.places is None:
+            q, k = jnp.arange(keys - queries, keys)[None], jnp.arange(keys)[None]
+        else:
+            q, k = self.places, self.k_places
+        return (k[:, None, :] - q[:, :, None]).astype(jnp.int32)
 
 
 class Dense(nn.Module):
@@ -97,6 +111,18 @@ class LayerNorm(nn.Module):
         scale = self.param("scale", nn.initializers.ones, x.shape[-1:])
         bias = self.param("bias", nn.initializers.zeros, x.shape[-1:]) if self.center else None
         return normalise(x, scale, bias, self.eps)
+
+
+class RMSNorm(nn.Module):
+    """x / sqrt(mean(x^2) + eps) * scale, statistics in float32 (Zhang & Sennrich 2019, Eq. 4): T5."""
+
+    eps: float = 1e-6
+
+    @nn.compact
+    def __call__(self, x):
+        scale = self.param("scale", nn.initializers.ones, x.shape[-1:])
+        f = x.astype(jnp.float32)
+        return (f * jax.lax.rsqrt(jnp.square(f).mean(-1, keepdims=True) + self.eps) * scale).astype(x.dtype)
 
 
 def _statistics(x, eps):

@@ -21,7 +21,7 @@ from ptm_jax.core import towers as core_towers
 from ptm_jax.core.errors import UserError, closest
 from ptm_jax.core.paths import flatten, map_with_path, unflatten
 from ptm_jax.core.streams import stream
-from ptm_jax.core.system import System
+from ptm_jax.core.system import System, refusal
 from ptm_jax.core.types import Batch, Loss, Params, Ratio, record
 from ptm_jax.train import optimizers
 from ptm_jax.train.rows import put, take
@@ -116,7 +116,9 @@ class Program:
 
 
 def program(system: System, seed: int) -> Program:
-    """Wrap the towers of a system and build its optimizer."""
+    """Wrap the towers of a system and build its optimizer. Raises UserError where a slot refuses the others."""
+    if reason := refusal(system):
+        raise UserError(f"{system.name or 'this system'} cannot be trained: {reason}")
     wrappers = (*system.adapt, *system.compress)
     towers = dict(system.towers)
     for wrapper in wrappers:

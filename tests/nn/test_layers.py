@@ -110,7 +110,8 @@ def test_scanned_layers_have_parameters_of_their_own(x):
 def test_the_scan_equals_a_python_loop(x):
     module = stack()
     params = module.init(jax.random.key(0), x, context(train=False))["params"]
-    out, layers, attention, _ = run(module, params, x)
+    encoded = run(module, params, x)
+    layers, attention = encoded.layers, encoded.attention
     h = x
     for i in range(3):
         h, probabilities, _ = module.block.apply(
@@ -118,7 +119,7 @@ def test_the_scan_equals_a_python_loop(x):
         )
         np.testing.assert_allclose(layers[i], h, atol=1e-5)
         np.testing.assert_allclose(attention[i], probabilities, atol=1e-5)
-    np.testing.assert_allclose(out, h, atol=1e-5)
+    np.testing.assert_allclose(encoded.hidden, h, atol=1e-5)
 
 
 def test_shared_layers_have_one_set_of_parameters(x):
@@ -132,7 +133,7 @@ def test_remat_changes_memory_not_values(x, remat):
     params = plain.init(jax.random.key(0), x, context(train=False))["params"]
 
     def loss(module):
-        return jax.value_and_grad(lambda p: (run(module, p, x, train=True)[0] ** 2).sum())(params)
+        return jax.value_and_grad(lambda p: (run(module, p, x, train=True).hidden ** 2).sum())(params)
 
     (a, da), (b, db) = loss(plain), loss(other)
     np.testing.assert_allclose(a, b, rtol=1e-6)
@@ -146,7 +147,7 @@ def test_layers_draw_dropout_of_their_own(x):
     params["block"]["ffn"]["down"]["bias"] = ones
     params["block"]["ffn_norm"]["scale"] = jnp.ones_like(params["block"]["ffn_norm"]["scale"])
     params["block"]["attention_norm"]["scale"] = jnp.ones_like(params["block"]["attention_norm"]["scale"])
-    layers = run(module, params, jnp.zeros_like(x), train=True)[1]
+    layers = run(module, params, jnp.zeros_like(x), train=True).layers
     first, second = np.asarray(layers[0]) > 0, np.asarray(layers[1] - layers[0]) > 0
     assert (first != second).any()
 

@@ -135,7 +135,7 @@ class Module(nn.Module):
 
     @nn.compact
     def __call__(self, x, context: Context, cache=None):
-        old = self.predecessor(x, context)[0]
+        old = self.predecessor(x, context).hidden
         new, probabilities, cache = self.successor(x, context, cache)
         if context.train:
             rate = jnp.minimum(1.0, self.slope * context.step + self.base)
@@ -232,7 +232,7 @@ class Side(nn.Module):
         x = jnp.zeros(shape[1:])
         for n, (stack, layer) in enumerate(zip(self.adapters, self.reads, strict=True)):
             down = Dense(self.width, initializer=Normal(0.2), name=f"down{n}")(layers[layer] + x)
-            inner = stack(down, context)[0]
+            inner = stack(down, context).hidden
             x = x + layers[layer] + Dense(self.base, initializer=Normal(0.2), name=f"up{n}")(inner)
         return Encoded(jnp.concatenate([layers[-1], x], -1))
 

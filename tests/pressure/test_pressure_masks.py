@@ -16,7 +16,7 @@ from ptm_jax.core.types import Encoded, Visibility
 from ptm_jax.corruptions.base import Chain
 from ptm_jax.corruptions.token import TokenMasking
 from ptm_jax.encoders.model import Model
-from ptm_jax.nn.attention import Attention
+from ptm_jax.nn.attention import Attention, CrossAttention
 from ptm_jax.nn.blocks import Block, FeedForward, Stack
 from ptm_jax.nn.heads import LMHead, MLMHead
 from ptm_jax.nn.initializers import Normal
@@ -78,7 +78,8 @@ class XL(nn.Module):
         )
         h = self.embed(batch, context)
         g = jnp.broadcast_to(self.param("query", Normal(0.5), (1, 1, WIDTH)), h.shape)
-        (h, g), _, _, inputs = self.stack((h, g), context, memory)
+        encoded = self.stack((h, g), context, memory)
+        (h, g), inputs = encoded.hidden, encoded.memory
         inputs = inputs if memory is None else jnp.concatenate([memory, inputs], 2)
         kept = {"layers": jnp.moveaxis(inputs[:, :, -MEMORY:], 0, 1), "segments": seen[:, -MEMORY:]}
         return Encoded(h, memory=kept, extra={"query": g})
@@ -219,18 +220,6 @@ class SpanCorruption:
         }
 
 
-class CrossAttention(nn.Module):
-    """A residual layer for a block's `cross` slot: attention over `context.source`."""
-
-    attention: Attention
-    norm: nn.Module = LayerNorm(1e-6)
-
-    @nn.compact
-    def __call__(self, x, context):
-        outside = dataclasses.replace(context, visibility=context.source_visibility, bias=None)
-        return self.norm(x + self.attention(x, outside, source=context.source)[0])
-
-
 class EncoderDecoder(nn.Module):
     """A Transformer and a causal stack that reads it; both share the token table. `hidden` is the decoder's."""
 
@@ -254,8 +243,8 @@ class EncoderDecoder(nn.Module):
             train=train,
         )
         x = self.encoder.embed({"input_ids": ids}, context)
-        hidden, _, attention, _ = self.decoder(x, context)
-        return Encoded(hidden, source.layers, attention)
+        decoded = self.decoder(x, context)
+        return Encoded(decoded.hidden, source.layers, decoded.attention)
 
 
 def denoising(towers, batch, key):
@@ -268,7 +257,7 @@ def denoising(towers, batch, key):
 def t5():
     plain = encoder(layers=1)
     attention = Attention(heads=2, width=WIDTH, initializer=Normal(0.1))
-    block = dataclasses.replace(plain.stack.block, cross=CrossAttention(attention))
+    block = dataclasses.replace(plain.stack.block, cross=CrossAttention(attention, attention_norm=LayerNorm(1e-6)))
     decoder = dataclasses.replace(plain.stack, block=block, layers=2)
     return system(
         "t5",
