@@ -25,7 +25,7 @@ What corruptions add; P is static, unused places have weight 0 and point at 0:
 
     mlm_positions, mlm_labels [B, P] int32, mlm_weights [B, P] float32   tokens to predict (other names, same three:
                                     `plm_`, `shuffle_`)
-    span_left, span_right, span_offset [B, P] int32    boundary tokens of the span a prediction lies in, place in it: 0, 1, ..
+    span_left, span_right, span_offset [B, P] int32    boundary tokens of the span of a prediction, place in it: 0, 1, ..
     decoder_input_ids, decoder_labels, decoder_segment_ids, decoder_positions [B, T] int32, decoder_weights [B, T] float32
 """
 
