@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import os
 import re
@@ -15,26 +14,23 @@ from typing import Any
 
 from ptm_jax.core.errors import UserError, closest
 
-# Where the dataclasses live that `--set slot=Name(...)` may name.
-PACKAGES = ("corruptions", "objectives", "adapt", "compress", "nn", "encoders")
-MODULES = ("data.tokenizers", "data.examples")
-
 
 def resolve(target: str, sets: Sequence[str] = (), *, experiment: bool = False) -> Any:
     """The System or Experiment that `target` names, with the 'path=value' words of `sets` applied.
 
-    `target` is a name of the catalogue or a .py file that defines `config` or `experiment()`. With `experiment`, a
+    `target` is a name of the catalogue, two of them joined by "+" (an encoder and a task), or a .py file that defines `config` or `experiment()`. With `experiment`, a
     System becomes an Experiment first, so that `sets` may reach its fields too. Raises UserError.
     """
     from ptm_jax.core import spec
     from ptm_jax.core.system import Experiment, System
+    from ptm_jax.systems.kinds import kinds_of
 
     value = load_file(target) if _is_file_name(target) else _named(target)
     if experiment and isinstance(value, System):
         value = Experiment(system=value)
     changes = spec.parse_pairs(sets)
     named = any(re.match(r"[A-Z]\w*\s*(\(|$)", text) for text in changes.values())
-    return spec.override(value, changes, kinds() if named else None)
+    return spec.override(value, changes, kinds_of() if named else None)
 
 
 def load_file(target: str) -> Any:
@@ -61,23 +57,6 @@ def load_file(target: str) -> Any:
     return value
 
 
-def kinds() -> dict[str, type]:
-    """{name: dataclass} of everything that fills a slot."""
-    from ptm_jax.core.registry import discover
-
-    for package in PACKAGES:
-        discover(f"ptm_jax.{package}")
-    for module in MODULES:
-        importlib.import_module(f"ptm_jax.{module}")
-    starts = tuple(f"ptm_jax.{part}" for part in (*PACKAGES, *MODULES))
-    found: dict[str, type] = {}
-    for name in sorted(name for name in sys.modules if name.startswith(starts)):
-        for word, value in vars(sys.modules[name]).items():
-            if isinstance(value, type) and value.__module__ == name and hasattr(value, "__dataclass_fields__"):
-                found.setdefault(word, value)
-    return found
-
-
 def _is_file_name(target: str) -> bool:
     return target.endswith(".py") or os.sep in target or "/" in target
 
@@ -86,8 +65,10 @@ def _named(name: str) -> Any:
     from ptm_jax.cli.catalogue import catalogue
 
     systems = catalogue()
-    if name in systems:
-        return systems.get(name)
+    if all(part in systems for part in name.split("+")):
+        from ptm_jax.systems import get
+
+        return get(name)
     if Path(name).exists():
         return load_file(name)
     near = closest(name, systems.names())

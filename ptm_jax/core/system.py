@@ -74,11 +74,12 @@ class System:
 def refusal(system: System) -> str | None:
     """Why a system cannot work, told before anything is compiled; None where no slot objects.
 
-    A slot may have `refusal(system) -> str | None`: one clause with what to change. Objectives ask an encoder `sees`
+    A slot, or an encoder, may have `refusal(system) -> str | None`: one clause with what to change. Objectives ask an encoder `sees`
     ("bidirectional", "causal", "backward", "decoder": a causal decoder beside an encoder, "both": two directions, no
     token sees itself), `obeys_order`, and `streams`.
     """
-    for slot in (system.examples, system.corruption, system.objective, *system.adapt, *system.compress):
+    encoders = [getattr(tower, "encoder", tower) for tower in system.towers.values()]
+    for slot in (*encoders, system.examples, system.corruption, system.objective, *system.adapt, *system.compress):
         if reason := getattr(slot, "refusal", lambda _: None)(system):
             return reason
     return None

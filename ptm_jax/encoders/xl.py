@@ -52,8 +52,10 @@ class TransformerXL(nn.Module):
     def table(self):
         return self.embed.table()
 
-    def empty_memory(self, batch: int, dtype=jnp.float32) -> dict[str, jax.Array]:
-        """What the first row of a text reads: nothing."""
+    def empty_memory(self, batch: int, dtype=jnp.float32) -> dict[str, jax.Array] | None:
+        """What the first row of a text reads: nothing. None where the encoder keeps no memory."""
+        if not self.memory:
+            return None
         width = self.stack.block.block.attention.width
         return {
             "layers": jnp.zeros((batch, self.stack.layers, self.memory, width), dtype),
