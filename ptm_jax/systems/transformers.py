@@ -21,7 +21,9 @@ from ptm_jax.encoders.transformer import transformer
 from ptm_jax.nn.embeddings import LearnedPositions
 from ptm_jax.nn.heads import Classifier, LMHead, MLMHead, Pooler
 from ptm_jax.nn.initializers import Normal, TruncatedNormal
-from ptm_jax.objectives.language import LM, MLM, BERTPretraining
+from ptm_jax.objectives.joint import Joint
+from ptm_jax.objectives.language import LM, MLM
+from ptm_jax.objectives.pairs import NSP
 
 # google-research/bert, vocab.txt of each release.
 BERT_UNCASED = Vocab(size=30522, pad=0, unk=100, cls=101, sep=102, mask=103)
@@ -59,7 +61,7 @@ def bert(name: str, layers: int, width: int, heads: int, vocab: Vocab = BERT_UNC
         tokenizer=dataclasses.replace(WORDPIECE, vocab=vocab.size, lowercase=vocab == BERT_UNCASED),
         examples=SentencePairs(next_probability=0.5, short_probability=0.1),
         corruption=TokenMasking(vocab=vocab, rate=0.15),
-        objective=BERTPretraining(),
+        objective=Joint(parts=((1.0, MLM()), (1.0, NSP()))),
         recipe=Recipe(
             phases=(Phase(steps=900_000, batch=256, length=128), Phase(steps=100_000, batch=256, length=512)),
             lr=1e-4,

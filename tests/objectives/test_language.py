@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 
 from ptm_jax.core.types import Encoded, Loss, Ratio, add_losses
-from ptm_jax.objectives.language import LM, MLM, NSP, BERTPretraining
+from ptm_jax.objectives.joint import Joint
+from ptm_jax.objectives.language import LM, MLM
+from ptm_jax.objectives.pairs import NSP
 
 B, L, D, V, P = 3, 6, 4, 11, 2
+BERT = Joint(parts=((1.0, MLM()), (1.0, NSP())))
 
 
 @dataclasses.dataclass
@@ -116,7 +119,7 @@ def test_equals_the_definition(objective, brute, params, batch):
 
 
 def test_bert_adds_the_two_means(params, batch):
-    loss = BERTPretraining()({"main": Linear(params)}, batch, None)
+    loss = BERT({"main": Linear(params)}, batch, None)
     p, b = double(params), double(batch)
     (mlm, n, _), (nsp, m, _) = brute_mlm(p, b), brute_nsp(p, b)
     np.testing.assert_allclose(loss.value(), mlm / n + nsp / m, rtol=1e-5)
@@ -140,7 +143,7 @@ def test_zero_weight_is_zero_loss_and_zero_gradient(params, batch):
     empty = {**batch, "mlm_weights": jnp.zeros((B, P)), "segment_ids": jnp.zeros((B, L), jnp.int32)}
 
     def value(params):
-        return BERTPretraining()({"main": Linear(params)}, empty, None).value()
+        return BERT({"main": Linear(params)}, empty, None).value()
 
     loss, grads = jax.value_and_grad(value)(params)
     assert loss == 0

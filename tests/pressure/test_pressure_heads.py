@@ -22,7 +22,8 @@ from ptm_jax.nn.blocks import Block, FeedForward
 from ptm_jax.nn.heads import Classifier, MLMHead, Readout
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.nn.layers import Context, Dense, LayerNorm, activate
-from ptm_jax.objectives.language import MLM, gather, token_loss
+from ptm_jax.objectives.base import gather, token_loss
+from ptm_jax.objectives.language import MLM
 
 MASKING = TokenMasking(vocab=VOCAB, rate=0.25)
 
@@ -156,8 +157,8 @@ class SpanBoundary:
 
     def __call__(self, towers, batch, key):
         tower = towers["main"]
-        hidden = tower(batch, key).hidden
-        return add_losses((1.0, self.mlm.of(tower, hidden, batch)), (1.0, self.boundary(tower, hidden, batch)))
+        encoded = tower(batch, key)
+        return add_losses((1.0, self.mlm.of(tower, encoded, batch)), (1.0, self.boundary(tower, encoded.hidden, batch)))
 
     def boundary(self, tower, hidden, batch) -> Loss:
         sides = (gather(hidden, batch[name]) for name in ("span_left", "span_right"))
@@ -258,7 +259,7 @@ def multimodal(towers, batch, key):
     kl = (soft * (jnp.log(soft) - jax.nn.log_softmax(scores))).sum(-1)
     aligned = tower.head("align", encoded.hidden[:, 0], image[:, 0])
     return add_losses(
-        (1.0, MLM().of(tower, encoded.hidden, batch)),
+        (1.0, MLM().of(tower, encoded, batch)),
         (1.0, token_loss(kl, batch["region_weights"], name="region_kl")),
         (1.0, binary(aligned, batch["aligned"] > 0, jnp.ones_like(aligned), "align_nll")),
     )

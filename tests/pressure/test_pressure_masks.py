@@ -21,7 +21,8 @@ from ptm_jax.nn.blocks import Block, FeedForward, Stack
 from ptm_jax.nn.heads import LMHead, MLMHead
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.nn.layers import Context, LayerNorm
-from ptm_jax.objectives.language import MLM, gather, token_loss
+from ptm_jax.objectives.base import gather, token_loss
+from ptm_jax.objectives.language import MLM
 
 MEMORY, PREDICTED = 4, 3
 

@@ -18,7 +18,7 @@ from ptm_jax.core.paths import flatten
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.recipe import AdamW, Constant, Phase, Recipe
 from ptm_jax.core.towers import Tower
-from ptm_jax.core.types import Vocab
+from ptm_jax.core.types import Encoded, Vocab
 from ptm_jax.mesh import tables
 from ptm_jax.objectives.language import MLM
 from ptm_jax.systems.transformers import bert
@@ -150,7 +150,7 @@ def test_the_gradient_of_a_tied_table_sums_both_uses():
 
     def loss(encoding, reading):
         hidden = Tower(module, encoding)(batch).hidden
-        return MLM().of(Tower(module, reading), hidden, batch).value()
+        return MLM().of(Tower(module, reading), Encoded(hidden), batch).value()
 
     @jax.jit
     def gradients(params):
