@@ -3,6 +3,7 @@
 Example:
   ptm list
   ptm list --json
+  ptm list --matrix
 """
 
 from __future__ import annotations
@@ -22,16 +23,40 @@ COLUMNS = ("name", "rows", "section", "towers", "corruption", "objective", "adap
 class Args:
     json: Flag = False
     """A list of objects, with group as well."""
+    matrix: Flag = False
+    """Instead: which encoder carries which pre-training task, and why the others cannot."""
 
 
 def run(args: Args) -> int:
-    """Print the catalogue."""
+    """Print the catalogue, or the table of encoders and tasks."""
+    if args.matrix:
+        return _matrix(args.json)
     entries = [entry(system, status().get(system.name, [])) for system in systems()]
     if args.json:
         print_json(entries)
         return 0
     shown = [c for c in COLUMNS if c in ("name", "paper") or any(e[c] for e in entries)]
     print(table(shown, [[_cell(e[c]) for c in shown] for e in entries]))
+    return 0
+
+
+def _matrix(as_json: bool) -> int:
+    from ptm_jax.systems import matrix
+
+    cells = matrix.cells()
+    if as_json:
+        found = [{"encoder": row, "task": column, "works": not why, "reason": why} for (row, column), why in cells.items()]
+        print_json(found)
+        return 0
+    reasons = list(dict.fromkeys(why for why in cells.values() if why))
+    mark = lambda why: str(reasons.index(why) + 1) if why else "yes"
+    print(table(["encoder", *matrix.TASKS], [
+        [row, *(mark(cells[row, column]) for column in matrix.TASKS)] for row in matrix.ENCODERS
+    ], width=200))  # fmt: skip
+    print()
+    for number, why in enumerate(reasons, 1):
+        print(f"{number}: {why}")
+    print("ptm train ENCODER+TASK trains a cell, by the names of the systems: ptm train albert_mini+spanbert_mini")
     return 0
 
 

@@ -65,10 +65,13 @@ def _named(name: str) -> Any:
     from ptm_jax.cli.catalogue import catalogue
 
     systems = catalogue()
-    if all(part in systems for part in name.split("+")):
-        from ptm_jax.systems import get
+    parts = [systems.get(part) for part in name.split("+") if part in systems]
+    if len(parts) == 1 and "+" not in name:
+        return parts[0]
+    if len(parts) == 2 and name.count("+") == 1:
+        from ptm_jax.systems.compose import compose
 
-        return get(name)
+        return compose(*parts)
     if Path(name).exists():
         return load_file(name)
     near = closest(name, systems.names())
