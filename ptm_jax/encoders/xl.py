@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from ptm_jax.core.types import Batch, Encoded, Visibility
 from ptm_jax.encoders.transformer import Direction, context_of
 from ptm_jax.nn.blocks import Stack, with_input
-from ptm_jax.nn.layers import Dropout
+from ptm_jax.nn.layers import Context, Dropout
 
 _BEFORE = -(2**30)  # the order of what is in the memory: before every token of the row
 
@@ -72,7 +72,7 @@ class TransformerXL(nn.Module):
             segments = jnp.concatenate([carry["segments"], segments], 1)
             types = jnp.concatenate([carry["types"], types], 1)
             memory = jnp.moveaxis(carry["layers"], 1, 0)
-            context = dataclasses.replace(context, visibility=_with_memory(context.visibility, segments))
+            context = _with_memory(context, segments)
         context = dataclasses.replace(context, types=types)
         drop = Dropout(self.dropout)
         content = x = self.embed(batch, context)
@@ -82,7 +82,7 @@ class TransformerXL(nn.Module):
                 x = content, drop(jnp.broadcast_to(start, content.shape), context)
         encoded = self.stack(x, context, memory)
         kept = _last(encoded.memory, memory, self.memory)
-        segments, types = (field[:, field.shape[1] - self.memory :] for field in (segments, types))
+        segments, types = (field[:, max(field.shape[1] - self.memory, 0) :] for field in (segments, types))
         past = {"layers": kept, "segments": segments, "types": types}
         hidden, layers, extra = encoded.hidden, encoded.layers, None
         if isinstance(hidden, tuple):
@@ -92,16 +92,23 @@ class TransformerXL(nn.Module):
         return Encoded(drop(hidden, context), with_input(content, layers), encoded.attention, past, extra)
 
 
-def _with_memory(visibility: Visibility, segments) -> Visibility:
-    """The rule with the memory's keys before the row's; everything may see them."""
+def _with_memory(context: Context, segments) -> Context:
+    """The rule with the memory's keys before the row's; every token of their segment may see them."""
+    visibility, places = context.visibility, context.k_places
     past = segments.shape[1] - visibility.k_segments.shape[1]
-    order = visibility.k_order
+    order, group = visibility.k_order, visibility.k_group
     if order is not None:
         order = jnp.pad(order, ((0, 0), (past, 0)), constant_values=_BEFORE)
-    return dataclasses.replace(visibility, k_segments=segments, k_order=order)
+    if group is not None:
+        group = jnp.pad(group, ((0, 0), (past, 0)))
+    if places is not None:
+        before = jnp.broadcast_to(jnp.arange(-past, 0, dtype=places.dtype), (len(places), past))
+        places = jnp.concatenate([before, places], 1)
+    visibility = dataclasses.replace(visibility, k_segments=segments, k_order=order, k_group=group)
+    return dataclasses.replace(context, visibility=visibility, k_places=places)
 
 
 def _last(inputs, memory, size: int):
     """[B, N, M, D]: the last M inputs [N, B, L, D] of every layer, after the memory [N, B, M, D] where there is one."""
     inputs = inputs if memory is None else jnp.concatenate([memory.astype(inputs.dtype), inputs], 2)
-    return jnp.moveaxis(inputs[:, :, inputs.shape[2] - size :] if size else inputs[:, :, :0], 0, 1)
+    return jnp.moveaxis(inputs[:, :, max(inputs.shape[2] - size, 0) :], 0, 1)

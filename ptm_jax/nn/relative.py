@@ -11,6 +11,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ptm_jax.core.precision import Precision
 from ptm_jax.nn.initializers import Normal
@@ -42,10 +43,12 @@ def t5_bucket(distance: jax.Array, buckets: int, most: int, both_ways: bool) -> 
         distance = jnp.abs(distance)
     else:
         distance = jnp.maximum(-distance, 0)
-    exact = buckets // 2
-    ratio = jnp.log(jnp.maximum(distance, 1).astype(jnp.float32) / exact) / math.log(most / exact)
-    far = exact + (ratio * (buckets - exact)).astype(jnp.int32)
-    return base + jnp.where(distance < exact, distance, jnp.minimum(far, buckets - 1))
+    # A table made here, once: 8 log(64 / 8) / log(16) is 6 or a little less, by who computes the logarithm; it counts as 6.
+    steps, exact = np.arange(most + 1), buckets // 2
+    ratio = np.log(np.maximum(steps, 1) / exact) / math.log(most / exact)
+    far = np.minimum(exact + np.floor(ratio * (buckets - exact) + 1e-9), buckets - 1)
+    table = np.where(steps < exact, steps, far).astype(np.int32)
+    return base + jnp.asarray(table)[jnp.minimum(distance, most)]
 
 
 class Buckets(nn.Module):
