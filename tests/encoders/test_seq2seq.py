@@ -1,0 +1,130 @@
+"""Encoder and decoder: who sees whom across the two, packed rows, a row without a decoder's input."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ptm_jax.core.types import Vocab
+from ptm_jax.encoders.model import Model
+from ptm_jax.encoders.seq2seq import EncoderDecoder
+from ptm_jax.encoders.transformer import Transformer
+from ptm_jax.nn.attention import Attention, CrossAttention
+from ptm_jax.nn.blocks import Block, FeedForward, Stack
+from ptm_jax.nn.embeddings import Embeddings, Sinusoids
+from ptm_jax.nn.heads import LMHead
+from ptm_jax.nn.initializers import Normal
+from ptm_jax.nn.relative import Buckets
+
+VOCAB, WIDTH, LS, LT = Vocab(size=40), 8, 5, 4
+WIDE = Normal(0.4)
+
+
+def half(decoder, norm="pre", relative=True, given=True):
+    """One of the two Transformers."""
+    attention = Attention(heads=2, width=WIDTH, initializer=WIDE)
+    cross = {"cross": CrossAttention(attention, norm=norm)} if decoder else {}
+    block = Block(attention=attention, ffn=FeedForward(hidden=12, initializer=WIDE), norm=norm, **cross)
+    embed = Embeddings(
+        vocab=VOCAB, width=WIDTH, given=decoder and given, position=None if relative else Sinusoids(), initializer=Normal(1.0)
+    )
+    return Transformer(
+        embed=embed,
+        stack=Stack(block=block, layers=2),
+        direction="causal" if decoder else "bidirectional",
+        relative=Buckets(2, 8, 16, both_ways=not decoder, initializer=WIDE) if relative else None,
+    )
+
+
+def model(**options):
+    return Model(encoder=EncoderDecoder(half(False, **options), half(True, **options)), heads={"lm": LMHead()})
+
+
+def batch_of(seed=0, rows=1):
+    draw = np.random.default_rng(seed).integers
+    ids = lambda length: jnp.asarray(draw(0, VOCAB.size, (rows, length)), jnp.int32)
+    return {"input_ids": ids(LS), "decoder_input_ids": ids(LT)}
+
+
+@pytest.fixture(scope="module", params=["pre", "post"])
+def net(request):
+    module = model(norm=request.param, relative=request.param == "pre")
+    params = jax.jit(lambda: module.init(jax.random.key(0), batch_of(), method="initialise")["params"])()
+    return module, jax.jit(lambda params, batch: module.apply({"params": params}, batch, method="encode")), params
+
+
+def flow(run, params, batch, pick):
+    """[T, S + T] booleans: which of the source's and the decoder's tokens an output depends on."""
+    slots = jnp.arange(LS + LT, dtype=jnp.int32)[None]
+    batch = {**batch, "input_ids": slots[:, :LS], "decoder_input_ids": slots[:, LS:]}
+    mix = jnp.linspace(1.0, 2.0, WIDTH)
+
+    def outputs(token):
+        inner = {**params["encoder"], "encoder": {**params["encoder"]["encoder"], "embed": {"token": token}}}
+        return pick(run({**params, "encoder": inner}, batch))[0] @ mix
+
+    table = params["encoder"]["encoder"]["embed"]["token"]
+    return np.asarray((jax.jit(jax.jacrev(outputs))(table) != 0).any(-1))[:, : LS + LT]
+
+
+def test_the_decoder_sees_the_source_and_its_own_past(net):
+    _, run, params = net
+    seen = flow(run, params, batch_of(), lambda out: out.hidden)
+    np.testing.assert_array_equal(seen, np.concatenate([np.ones((LT, LS), bool), np.tri(LT, dtype=bool)], 1))
+    source = flow(run, params, batch_of(), lambda out: out.extra["source"])
+    np.testing.assert_array_equal(source, np.concatenate([np.ones((LS, LS), bool), np.zeros((LS, LT), bool)], 1))
+
+
+def test_packed_pairs_see_their_own_source(net):
+    _, run, params = net
+    source, target = np.array([1, 1, 2, 2, 0]), np.array([1, 1, 2, 0])
+    fields = {"segment_ids": source, "decoder_segment_ids": target}
+    batch = batch_of() | {name: jnp.asarray(value, jnp.int32)[None] for name, value in fields.items()}
+    seen = flow(run, params, batch, lambda out: out.hidden)[:3]
+    own = (target[:3, None] == target[None]) & np.tri(LT, dtype=bool)[:3]
+    np.testing.assert_array_equal(seen, np.concatenate([target[:3, None] == source[None], own], 1))
+
+
+def test_a_packed_pair_equals_the_pair_alone(net):
+    _, run, params = net
+    parts = [batch_of(seed) for seed in (1, 2)]
+    joined = {name: jnp.concatenate([part[name] for part in parts], 1) for name in parts[0]}
+    for prefix, length in (("", LS), ("decoder_", LT)):
+        joined[f"{prefix}segment_ids"] = jnp.repeat(jnp.asarray([[1, 2]]), length, 1)
+        joined[f"{prefix}positions"] = jnp.tile(jnp.arange(length), 2)[None]
+    whole = run(params, joined).hidden
+    for place, part in enumerate(parts):
+        np.testing.assert_allclose(whole[:, place * LT : (place + 1) * LT], run(params, part).hidden, atol=2e-5)
+
+
+def test_a_row_without_decoder_input_is_decoded_itself(net):
+    _, run, params = net
+    ids = batch_of()["input_ids"]
+    np.testing.assert_array_equal(
+        run(params, {"input_ids": ids}).hidden, run(params, {"input_ids": ids, "decoder_input_ids": ids}).hidden
+    )
+
+
+def test_the_table_is_one_and_each_half_has_its_own_rest(net):
+    module, _, params = net
+    assert "embed" not in params["encoder"]["decoder"]
+    assert params["encoder"]["encoder"]["embed"]["token"].shape == (VOCAB.size, WIDTH)
+    block = params["encoder"]["decoder"]["stack"]["block"]
+    assert set(block["cross"]) == {"attention", "attention_norm"}
+    kernels = [block[name]["query"]["kernel"] for name in ("attention",)] + [block["cross"]["attention"]["query"]["kernel"]]
+    assert (kernels[0] != kernels[1]).any()
+    assert module.encoder.sees == "decoder"
+    own = dataclasses.replace(module, encoder=EncoderDecoder(half(False), half(True, given=False)))
+    shapes = jax.eval_shape(lambda: own.init(jax.random.key(0), batch_of(), method="initialise"))["params"]
+    assert shapes["encoder"]["decoder"]["embed"]["token"].shape == (VOCAB.size, WIDTH)
+
+
+def test_a_causal_source_is_a_prefix(net):
+    """A row may give its source an order: what it says holds for the source, and not for the decoder."""
+    _, run, params = net
+    batch = batch_of() | {"order": jnp.arange(LS)[None]}
+    source = flow(run, params, batch, lambda out: out.extra["source"])
+    np.testing.assert_array_equal(source[:, :LS], np.tri(LS, dtype=bool))
+    assert flow(run, params, batch, lambda out: out.hidden)[:, :LS].all()
