@@ -1,4 +1,4 @@
-"""What corruptions share: choosing an exact number of positions of a row, and composing.
+"""What corruptions share: choosing an exact number of positions of a row, hiding them, and composing.
 
 A corruption is pure `jax.numpy` with static shapes and runs inside the jitted step. It draws from per-row keys, so its
 result does not depend on how the batch is sharded or split.
@@ -26,6 +26,10 @@ class Chain:
         for index, part in enumerate(self.parts):
             batch = part(named(key, f"part{index}"), batch)
         return batch
+
+    def refusal(self, system) -> str | None:
+        """The first objection of a part (`core.system.refusal`)."""
+        return next(filter(None, (getattr(part, "refusal", lambda _: None)(system) for part in self.parts)), None)
 
 
 def rows_of(batch: Batch) -> Array:
@@ -67,13 +71,85 @@ def choose(key: Array, rows: Array, allowed: Array, count: Array, most: int) -> 
 
     Returns (positions [B, P] ascending, weights [B, P] 1.0 or 0.0); unused places point at 0 with weight 0.
     """
-    length = allowed.shape[1]
-    draws = jax.vmap(lambda k: jax.random.uniform(k, (length,)))(row_keys(key, rows))
-    _, best = jax.lax.top_k(jnp.where(allowed, draws, -1.0), most)
-    used = jnp.arange(most) < count[:, None]
-    positions = jnp.sort(jnp.where(used, best, length), axis=1)
+    return best(jnp.where(allowed, draws(key, rows, allowed.shape[1]), -1.0), count, most)
+
+
+def draws(key: Array, rows: Array, *shape: int) -> Array:
+    """Uniform numbers [B, *shape] in [0, 1), a function of the key and the row."""
+    return jax.vmap(lambda k: jax.random.uniform(k, shape))(row_keys(key, rows))
+
+
+def best(scores: Array, count: Array, most: int) -> tuple[Array, Array]:
+    """The `count` [B] positions of the highest scores [B, L] as (positions, weights) [B, P], like `choose`."""
+    _, top = jax.lax.top_k(scores, most)
+    return _ascending(jnp.where(jnp.arange(most) < count[:, None], top, scores.shape[1]), scores.shape[1])
+
+
+def places(chosen: Array, most: int) -> tuple[Array, Array]:
+    """The first P positions where `chosen` [B, L] is True, as (positions, weights) [B, P], like `choose`."""
+    length = chosen.shape[1]
+    positions, weights = _ascending(jnp.where(chosen, jnp.arange(length), length), length)
+    return positions[:, :most], weights[:, :most]
+
+
+def _ascending(positions: Array, length: int) -> tuple[Array, Array]:
+    """Sorted, with a position of `length` as an unused place."""
+    positions = jnp.sort(positions, axis=1)
     used = positions < length
     return jnp.where(used, positions, 0).astype(jnp.int32), used.astype(jnp.float32)
+
+
+def put(field: Array, positions: Array, weights: Array, new: Array) -> Array:
+    """The field [B, L] with `new` [B, P] at the used places."""
+    # Unused places write to column L, which mode="drop" ignores.
+    where = jnp.where(weights > 0, positions, field.shape[1])
+    return jax.vmap(lambda row, at, value: row.at[at].set(value, mode="drop"))(field, where, new)
+
+
+def stretches(batch: Batch, allowed: Array) -> Array:
+    """[B, L] numbers of the stretches of allowed tokens that no special, padding or border of documents divides."""
+    segments = segments_of(batch)
+    goes_on = allowed[:, 1:] & allowed[:, :-1] & (segments[:, 1:] == segments[:, :-1])
+    return jnp.cumsum(jnp.pad(~goes_on, ((0, 0), (1, 0)), constant_values=True), 1)
+
+
+def hide(
+    key: Array,
+    batch: Batch,
+    positions: Array,
+    weights: Array,
+    vocab: Vocab,
+    shares: tuple[float, float],
+    units: Array | None = None,
+) -> Batch:
+    """Replace the tokens at the used places: [MASK] or a random word with the two `shares`, else left as they are.
+
+    Every place has a draw of its own, or one per unit where `units` [B, P] numbers them 0, 1, ... Adds `mlm_positions`,
+    `mlm_labels`, `mlm_weights` [B, P].
+    """
+    (mask_id,) = vocab.need("mask")
+    ids, rows, most = batch["input_ids"], rows_of(batch), positions.shape[1]
+    labels = jnp.take_along_axis(ids, positions, 1)
+    fate = draws(named(key, "fate"), rows, most)
+    fate = fate if units is None else jnp.take_along_axis(fate, units, 1)
+    words = draw_words(named(key, "words"), rows, (most,), vocab)
+    mask, random = shares
+    hidden = jnp.where(fate < mask, mask_id, jnp.where(fate < mask + random, words, labels))
+    return {
+        **batch,
+        "input_ids": put(ids, positions, weights, hidden),
+        "mlm_positions": positions,
+        "mlm_labels": labels,
+        "mlm_weights": weights,
+    }
+
+
+def check_shares(rate: float, mask: float, random: float) -> None:
+    """Raises ValueError where a masking's rate or its shares of [MASK] and random words are impossible."""
+    if not 0 < rate <= 1:
+        raise ValueError(f"rate is {rate}; it must be in (0, 1]")
+    if mask < 0 or random < 0 or mask + random > 1:
+        raise ValueError(f"mask {mask} and random {random} must be shares that add up to at most 1")
 
 
 def draw_words(key: Array, rows: Array, shape: tuple[int, ...], vocab: Vocab) -> Array:

@@ -1,0 +1,244 @@
+"""One masking with a pluggable choice of what is hidden together: words, n-grams, spans (survey 3.1.2, E-MLM)."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ptm_jax.core.streams import named
+from ptm_jax.core.types import Array, Batch, Vocab
+from ptm_jax.corruptions.base import (
+    budget,
+    capacity,
+    check_shares,
+    draws,
+    hide,
+    maskable,
+    places,
+    rows_of,
+    segments_of,
+    stretches,
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Units:
+    """What is chosen together: runs of words (or tokens), their number drawn with `distribution()`.
+
+    A unit begins at a word that is still free, all such words alike, and is shortened where it meets a special token,
+    the document's end, a unit chosen before, or the end of the row's budget; a word longer than what is left is passed
+    over, so a row may stay below its budget, never above.
+    """
+
+    @property
+    def by_words(self) -> bool:
+        """Whether units are made of words (`batch["word_starts"]`), not tokens."""
+        return True
+
+    @property
+    def bounded(self) -> bool:
+        """Whether every unit needs a token of its document on both sides."""
+        return False
+
+    def distribution(self) -> tuple[float, ...]:
+        """Shares of the lengths 1, 2, ..."""
+        return (1.0,)
+
+    def propose(self, key: Array, batch: Batch, vocab: Vocab, count: Array, most: int) -> Array:
+        """[B, L] int32: 0 where a token is left alone, 1, 2, ... in the units, numbered as they were drawn.
+
+        At most `count` [B] tokens of a row, and `count` is at most `most`.
+        """
+        rows, allowed = rows_of(batch), maskable(batch, vocab)
+        if self.bounded:
+            allowed &= _inside(segments_of(batch))
+        runs = stretches(batch, allowed)
+        starts = jnp.ones_like(allowed)
+        if self.by_words:
+            if "word_starts" not in batch:
+                raise ValueError("these units are whole words, and the batch has no word_starts; set examples to Annotated")
+            starts = (batch["word_starts"] > 0) | (jnp.diff(runs, axis=1, prepend=0) > 0)
+        lengths = draw_lengths(named(key, "lengths"), rows, most, self.distribution())
+        return _pick(draws(named(key, "starts"), rows, allowed.shape[1]), allowed, starts, runs, count, lengths)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WholeWords(Units):
+    """All pieces of a chosen word (BERT-wwm; Cui et al. 2019, section 3.1)."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NGrams(Units):
+    """n-grams with the given shares of n = 1, 2, ...
+
+    ALBERT (Lan et al. 2020, section 4.1): p(n) ~ 1/n up to 3, in whole words. UniLM (Dong et al. 2019, section 2.4):
+    shares (0.8, 0.1, 0.1), in tokens. Deviation: an n-gram that meets a chosen one is shortened; google-research/albert
+    drops it.
+    """
+
+    shares: tuple[float, ...] = (6 / 11, 3 / 11, 2 / 11)
+    whole_words: bool = True
+
+    def __post_init__(self):
+        if not self.shares or min(self.shares) < 0 or abs(sum(self.shares) - 1) > 1e-6:
+            raise ValueError(f"shares is {self.shares}; the shares of the lengths 1, 2, ... must add up to 1")
+
+    @property
+    def by_words(self) -> bool:
+        return self.whole_words
+
+    def distribution(self) -> tuple[float, ...]:
+        return self.shares
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Spans(Units):
+    """SpanBERT's spans (Joshi et al. 2020, section 3.1): lengths Geo(p) cut off at `longest`, in whole words; mean 3.8.
+
+    As in facebookresearch/SpanBERT (fairseq/data/masking.py) the geometric shares are renormalised over 1..longest, and
+    spans that touch are one span, with one pair of boundary tokens: these are never masked. There, spans at the ends of
+    the text have no boundary objective; here the first and the last token of a document, mostly [CLS] and [SEP], are
+    not masked, so that every span has one. Deviations: all free words begin a span alike (there: a word with more
+    pieces more often), and the last span is shortened to whole words (there: also inside a word).
+    """
+
+    p: float = 0.2
+    longest: int = 10
+    whole_words: bool = True
+
+    def __post_init__(self):
+        if not 0 < self.p < 1 or self.longest < 1:
+            raise ValueError(f"p is {self.p} and longest {self.longest}; expected 0 < p < 1 and longest of at least 1")
+
+    @property
+    def by_words(self) -> bool:
+        return self.whole_words
+
+    @property
+    def bounded(self) -> bool:
+        return True
+
+    def distribution(self) -> tuple[float, ...]:
+        shares = [self.p * (1 - self.p) ** n for n in range(self.longest)]
+        return tuple(share / sum(shares) for share in shares)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NormalSpans(Units):
+    """InfoWord's n-grams (Kong et al. 2020, section 4): lengths N(mean, deviation) in tokens, rounded, within 1..longest."""
+
+    mean: float = 5.0
+    deviation: float = 1.0
+    longest: int = 10
+    whole_words: bool = False
+
+    def __post_init__(self):
+        if self.deviation <= 0 or self.longest < 1:
+            raise ValueError(f"deviation {self.deviation} must be above 0 and longest {self.longest} at least 1")
+
+    @property
+    def by_words(self) -> bool:
+        return self.whole_words
+
+    @property
+    def bounded(self) -> bool:
+        return True
+
+    def distribution(self) -> tuple[float, ...]:
+        below = [0.0]
+        for n in range(1, self.longest):
+            below.append(0.5 * (1 + math.erf((n + 0.5 - self.mean) / (self.deviation * math.sqrt(2)))))
+        return tuple(upper - lower for lower, upper in zip(below, [*below[1:], 1.0], strict=True))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Masking:
+    """Hide units until rate * the row's tokens are used; 80% [MASK] / 10% random / 10% kept, of tokens or of units.
+
+    `units` is one of the choices above, or anything with their `propose`. `together` makes the draw of the 80/10/10 once
+    for a unit (SpanBERT); random words differ inside it.
+
+    Adds `mlm_positions`, `mlm_labels` [B, P] int32, `mlm_weights` [B, P] float32 with P = ceil(rate * L), as TokenMasking;
+    where the units are `bounded`, also `span_left`, `span_right`, the positions of the tokens just outside the span of a
+    prediction, and `span_offset`, 0, 1, ... inside it (P - 1 at most: spans that touch are one).
+    """
+
+    vocab: Vocab
+    units: Any
+    rate: float = 0.15
+    mask: float = 0.8
+    random: float = 0.1
+    together: bool = False
+
+    def __post_init__(self):
+        check_shares(self.rate, self.mask, self.random)
+
+    def __call__(self, key: Array, batch: Batch) -> Batch:
+        most = capacity(batch["input_ids"].shape[1], self.rate)
+        count = budget(maskable(batch, self.vocab).sum(1), self.rate, most)
+        units = self.units.propose(named(key, "choose"), batch, self.vocab, count, most)
+        positions, weights = places(units > 0, most)
+        spans = {}
+        if getattr(self.units, "bounded", False):
+            units, left, right = _joined(units > 0)
+            left, right = (jnp.take_along_axis(field, positions, 1) for field in (left, right))
+            offset = positions - left - 1
+            fields = {"span_left": left, "span_right": right, "span_offset": offset}
+            spans = {name: jnp.where(weights > 0, field, 0).astype(jnp.int32) for name, field in fields.items()}
+        numbers = jnp.maximum(jnp.take_along_axis(units, positions, 1) - 1, 0) if self.together else None
+        out = hide(key, batch, positions, weights, self.vocab, (self.mask, self.random), numbers)
+        return {**out, **spans}
+
+
+def draw_lengths(key: Array, rows: Array, most: int, shares: tuple[float, ...]) -> Array:
+    """[B, P] int32 numbers 1, 2, ... with the given shares."""
+    bounds = jnp.cumsum(jnp.asarray(shares[:-1], jnp.float32))
+    return 1 + (draws(key, rows, most)[..., None] >= bounds).sum(-1).astype(jnp.int32)
+
+
+def _inside(segments: Array) -> Array:
+    """[B, L] True where the tokens before and after are of the same document."""
+    same = segments[:, 1:] == segments[:, :-1]
+    return jnp.pad(same, ((0, 0), (1, 0))) & jnp.pad(same, ((0, 0), (0, 1)))
+
+
+def _joined(chosen: Array) -> tuple[Array, Array, Array]:
+    """Of runs of chosen tokens [B, L]: their number from 1, and the positions just before and just after them."""
+    slots = jnp.arange(chosen.shape[1])
+    first = chosen & ~jnp.pad(chosen[:, :-1], ((0, 0), (1, 0)))
+    left = jax.lax.cummax(jnp.where(first, slots - 1, -1), axis=1)
+    right = jax.lax.cummin(jnp.where(chosen, chosen.shape[1], slots), axis=1, reverse=True)
+    return jnp.where(chosen, jnp.cumsum(first, 1), 0), left, right
+
+
+def _pick(priority: Array, allowed: Array, starts: Array, runs: Array, count: Array, lengths: Array) -> Array:
+    """Units [B, L] of lengths [B, P] in words, one after the other from the free word of the highest priority [B, L].
+
+    Every unit takes at least one token, so P of them use any budget up to P.
+    """
+    length = allowed.shape[1]
+    slots = jnp.arange(length)
+    number = jnp.cumsum(starts, 1)
+    last = jnp.pad(starts[:, 1:], ((0, 0), (0, 1)), constant_values=True)
+    end = jax.lax.cummin(jnp.where(last, slots, length), axis=1, reverse=True)
+
+    def add(state, drawn):
+        units, left = state
+        index, words = drawn
+        left = left[:, None]
+        free = allowed & starts & (units == 0) & (end - slots < left)
+        anchor = jnp.argmax(jnp.where(free, priority, -1.0), 1)[:, None]
+        found, word, run = (jnp.take_along_axis(field, anchor, 1) for field in (free, number, runs))
+        stop = word + words[:, None]
+        # The first word after the anchor that is taken, where it comes before the end of the unit.
+        stop = jnp.min(jnp.where((units > 0) & (number > word), number, stop), 1, keepdims=True).clip(max=stop)
+        new = found & (runs == run) & (number >= word) & (number < stop) & (end - anchor < left)
+        return (jnp.where(new, index, units), left[:, 0] - new.sum(1)), None
+
+    first = jnp.zeros(allowed.shape, jnp.int32), count
+    numbers = jnp.arange(1, lengths.shape[1] + 1, dtype=jnp.int32)
+    return jax.lax.scan(add, first, (numbers, lengths.T))[0][0]
