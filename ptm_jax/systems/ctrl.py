@@ -1,0 +1,75 @@
+"""CTRL: a large causal decoder whose text begins with the code of where it comes from."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ptm_jax.core.recipe import Adagrad, Constant, Phase, Recipe
+from ptm_jax.core.registry import catalogue
+from ptm_jax.core.spec import respell
+from ptm_jax.core.system import System
+from ptm_jax.core.types import Vocab
+from ptm_jax.data.examples import Contiguous
+from ptm_jax.data.tokenizers import TokenizerSpec
+from ptm_jax.encoders.model import Model
+from ptm_jax.encoders.transformer import transformer
+from ptm_jax.nn.attention import Attention
+from ptm_jax.nn.embeddings import Embeddings, Sinusoids
+from ptm_jax.nn.heads import LMHead
+from ptm_jax.nn.initializers import Normal
+from ptm_jax.objectives.language import LM
+from ptm_jax.systems.transformers import miniature
+
+CTRL = Vocab(size=246_534)
+
+
+def ctrl(name: str = "ctrl", layers: int = 48, width: int = 1280, heads: int = 16, hidden: int = 8192) -> System:
+    """CTRL (Keskar et al. 2019): pre-norm, ReLU, sinusoids added to embeddings times sqrt(D), a word bias; section 3.2.
+
+    Row 59. A control code is the first word of a document: put it there in the text. Deviation: the original repeats it
+    at the head of every row of 256 tokens; here a row that begins inside a document has none.
+    """
+    init = Normal(0.02)
+    encoder = transformer(
+        vocab=CTRL,
+        layers=layers,
+        width=width,
+        heads=heads,
+        hidden=hidden,
+        positions=Sinusoids(),
+        norm="pre",
+        eps=1e-6,
+        activation="relu",
+        embed_norm=False,
+        final_norm=True,
+        direction="causal",
+        initializer=init,
+    )
+    encoder = respell(encoder, Embeddings, lambda embed: dataclasses.replace(embed, scale=width**0.5))
+    encoder = respell(encoder, Attention, lambda attention: dataclasses.replace(attention, dropout=0.0))
+    return System(
+        name=name,
+        paper="Keskar et al. 2019, arXiv 1909.05858",
+        section="3.1.1",
+        group="Transformer decoders",
+        rows=(59,),
+        towers={"main": Model(encoder=encoder, heads={"lm": LMHead(bias=True)})},
+        tokenizer=TokenizerSpec(kind="bpe", vocab=CTRL.size, lowercase=False, specials="t5"),
+        examples=Contiguous(separator=None),
+        objective=LM(),
+        recipe=Recipe(
+            phases=(Phase(steps=800_000, batch=1024, length=256),),
+            lr=0.05,
+            optimizer=Adagrad(),
+            schedule=Constant(warmup=25_000),
+            clip=0.25,
+        ),
+    )
+
+
+def _systems():
+    yield ctrl()
+    yield miniature(ctrl("", 4, 256, 4, 1024), "ctrl_mini", steps=300, lr=1e-3)
+
+
+catalogue.add(*_systems())
