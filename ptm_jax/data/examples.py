@@ -9,7 +9,7 @@ Special tokens are named by the fields of `core.types.Vocab`.
 from __future__ import annotations
 
 import dataclasses
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -19,8 +19,9 @@ from ptm_jax.data.store import Block
 
 Fields = dict[str, np.ndarray]
 Spec = dict[str, tuple[tuple[int, ...], type]]
+Range = tuple[int, int]
 
-_COMMON = ("input_ids", "segment_ids", "positions")
+COMMON = ("input_ids", "segment_ids", "positions")
 
 
 class Examples(Protocol):
@@ -47,7 +48,7 @@ class Packed:
     def spec(self, length: int, vocab) -> Spec:
         """Raises UserError where the vocabulary lacks a special token or the rows are too short."""
         filling.room(length, sum(filling.special(vocab, name) is not None for name in (self.begin, self.end)))
-        return filling.fields(length, *_COMMON)
+        return filling.fields(length, *COMMON)
 
     def rows(self, block: Block, *, length: int, vocab, rng: np.random.Generator) -> Fields:
         """Fields [R, L]; every token of the block is in exactly one place. The order of the rows is drawn."""
@@ -57,24 +58,9 @@ class Packed:
             block.document_tokens[:-1], np.diff(block.document_tokens), filling.room(length, frame)
         )
         starts, sizes, row, column, count = self._place(starts, sizes, length, frame)
+        row = rng.permutation(count)[row]
         out = filling.empty(count, length, vocab.pad, "segment_ids", "positions")
-        # reading order: by row, then by column; it numbers the segments of a row
-        order = np.lexsort((column, row))
-        starts, sizes, column, row = starts[order], sizes[order], column[order], rng.permutation(count)[row[order]]
-        first = np.concatenate([[True], row[1:] != row[:-1]])
-        number = np.arange(len(row)) - np.maximum.accumulate(np.where(first, np.arange(len(row)), 0)) + 1
-        corner = row * length + column
-        cells = filling.ranges(corner, sizes + frame)
-        out["segment_ids"].reshape(-1)[cells] = np.repeat(number, sizes + frame)
-        out["positions"].reshape(-1)[cells] = filling.ranges(np.zeros(len(row), np.int64), sizes + frame)
-        ids = out["input_ids"].reshape(-1)
-        offset = begin is not None
-        ids[filling.ranges(corner + offset, sizes)] = block.tokens[filling.ranges(starts, sizes)]
-        if begin is not None:
-            ids[corner] = begin
-        if end is not None:
-            ids[corner + offset + sizes] = end
-        return out
+        return filling.pieces(out, block.tokens, starts, sizes, row, column, begin=begin, end=end)
 
     def _place(self, starts, sizes, length: int, frame: int):
         """Pieces (some of them divided) with their rows and columns, and the number of rows."""
@@ -139,7 +125,7 @@ class FullSentences:
         """Raises UserError where the vocabulary lacks a special token or the rows are too short."""
         filling.special(vocab, self.begin), filling.special(vocab, self.end)
         filling.room(length, 2)
-        return filling.fields(length, *_COMMON)
+        return filling.fields(length, *COMMON)
 
     def rows(self, block: Block, *, length: int, vocab, rng: np.random.Generator) -> Fields:
         """Fields [R, L]; every token of the block is in exactly one place; a sentence longer than a row is divided."""
@@ -169,15 +155,19 @@ class Contiguous:
     """GPT's and GPT-2's rows: documents, each followed by `separator`, cut every `length` tokens.
 
     One segment: documents of a row see each other. Rows follow each other in the text; the last one may be padded.
+
+    continuing      row b of a batch goes on from row b of the batch before it, for encoders with memory (Dai et al.
+                    2019, section 3.2); `data.stream` states how far. The rows themselves are the same.
     """
 
     separator: str | None = "eos"
+    continuing: bool = False
 
     def spec(self, length: int, vocab) -> Spec:
         """Raises UserError where the vocabulary lacks the separator."""
         filling.special(vocab, self.separator)
         filling.room(length, 0)
-        return filling.fields(length, *_COMMON)
+        return filling.fields(length, *COMMON)
 
     def rows(self, block: Block, *, length: int, vocab, rng: np.random.Generator) -> Fields:
         """Fields [R, L]; every token of the block is in exactly one place."""
@@ -190,29 +180,28 @@ class Contiguous:
         return _one_segment(out, sizes)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SentencePairs:
-    """BERT's pairs for next-sentence prediction: [CLS] A [SEP] B [SEP] (Devlin et al. 2019, appendix A.2).
+class PairRows:
+    """What rows of pairs share. A kind of pairs has `short_probability` and says in `pair` what becomes of a chunk.
 
-    As google-research/bert, create_pretraining_data.py: sentences of a document are collected up to a target length
-    (the row's, or with `short_probability` a random one, drawn once for a document), and A is a random number of the
-    first. B is the rest with `next_probability`; else it comes from another document (here: of the same block), and the
-    sentences that were not used are put back. `next_label` is 0 where B follows A, 1 where it is random.
+    As google-research/bert, create_pretraining_data.py: the sentences of a document are collected into chunks up to a
+    target length (the row's, or with `short_probability` a random one, drawn once for a document), and a chunk is
+    divided after a random sentence. Of a pair that is longer than a row the longer side loses tokens at random ends.
+
+    `layout` "bert" is [CLS] A [SEP] B [SEP] with token types 0 and 1; "xlnet" is A [SEP] B [SEP] [CLS], 0, 1 and 2.
     """
 
-    next_probability: float = 0.5
-    short_probability: float = 0.1
+    layout = "bert"
 
     def __post_init__(self):
         for name in ("next_probability", "short_probability"):
-            if not 0 <= getattr(self, name) <= 1:
+            if not 0 <= getattr(self, name, 0) <= 1:
                 raise UserError(f"{name} is {getattr(self, name)}; expected a probability in [0, 1]")
 
     def spec(self, length: int, vocab) -> Spec:
         """Raises UserError where the vocabulary lacks [CLS] or [SEP] or the rows are shorter than 5."""
         filling.special(vocab, "cls"), filling.special(vocab, "sep")
         filling.room(length, 4)
-        return filling.fields(length, *_COMMON, "token_type_ids") | {"next_label": ((), np.int32)}
+        return filling.fields(length, *COMMON, "token_type_ids") | {"next_label": ((), np.int32)}
 
     def rows(self, block: Block, *, length: int, vocab, rng: np.random.Generator) -> Fields:
         """Fields [R, L] and `next_label` [R]."""
@@ -221,53 +210,95 @@ class SentencePairs:
         spans = self._pairs(block, length - 3, rng)
         a, size_a, b, size_b, label = np.array(spans, np.int64).reshape(-1, 5).T
         out = filling.empty(len(a), length, vocab.pad, "segment_ids", "positions", "token_type_ids")
-        corner = np.arange(len(a)) * length
-        ids = out["input_ids"].reshape(-1)
-        ids[corner] = cls
-        ids[filling.ranges(corner + 1, size_a)] = block.tokens[filling.ranges(a, size_a)]
-        ids[corner + 1 + size_a] = sep
-        ids[filling.ranges(corner + 2 + size_a, size_b)] = block.tokens[filling.ranges(b, size_b)]
-        ids[corner + 2 + size_a + size_b] = sep
-        out["token_type_ids"].reshape(-1)[filling.ranges(corner + 2 + size_a, size_b + 1)] = 1
+        first = np.arange(len(a)) * length
+        last = first + size_a + size_b + 2
+        ids, types = out["input_ids"].reshape(-1), out["token_type_ids"].reshape(-1)
+        if self.layout == "bert":
+            ids[first], first, end = cls, first + 1, last
+        else:
+            ids[last], types[last], end = cls, 2, last - 1
+        second = first + size_a + 1
+        ids[filling.ranges(first, size_a)] = block.tokens[filling.ranges(a, size_a)]
+        ids[filling.ranges(second, size_b)] = block.tokens[filling.ranges(b, size_b)]
+        ids[second - 1], ids[end] = sep, sep
+        types[filling.ranges(second, size_b + 1)] = 1
         return _one_segment(out, size_a + size_b + 3) | {"next_label": label.astype(np.int32)}
+
+    def pair(self, text: Text, chunk: tuple[int, int, int], target: int, rng) -> tuple[Range, Range, int, int] | None:
+        """A, B, label and the sentence to go on with, of the sentences start..stop - 1 that are divided at `cut`.
+
+        `chunk` is (start, cut, stop); cut is stop where there is one sentence. None: the chunk is left out."""
+        raise NotImplementedError
 
     def _pairs(self, block: Block, room: int, rng: np.random.Generator) -> list[tuple[int, int, int, int, int]]:
         """(start of A, its size, start of B, its size, label) of every row."""
-        at = block.sentence_starts.tolist()
-        bounds = block.document_starts.tolist()
+        at, bounds = block.sentence_starts.tolist(), block.document_starts.tolist()
         spans = []
         for number, (start, stop) in enumerate(zip(bounds, bounds[1:], strict=False)):
-            target = room
+            text, target = Text(at, bounds, number), room
             if rng.random() < self.short_probability:
                 target = int(rng.integers(2, room + 1))
             while start < stop:
-                end = start + 1
-                while end < stop and at[end] - at[start] < target:
-                    end += 1
+                end = text.reach(start, stop, target)
                 cut = start + 1 if end - start < 2 else int(rng.integers(start + 1, end))
-                if end - start == 1 or rng.random() >= self.next_probability:
-                    b = self._elsewhere(number, bounds, at, target - (at[cut] - at[start]), rng)
-                    label, following = 1, cut
-                else:
-                    b, label, following = (at[cut], at[end]), 0, end
-                spans.append((*_truncate(at[start], at[cut], *b, room, rng), label))
-                start = following
+                found = self.pair(text, (start, cut, end), target, rng)
+                start = end
+                if found:
+                    a, b, label, start = found
+                    spans.append((*_truncate(*a, *b, room, rng), label))
         return spans
 
-    def _elsewhere(self, number: int, bounds, at, target: int, rng: np.random.Generator) -> tuple[int, int]:
+
+class Text(NamedTuple):
+    """Where the sentences of a block begin in its tokens, its documents in the sentences, and the document at hand."""
+
+    at: list[int]
+    bounds: list[int]
+    number: int
+
+    def tokens(self, first: int, stop: int) -> Range:
+        """The tokens of sentences first..stop - 1."""
+        return self.at[first], self.at[stop]
+
+    def reach(self, first: int, stop: int, target: int) -> int:
+        """The end of the fewest sentences from `first` on that have `target` tokens, or `stop`."""
+        end = first + 1
+        while end < stop and self.at[end] - self.at[first] < target:
+            end += 1
+        return end
+
+    def elsewhere(self, target: int, rng: np.random.Generator) -> Range:
         """Tokens of a random document from a random sentence on, of `target` tokens or to its end.
 
         Ten draws avoid the document itself, as in the original; a block of one document has no other.
         """
         for _ in range(10):
-            other = int(rng.integers(len(bounds) - 1))
-            if other != number:
+            other = int(rng.integers(len(self.bounds) - 1))
+            if other != self.number:
                 break
-        first, stop = int(rng.integers(bounds[other], bounds[other + 1])), bounds[other + 1]
-        last = first + 1
-        while last < stop and at[last] - at[first] < target:
-            last += 1
-        return at[first], at[last]
+        first, stop = int(rng.integers(self.bounds[other], self.bounds[other + 1])), self.bounds[other + 1]
+        return self.tokens(first, self.reach(first, stop, target))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SentencePairs(PairRows):
+    """BERT's pairs for next-sentence prediction: [CLS] A [SEP] B [SEP] (Devlin et al. 2019, appendix A.2).
+
+    A is the first part of a chunk (`PairRows`). B is the rest with `next_probability`; else it comes from another
+    document (here: of the same block), and the sentences that were not used are put back. `next_label` is 0 where B
+    follows A, 1 where it is random.
+    """
+
+    next_probability: float = 0.5
+    short_probability: float = 0.1
+
+    def pair(self, text: Text, chunk: tuple[int, int, int], target: int, rng) -> tuple[Range, Range, int, int]:
+        """A chunk of one sentence always takes its B from elsewhere."""
+        start, cut, stop = chunk
+        a = text.tokens(start, cut)
+        if stop - start == 1 or rng.random() >= self.next_probability:
+            return a, text.elsewhere(target - (a[1] - a[0]), rng), 1, cut
+        return a, text.tokens(cut, stop), 0, stop
 
 
 def _truncate(a0: int, a1: int, b0: int, b1: int, room: int, rng: np.random.Generator) -> tuple[int, int, int, int]:

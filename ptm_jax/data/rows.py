@@ -78,3 +78,29 @@ def cut(starts: np.ndarray, lengths: np.ndarray, size: int) -> tuple[np.ndarray,
     number = ranges(np.zeros(len(count), np.int64), count)
     starts = np.repeat(starts, count) + number * size
     return starts, np.minimum(size, np.repeat(lengths, count) - number * size)
+
+
+def pieces(
+    out: dict[str, np.ndarray], tokens, starts, sizes, row, column, *, begin: int | None, end: int | None
+) -> dict[str, np.ndarray]:
+    """Writes pieces of `tokens` into the empty rows `out`, each between `begin` and `end`, at (row, column).
+
+    The pieces of a row are its segments 1, 2, ... from left to right; positions restart with every piece.
+    """
+    length, frame = out["input_ids"].shape[1], (begin is not None) + (end is not None)
+    order = np.lexsort((column, row))
+    starts, sizes, row, column = starts[order], sizes[order], row[order], column[order]
+    first = np.concatenate([[True], row[1:] != row[:-1]])
+    number = np.arange(len(row)) - np.maximum.accumulate(np.where(first, np.arange(len(row)), 0)) + 1
+    corner = row * length + column
+    cells = ranges(corner, sizes + frame)
+    out["segment_ids"].reshape(-1)[cells] = np.repeat(number, sizes + frame)
+    out["positions"].reshape(-1)[cells] = ranges(np.zeros(len(row), np.int64), sizes + frame)
+    ids = out["input_ids"].reshape(-1)
+    offset = begin is not None
+    ids[ranges(corner + offset, sizes)] = tokens[ranges(starts, sizes)]
+    if begin is not None:
+        ids[corner] = begin
+    if end is not None:
+        ids[corner + offset + sizes] = end
+    return out

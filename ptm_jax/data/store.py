@@ -36,12 +36,14 @@ class Block:
     sentences  [S] int32   tokens of every sentence
     documents  [N] int32   sentences of every document
     continued  [N] bool    the document goes on from the block that was written before this one
+    words      [V] bool    ids that begin a word (`Corpus.word_starts`); None where nobody asked. It is not stored
     """
 
     tokens: np.ndarray
     sentences: np.ndarray
     documents: np.ndarray
     continued: np.ndarray
+    words: np.ndarray | None = None
 
     @functools.cached_property
     def sentence_starts(self) -> np.ndarray:
@@ -63,8 +65,8 @@ def join(blocks: list[Block]) -> Block:
     """One block of the documents of all."""
     if len(blocks) == 1:
         return blocks[0]
-    fields = [f.name for f in dataclasses.fields(Block)]
-    return Block(*(np.concatenate([getattr(b, name) for b in blocks]) for name in fields))
+    fields = ("tokens", "sentences", "documents", "continued")
+    return Block(*(np.concatenate([getattr(b, name) for b in blocks]) for name in fields), words=blocks[0].words)
 
 
 def to_bytes(block: Block) -> bytes:
@@ -119,6 +121,10 @@ class Corpus:
     def tokenizer(self) -> tokenizers.Tokenizer:
         """The tokenizer, loaded once. Raises UserError where it is damaged or not the one of the manifest."""
         return self._tokenizer
+
+    def word_starts(self) -> np.ndarray:
+        """[V] bool: the ids that begin a word. It loads the tokenizer; raises UserError as `tokenizer` does."""
+        return self._tokenizer.word_starts()
 
     def counts(self, split: str = "train") -> np.ndarray:
         """[V] int64: how often every id occurs in a split."""

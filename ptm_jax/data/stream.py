@@ -6,6 +6,12 @@ g, g + G, ... of every epoch and hands out their rows one after the other. The r
 (seed, epoch, group), so that a cursor (epoch, group, row) for every lane is all the state there is. A process reads
 only the lanes that overlap its rows. Lanes end their epochs independently: no token is skipped or read twice in one.
 
+Examples with a true `continuing` are handed out so that row b of a batch goes on from row b of the batch before it: a
+lane for every row (G = B), and groups of blocks that were written one after the other. Inside a group the rows of a
+lane are those that `rows` gave, in their order; where a group ends (its last row may be padded) the next one is text
+from elsewhere, and nothing marks it: a memory is stale for that one step. Where there are fewer blocks than rows of a
+batch, a group is the n-th part of the rows of one block. Reading an epoch once, lanes that end early give padding.
+
 Reading and prefetching are Grain's. Work is done on groups, the fields of a row side by side in one array, and a batch
 is a slice of it for every lane: Grain's cost for every element is paid once a batch.
 """
@@ -57,7 +63,11 @@ class _Layout:
 
 @dataclasses.dataclass(frozen=True)
 class _Groups:
-    """The groups of a split: `cut(epoch, group)` gives their rows."""
+    """The groups of a split: `cut(epoch, group)` gives their rows.
+
+    A group is one of `parts` equal parts of the rows of `size` blocks, which follow each other in the corpus where
+    `consecutive`.
+    """
 
     corpus: store.Corpus
     split: str
@@ -67,26 +77,40 @@ class _Groups:
     size: int
     layout: _Layout
     source: Any
+    words: np.ndarray | None = None
+    consecutive: bool = False
+    parts: int = 1
     orders: dict[int, np.ndarray] = dataclasses.field(default_factory=dict)
 
     def __len__(self) -> int:
-        return -(-self.corpus.size(self.split)["blocks"] // self.size)
+        return self.parts * -(-self._blocks // self.size)
+
+    @property
+    def _blocks(self) -> int:
+        return self.corpus.size(self.split)["blocks"]
 
     def order(self, epoch: int) -> np.ndarray:
-        """The blocks in the order of an epoch."""
+        """The blocks in the order of an epoch; of `consecutive` ones, the runs of `size` of them."""
         if epoch not in self.orders:
             while len(self.orders) > 2:
                 del self.orders[min(self.orders)]
             rng = np.random.default_rng([self.seed, epoch])
-            self.orders[epoch] = rng.permutation(self.corpus.size(self.split)["blocks"])
+            self.orders[epoch] = rng.permutation(-(-self._blocks // self.size) if self.consecutive else self._blocks)
         return self.orders[epoch]
 
     def cut(self, epoch: int, group: int) -> np.ndarray:
         """All rows of a group, [R, width]."""
-        blocks = self.order(epoch)[group * self.size : (group + 1) * self.size]
+        run, part = divmod(group, self.parts)
+        if self.consecutive:
+            first = int(self.order(epoch)[run]) * self.size
+            blocks = range(first, min(first + self.size, self._blocks))
+        else:
+            blocks = self.order(epoch)[run * self.size : (run + 1) * self.size]
         block = store.join([store.from_bytes(self.source[int(i)]) for i in blocks])
-        rng = np.random.default_rng([self.seed, epoch, group, 1])
-        return self.layout.join(self.examples.rows(block, length=self.length, vocab=self.corpus.vocab, rng=rng))
+        block = dataclasses.replace(block, words=self.words)
+        rng = np.random.default_rng([self.seed, epoch, run, 1])
+        rows = self.layout.join(self.examples.rows(block, length=self.length, vocab=self.corpus.vocab, rng=rng))
+        return rows[len(rows) * part // self.parts : len(rows) * (part + 1) // self.parts]
 
 
 class _Lane:
@@ -141,12 +165,11 @@ class _Batches(grain.IterDataset):
 class _BatchIterator(grain.DatasetIterator):
     """Batches [rows of this process, ...] from the lanes that overlap them."""
 
-    def __init__(self, groups: _Groups, *, lanes: int, batch: int, low: int, high: int, epochs: int | None):
+    def __init__(self, groups: _Groups, numbers: range, *, lanes: int, width: int, low: int, high: int, epochs):
         super().__init__()
-        self._width, self._layout = batch // lanes, groups.layout
-        first = low // self._width
-        self._lanes = [_Lane(groups, n, lanes, epochs) for n in range(first, (high - 1) // self._width + 1)]
-        self._mine = slice(low - first * self._width, high - first * self._width)
+        self._width, self._layout = width, groups.layout
+        self._lanes = [_Lane(groups, n, lanes, epochs) for n in numbers]
+        self._mine = slice(low - numbers[0] * width, high - numbers[0] * width)
         self._places = np.arange(low, high, dtype=np.int32)
         self._batches = 0
 
@@ -182,10 +205,11 @@ class Stream:
     batch           rows of the global batch; process p of P hands out rows p * B / P to (p + 1) * B / P
     epochs          None: without end. A number: the last batches are filled with rows of padding (segment 0) and every
                     row comes exactly once an epoch; every process then reads the whole split, so that all end together.
-    lanes           None: the largest power of two up to 64 that divides the batch and that the split can serve
+    lanes           None: the largest power of two up to 64 that divides the batch and that the split can serve; the
+                    batch where the examples are `continuing`
 
-    Raises UserError for an empty split, a batch that the processes do not divide, or examples that the vocabulary
-    cannot serve.
+    Raises UserError for an empty split, a batch that the processes do not divide, examples that the vocabulary cannot
+    serve, or continuing examples of a split that has less text than a batch.
     """
 
     def __init__(
@@ -208,19 +232,20 @@ class Stream:
         if batch < 1 or batch % process_count or not 0 <= process_index < process_count:
             raise UserError(f"a batch of {batch} rows cannot be shared by {process_count} processes; choose a multiple")
         layout = _Layout(examples.spec(length, corpus.vocab), corpus.vocab.pad or 0)
-        per_group = max(1, round(GROUP_ROWS * length * size["blocks"] / max(1, size["tokens"])))
-        source = grain.sources.ArrayRecordDataSource(corpus.paths(split))
-        groups = _Groups(corpus, split, examples, length, seed, per_group, layout, source)
-        self._lanes = _lanes(batch, len(groups), epochs, lanes)
+        groups = _groups(corpus, split, examples, length, batch, seed, layout)
+        self._lanes = _continuing(batch, groups, epochs, lanes) if groups.consecutive else _lanes(
+            batch, len(groups), epochs, lanes
+        )
         self._identity = {
             "corpus": corpus.manifest["digest"], "split": split, "examples": repr(examples), "length": length,
             "batch": batch, "seed": seed, "lanes": self._lanes,
         }  # fmt: skip
         low, high = process_index * batch // process_count, (process_index + 1) * batch // process_count
         width = batch // self._lanes
-        self._numbers = list(range(low // width, (high - 1) // width + 1))
-        options = {"lanes": self._lanes, "batch": batch, "low": low, "high": high, "epochs": epochs}
-        dataset = _Batches(lambda: _BatchIterator(groups, **options))
+        # to end together, all have to know when the last lane does
+        self._numbers = range(low // width, (high - 1) // width + 1) if epochs is None else range(self._lanes)
+        options = {"lanes": self._lanes, "width": width, "low": low, "high": high, "epochs": epochs}
+        dataset = _Batches(lambda: _BatchIterator(groups, self._numbers, **options))
         dataset = grain.experimental.ThreadPrefetchIterDataset(dataset, prefetch_buffer_size=PREFETCH)
         self._iterator = iter(dataset)
 
@@ -291,6 +316,31 @@ def measure(
 def throughput(corpus: store.Corpus, examples: Examples, *, length: int = 128, batch: int = 64) -> float:
     """Tokens (padding not counted) that one process is given in a second."""
     return measure(corpus, examples, length=length, batch=batch)["tokens_per_second"]
+
+
+def _groups(corpus: store.Corpus, split: str, examples: Examples, length: int, batch: int, seed: int, layout) -> _Groups:
+    """Groups of about `GROUP_ROWS` rows; for continuing examples so small that there is one for every row of a batch."""
+    size = corpus.size(split)
+    count, parts = max(1, round(GROUP_ROWS * length * size["blocks"] / max(1, size["tokens"]))), 1
+    consecutive = getattr(examples, "continuing", False)
+    if consecutive:
+        count, parts = max(1, min(count, size["blocks"] // batch)), max(1, -(-batch // size["blocks"]))
+    words = corpus.word_starts() if getattr(examples, "needs_words", False) else None
+    source = grain.sources.ArrayRecordDataSource(corpus.paths(split))
+    return _Groups(corpus, split, examples, length, seed, count, layout, source, words, consecutive, parts)
+
+
+def _continuing(batch: int, groups: _Groups, epochs: int | None, lanes: int | None) -> int:
+    """A lane for every row. Raises UserError where an endless stream has fewer rows than lanes: some would starve."""
+    if lanes not in (None, batch):
+        raise UserError(f"continuing examples need a lane for every row of a batch of {batch}; leave lanes out")
+    rows = groups.corpus.size(groups.split)["tokens"] // groups.length
+    if epochs is None and rows < batch:
+        raise UserError(
+            f"the split {groups.split} has {rows} rows of {groups.length} tokens, too few for a batch of {batch} whose "
+            "rows continue each other; give a smaller batch, shorter rows or more text, or set examples.continuing=False"
+        )
+    return batch
 
 
 def _lanes(batch: int, groups: int, epochs: int | None, lanes: int | None) -> int:

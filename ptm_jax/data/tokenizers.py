@@ -206,6 +206,24 @@ class Tokenizer:
         table[list(self.special_pieces.values())] = False
         return table
 
+    def word_starts(self) -> np.ndarray:
+        """bool [V]: True for pieces that begin a word; False for pieces inside a word, special tokens and sentinels.
+
+        WordPiece: pieces without `##`; byte-level BPE: those that begin with the blank's mark; sentencepiece: with
+        U+2581. `unk` stands for a word and begins one. What the rule cannot see: a mark of punctuation is a word of its
+        own in WordPiece and a part of the word before it in the others (as published whole-word masks have it); each
+        Chinese character is a word, a segmenter is not run. Raises UserError for BPE with a mark at the end of words
+        (GPT): there the beginning of a word is a fact of the piece before.
+        """
+        if any(piece.endswith("</w>") for piece in self.pieces if piece not in self.special_pieces):
+            raise UserError(
+                "this tokenizer marks the end of words (</w>), not their beginning; prepare the corpus with a "
+                "wordpiece, byte-level or sentencepiece tokenizer, or choose a corruption that does without words"
+            )
+        table = ~self.continuations
+        table[[i for i in self.special_pieces.values() if i != self.vocab.unk]] = False
+        return table
+
     def continuation(self, ids: np.ndarray) -> np.ndarray:
         """bool of the shape of `ids`: True where a piece continues the word of the one before it."""
         return self.continuations[np.asarray(ids)]

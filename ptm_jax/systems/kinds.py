@@ -20,9 +20,12 @@ PACKAGES = (
     "ptm_jax.adapt",
     "ptm_jax.compress",
     "ptm_jax.data.examples",
+    "ptm_jax.data.annotated",
+    "ptm_jax.data.pairs",
+    "ptm_jax.data.slots",
     "ptm_jax.data.tokenizers",
 )
-"""Where the parts of a system are defined; of `data` the two modules that hold specs."""
+"""Where the parts of a system are defined; of `data` the modules that hold specs."""
 
 
 @functools.cache
