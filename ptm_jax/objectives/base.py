@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from ptm_jax.core.streams import named
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, Batch, Encoded, Loss, Ratio
 
@@ -27,9 +28,28 @@ def token_loss(nll: Array, weights: Array, right: Array | None = None, name: str
     return Loss(total, weight, metrics)
 
 
+def binary_loss(scores: Array, right: Array, weights: Array, name: str) -> Loss:
+    """Logistic loss of scores [..] or [.., 1] for the truth `right` [..] of 0 and 1, with its accuracy."""
+    scores = scores.reshape(right.shape).astype(jnp.float32)
+    nll = jax.nn.softplus(jnp.where(right > 0, -scores, scores))
+    return token_loss(nll, weights, (scores > 0) == (right > 0), name)
+
+
 def segments_of(batch: Batch) -> Array:
     """Segments [B, L]; one document without padding where the batch says nothing."""
     return batch["segment_ids"] if "segment_ids" in batch else jnp.ones_like(batch["input_ids"])
+
+
+def view_of(batch: Batch, name: str) -> Batch:
+    """A second text of every row as a batch of its own: `{name}_input_ids`, `{name}_segment_ids` [B, S]."""
+    fields = {field: batch[f"{name}_{field}"] for field in ("input_ids", "segment_ids") if f"{name}_{field}" in batch}
+    return fields | {field: batch[field] for field in ("rows", "step") if field in batch}
+
+
+def encode_view(tower: Tower, batch: Batch, name: str) -> Encoded:
+    """The second text of every row, encoded by the same tower, without memory; dropout is by `batch["noise"]`."""
+    key = batch.get("noise")
+    return tower(view_of(batch, name), None if key is None else named(key, name))
 
 
 def real_tokens(batch: Batch) -> Array:
@@ -45,6 +65,12 @@ def real_rows(batch: Batch) -> Array:
 def encoder_of(system: Any, tower: str = "main") -> Any:
     """The encoder of a system's tower, for what a `refusal` asks of it; None where there is no such tower."""
     return getattr(system.towers.get(tower), "encoder", None)
+
+
+def corruption_says(system: Any, fact: str) -> bool:
+    """Whether the system's corruption, or a part of its chain, has the attribute `fact` set."""
+    parts = getattr(system.corruption, "parts", (system.corruption,))
+    return any(getattr(part, fact, False) for part in parts)
 
 
 def next_memory(tower: Tower, encoded: Encoded, batch: Batch) -> Any:
@@ -76,7 +102,8 @@ class OnePass:
     """An objective of one forward pass of `tower`: it defines `of(tower, encoded, batch) -> Loss` and inherits the rest.
 
     `of` is the loss of what is encoded already, so that several objectives share a pass (`objectives.joint.Joint`).
-    Whoever makes the pass hands the encoder's memory on: Transformer-XL runs under every objective.
+    Whoever makes the pass hands the encoder's memory on: Transformer-XL runs under every objective. `of` finds the
+    step's key as `batch["noise"]`, for objectives that encode more than the row.
     """
 
     tower: str
@@ -84,7 +111,7 @@ class OnePass:
     def __call__(self, towers: Mapping[str, Tower], batch: Batch, key: Array) -> Loss:
         tower = towers[self.tower]
         encoded = tower(batch, key)
-        loss = self.of(tower, encoded, batch)
+        loss = self.of(tower, encoded, batch if key is None else {**batch, "noise": key})
         return Loss(loss.sum, loss.weight, loss.metrics, next_memory(tower, encoded, batch))
 
     def of(self, tower: Tower, encoded: Encoded, batch: Batch) -> Loss:

@@ -1,14 +1,23 @@
-"""Language modelling objectives: left to right and masked."""
+"""Language modelling objectives: left to right, both ways, masked, cloze, and permuted (survey Table 1)."""
 
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import jax.numpy as jnp
 
 from ptm_jax.core.towers import Tower
-from ptm_jax.core.types import Batch, Encoded, Loss
-from ptm_jax.objectives.base import OnePass, gather, segments_of, token_loss
+from ptm_jax.core.types import Array, Batch, Encoded, Loss, Ratio, add_losses
+from ptm_jax.objectives.base import (
+    OnePass,
+    corruption_says,
+    encoder_of,
+    gather,
+    real_tokens,
+    segments_of,
+    token_loss,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -16,7 +25,8 @@ class MLM(OnePass):
     """Masked language modelling: -log p(x_i | corrupted x) at the chosen positions only (survey Table 1, row MLM).
 
     Reads what `corruptions` wrote: `mlm_positions`, `mlm_labels`, `mlm_weights`, all [B, P], or those of another `prefix`,
-    after which the metrics are called. The vocabulary head runs on the gathered positions.
+    after which the metrics are called. The vocabulary head runs on the gathered positions. UniLMv2's pseudo-masked
+    language model is two of these, "mlm" and "plm", in one pass (Bao et al. 2020, arXiv 2002.12804).
     """
 
     tower: str = "main"
@@ -24,24 +34,118 @@ class MLM(OnePass):
     prefix: str = "mlm"
 
     def of(self, tower: Tower, encoded: Encoded, batch: Batch) -> Loss:
-        positions, labels, weights = (batch[f"{self.prefix}_{field}"] for field in ("positions", "labels", "weights"))
-        readout = tower.head(self.head, gather(encoded.hidden, positions))
-        right = readout.logits().argmax(-1) == labels
-        return token_loss(readout.nll(labels), weights, right, f"{self.prefix}_nll")
+        return _predicted(tower, self.head, encoded.hidden, batch, self.prefix)
+
+
+def _predicted(tower: Tower, head: str, states: Array, batch: Batch, prefix: str) -> Loss:
+    """The loss of the labels that a corruption wrote under `prefix`, told from `states` [B, L, D]."""
+    positions, labels, weights = (batch[f"{prefix}_{field}"] for field in ("positions", "labels", "weights"))
+    readout = tower.head(head, gather(states, positions))
+    right = readout.logits().argmax(-1) == labels
+    return token_loss(readout.nll(labels), weights, right, f"{prefix}_nll")
+
+
+def _followers(batch: Batch) -> Array:
+    """[B, L-1] 1.0 where a token and the one before it lie in the same segment."""
+    segments = segments_of(batch)
+    return ((segments[:, 1:] == segments[:, :-1]) & (segments[:, 1:] > 0)).astype(jnp.float32)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LM(OnePass):
     """Left-to-right language modelling: -log p(x_t | x_<t), shifted here (survey Table 1, row LM).
 
-    A token is a target when its predecessor lies in the same segment; padding never is.
+    A token is a target when its predecessor lies in the same segment; padding never is. So the first token of a row is
+    none, even where the encoder remembers the row before it.
+
+    Refuses an encoder that is not causal, unless the corruption writes a left-to-right `order` for every row and says
+    so by an attribute `causal`.
     """
 
     tower: str = "main"
     head: str = "lm"
 
     def of(self, tower: Tower, encoded: Encoded, batch: Batch) -> Loss:
-        labels, segments = batch["input_ids"][:, 1:], segments_of(batch)
-        weights = (segments[:, 1:] == segments[:, :-1]) & (segments[:, 1:] > 0)
         readout = tower.head(self.head, encoded.hidden[:, :-1])
-        return token_loss(readout.nll(labels), weights.astype(jnp.float32), name="nll")
+        return token_loss(readout.nll(batch["input_ids"][:, 1:]), _followers(batch), name="nll")
+
+    def refusal(self, system: Any) -> str | None:
+        encoder = encoder_of(system, self.tower)
+        sees = getattr(encoder, "sees", "causal")
+        ordered = getattr(encoder, "obeys_order", False) and corruption_says(system, "causal")
+        if sees == "causal" or ordered:
+            return None
+        other = {"both": "BiLM", "decoder": "Seq2Seq"}.get(sees, "MLM")
+        return f"LM predicts the next token, which a {sees} encoder sees; take a causal encoder, or {other}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BiLM(OnePass):
+    """The mean forward loss -log p(x_t | x_<t) plus the mean backward loss -log p(x_t | x_>t) (survey Table 1, row BiLM;
+    Peters et al. 2018, section 3.1), one head for both.
+
+    The encoder's `extra` has `forward` and `backward` [B, L, D]: forward[t] tells x_{t+1}, backward[t] tells x_{t-1}.
+    `nll` is the mean of both directions. Deviation: allenai/bilm-tf halves the sum.
+    """
+
+    tower: str = "main"
+    head: str = "lm"
+
+    def of(self, tower: Tower, encoded: Encoded, batch: Batch) -> Loss:
+        ids, weights = batch["input_ids"], _followers(batch)
+        forward = tower.head(self.head, encoded.extra["forward"][:, :-1]).nll(ids[:, 1:])
+        backward = tower.head(self.head, encoded.extra["backward"][:, 1:]).nll(ids[:, :-1])
+        ways = token_loss(forward, weights, name="forward_nll"), token_loss(backward, weights, name="backward_nll")
+        loss = add_losses(*((1.0, way) for way in ways))
+        both = Ratio(loss.sum.sum(), loss.weight.sum())
+        return dataclasses.replace(loss, metrics={**loss.metrics, "nll": both})
+
+    def refusal(self, system: Any) -> str | None:
+        return _needs_both(system, self.tower, "BiLM")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cloze(OnePass):
+    """Every token from all the others: -log p(x_t | x_<t, x_>t) (Baevski et al. 2019, arXiv 1903.07785, section 3).
+
+    `hidden[t]` combines the towers' states of both sides and does not see x_t. Every token that is not padding counts.
+    """
+
+    tower: str = "main"
+    head: str = "lm"
+
+    def of(self, tower: Tower, encoded: Encoded, batch: Batch) -> Loss:
+        nll = tower.head(self.head, encoded.hidden).nll(batch["input_ids"])
+        return token_loss(nll, real_tokens(batch), name="cloze_nll")
+
+    def refusal(self, system: Any) -> str | None:
+        return _needs_both(system, self.tower, "Cloze")
+
+
+def _needs_both(system: Any, tower: str, name: str) -> str | None:
+    sees = getattr(encoder_of(system, tower), "sees", "both")
+    if sees == "both":
+        return None
+    return f"{name} needs an encoder of two directions in which no token sees itself; this one is {sees}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PLM(OnePass):
+    """Permutation language modelling: -log p(x_{z_t} | x_{z_<t}) of the last tokens of an order z (survey Table 1, row
+    PLM; Yang et al. 2019, Eq. 5), told from the query stream, which knows the place and not the token.
+
+    Reads `order` (through the encoder) and `plm_positions`, `plm_labels`, `plm_weights` [B, P]; labels are the row's own
+    tokens, which stay as they are.
+    """
+
+    tower: str = "main"
+    head: str = "lm"
+
+    def of(self, tower: Tower, encoded: Encoded, batch: Batch) -> Loss:
+        return _predicted(tower, self.head, encoded.extra["query"], batch, "plm")
+
+    def refusal(self, system: Any) -> str | None:
+        streams = getattr(encoder_of(system, self.tower), "streams", 1)
+        if streams == 2:
+            return None
+        return "PLM reads a query stream, which this encoder has not; take XLNet's, or MLM with a corruption that hides"

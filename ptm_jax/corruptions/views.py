@@ -1,0 +1,150 @@
+"""A second text for every row, made of the row itself: two crops, an n-gram alone, a word replaced.
+
+They add `{name}_input_ids` and `{name}_segment_ids`, which objectives encode beside the row.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from ptm_jax.core.streams import named, row_keys
+from ptm_jax.core.types import Array, Batch, Vocab
+from ptm_jax.corruptions.base import draw_words, maskable, rows_of, segments_of
+
+# What stays true of a row whose tokens are replaced as a whole.
+_ROW_FIELDS = ("rows", "step", "carry")
+
+
+def _uniform(key: Array, rows: Array) -> Array:
+    """One uniform number of each row [B], in [0, 1)."""
+    return jax.vmap(jax.random.uniform)(row_keys(key, rows))
+
+
+def _below(key: Array, rows: Array, bound: Array) -> Array:
+    """A uniform integer of each row [B] int32, 0 <= it < bound [B]; 0 where the bound is not above 0."""
+    drawn = jnp.floor(_uniform(key, rows) * bound).astype(jnp.int32)
+    return jnp.clip(drawn, 0, jnp.maximum(bound - 1, 0))
+
+
+def _compact(allowed: Array) -> Array:
+    """[B, L] the positions of a row's allowed tokens in their order, then the others'."""
+    return jnp.argsort(~allowed, axis=1, stable=True).astype(jnp.int32)
+
+
+def _one_document(key: Array, rows: Array, batch: Batch, vocab: Vocab) -> Array:
+    """[B, L] True on the words of one document of the row, that of a word drawn uniformly."""
+    allowed, segments = maskable(batch, vocab), segments_of(batch)
+    at = jnp.take_along_axis(_compact(allowed), _below(key, rows, allowed.sum(1))[:, None], 1)
+    return allowed & (segments == jnp.take_along_axis(segments, at, 1))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TwoCrops:
+    """Two pieces of one document, drawn independently: the row becomes one, `pair_` the other (survey 3.1.4, CTL).
+
+    A piece is a run of `share` of the document's words (rounded, at least one), between [CLS] and [SEP] where the
+    vocabulary has them. The fields of the old tokens (`token_type_ids`, labels, ...) go.
+
+    Writes `input_ids`, `segment_ids`, `positions`, `pair_input_ids`, `pair_segment_ids`, all [B, L].
+    """
+
+    vocab: Vocab
+    share: float = 0.5
+
+    def __post_init__(self):
+        if not 0 < self.share <= 1:
+            raise ValueError(f"share is {self.share}; it must be in (0, 1]")
+
+    def __call__(self, key: Array, batch: Batch) -> Batch:
+        rows, ids = rows_of(batch), batch["input_ids"]
+        words = _one_document(named(key, "document"), rows, batch, self.vocab)
+        first, second = (self._crop(named(key, name), rows, ids, words) for name in ("first", "second"))
+        kept = {name: batch[name] for name in _ROW_FIELDS if name in batch}
+        slots = jnp.broadcast_to(jnp.arange(ids.shape[1], dtype=jnp.int32), ids.shape)
+        made = {"input_ids": first[0], "segment_ids": first[1], "positions": slots}
+        return kept | made | {"pair_input_ids": second[0], "pair_segment_ids": second[1]}
+
+    def _crop(self, key, rows, ids, words):
+        length, before = ids.shape[1], self.vocab.cls is not None
+        after = self.vocab.sep is not None
+        count = words.sum(1)
+        size = jnp.clip(jnp.floor(count * self.share + 0.5).astype(jnp.int32), 1, length - before - after)
+        size = jnp.minimum(size, count)
+        start = _below(key, rows, count - size + 1)
+        slots = jnp.arange(length)[None] - before
+        at = jnp.clip(start[:, None] + slots, 0, length - 1)
+        new = jnp.take_along_axis(ids, jnp.take_along_axis(_compact(words), at, 1), 1)
+        if before:
+            new = jnp.where(slots < 0, self.vocab.cls, new)
+        real = slots < size[:, None]
+        if after:
+            new = jnp.where(slots == size[:, None], self.vocab.sep, new)
+            real = slots <= size[:, None]
+        real &= count[:, None] > 0
+        return jnp.where(real, new, self.vocab.pad or 0).astype(jnp.int32), real.astype(jnp.int32)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NGramView:
+    """Mask one n-gram of the row and hand it out alone (InfoWord; Kong et al. 2020, arXiv 1910.08350, section 4).
+
+    Its length is N(mean, std^2), rounded and cut to 1 .. `longest`, and to what a run of words without a special token or
+    a document's border has from its first word on, which is drawn uniformly. Every token of it becomes [MASK], so that
+    `TokenMasking` after it in a `Chain` chooses among the others.
+
+    Writes `input_ids`, `ngram_input_ids` and `ngram_segment_ids` [B, S], S = min(longest, L).
+    """
+
+    vocab: Vocab
+    mean: float = 5.0
+    std: float = 1.0
+    longest: int = 10
+
+    def __post_init__(self):
+        if self.longest < 1:
+            raise ValueError(f"longest is {self.longest}; it must be at least 1")
+
+    def __call__(self, key: Array, batch: Batch) -> Batch:
+        (mask_id,) = self.vocab.need("mask")
+        ids, rows, segments = batch["input_ids"], rows_of(batch), segments_of(batch)
+        length, most = ids.shape[1], min(self.longest, ids.shape[1])
+        words = maskable(batch, self.vocab)
+        drawn = jax.vmap(jax.random.normal)(row_keys(named(key, "length"), rows)) * self.std + self.mean
+        wanted = jnp.clip(jnp.round(drawn), 1, most).astype(jnp.int32)
+        count = words.sum(1)
+        start = jnp.take_along_axis(_compact(words), _below(named(key, "start"), rows, count)[:, None], 1)
+        slots = jnp.arange(most)[None]
+        at = jnp.minimum(start + slots, length - 1)
+        same = jnp.take_along_axis(segments, at, 1) == jnp.take_along_axis(segments, start, 1)
+        inside = jnp.take_along_axis(words, at, 1) & same & (start + slots < length) & (slots < wanted[:, None])
+        inside = jnp.cumprod(inside, axis=1) > 0  # the run ends at the first place that does not belong to it
+        ngram = jnp.where(inside, jnp.take_along_axis(ids, at, 1), self.vocab.pad or 0)
+        where = jnp.where(inside, at, length)
+        hidden = jax.vmap(lambda row, places: row.at[places].set(mask_id, mode="drop"))(ids, where)
+        views = {"ngram_input_ids": ngram.astype(jnp.int32), "ngram_segment_ids": inside.astype(jnp.int32)}
+        return {**batch, "input_ids": hidden, **views}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReplacedWord:
+    """The row once more, with the word in its middle replaced by a random one (Collobert et al. 2011, section 4.2).
+
+    The middle is the word n // 2 of a row of n words, counted from 0: the sixth of a window of eleven. Specials and
+    padding are no words. A draw may give the same word back, as in the paper's sum over the dictionary.
+
+    Writes `negative_input_ids` and `negative_segment_ids` [B, L].
+    """
+
+    vocab: Vocab
+
+    def __call__(self, key: Array, batch: Batch) -> Batch:
+        ids, rows = batch["input_ids"], rows_of(batch)
+        words = maskable(batch, self.vocab)
+        count = words.sum(1, keepdims=True)
+        at = jnp.take_along_axis(_compact(words), jnp.minimum(count // 2, ids.shape[1] - 1), 1)
+        new = draw_words(named(key, "words"), rows, (1,), self.vocab)
+        here = (jnp.arange(ids.shape[1])[None] == at) & (count > 0)
+        return {**batch, "negative_input_ids": jnp.where(here, new, ids), "negative_segment_ids": segments_of(batch)}
