@@ -18,7 +18,8 @@ from ptm_jax.core.errors import UserError, closest
 def resolve(target: str, sets: Sequence[str] = (), *, experiment: bool = False) -> Any:
     """The System or Experiment that `target` names, with the 'path=value' words of `sets` applied.
 
-    `target` is a name of the catalogue, two of them joined by "+" (an encoder and a task), or a .py file that defines `config` or `experiment()`. With `experiment`, a
+    `target` is a name of the catalogue, two of them joined by "+" (an encoder and a task), or a .py file that defines
+    `config` or `experiment()`. With `experiment`, a
     System becomes an Experiment first, so that `sets` may reach its fields too. Raises UserError.
     """
     from ptm_jax.core import spec
