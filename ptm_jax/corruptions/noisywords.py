@@ -1,0 +1,172 @@
+"""Noisy words: the two self-supervised tasks for disfluency detection (Wang et al. 2020, arXiv:1908.05378; survey 3.1.5).
+
+Both disturb a text at one to three places, each with one to six words: said twice, or words put in at random (both
+tasks), or left out (the second task only).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax.numpy as jnp
+
+from ptm_jax.core.streams import named
+from ptm_jax.core.types import Array, Batch, Vocab
+from ptm_jax.corruptions.base import choose, draw_words, maskable, rows_of, segments_of
+from ptm_jax.corruptions.compact import TOKEN_FIELDS, layout, moved, pad_of, take, uniforms, up_to, without
+
+
+def _check(places: int, words: int) -> None:
+    if places < 1 or words < 1:
+        raise ValueError(f"places {places} and words {words} must be positive")
+
+
+def _word_bounds(batch: Batch, vocab: Vocab) -> tuple[Array, Array]:
+    """(True on the first token of a word, number of the word on its tokens from 0 and -1 elsewhere), both [B, L].
+
+    A word does not go on over a special token or into another document; without `word_starts` each token is a word.
+    """
+    inside, segments = maskable(batch, vocab), segments_of(batch)
+    follows = inside & jnp.pad(inside, ((0, 0), (1, 0)))[:, :-1]
+    follows &= segments == jnp.pad(segments, ((0, 0), (1, 0)))[:, :-1]
+    starts = inside & ((batch["word_starts"] > 0) | ~follows if "word_starts" in batch else True)
+    return starts, jnp.where(inside, jnp.cumsum(starts, 1, dtype=jnp.int32) - 1, -1)
+
+
+def _disturb(key: Array, batch: Batch, vocab: Vocab, places: int, words: int, kinds: int) -> tuple[Array, Array, Array]:
+    """What happens at each token: (number put in before it [B, L], their ids [B, L, words], left out [B, L] bool).
+
+    `kinds` 2: said twice or put in; 3: or left out. The ids are -1 where the row's own tokens from here on are put in.
+    """
+    rows, segments = rows_of(batch), segments_of(batch)
+    starts, number = _word_bounds(batch, vocab)
+    length = starts.shape[1]
+    count = 1 + up_to(uniforms(named(key, "count"), rows, ()), jnp.int32(places))
+    count = jnp.minimum(count, starts.sum(1))
+    where, used = choose(named(key, "places"), rows, starts, count, min(places, length))
+    draws = uniforms(named(key, "events"), rows, (2, where.shape[1]))
+    kind, size = up_to(draws[:, 0], jnp.int32(kinds)), 1 + up_to(draws[:, 1], jnp.int32(words))
+    # Tokens of the words k..k+size-1, as far as the document goes and no special token comes between.
+    first, document, place = take(number, where), take(segments, where), jnp.arange(length, dtype=jnp.int32)
+    skipped = place - jnp.cumsum(number >= 0, 1, dtype=jnp.int32)
+    within = (number[:, None, :] >= first[..., None]) & (number[:, None, :] < (first + size)[..., None])
+    within &= (segments[:, None, :] == document[..., None]) & (skipped[:, None, :] == take(skipped, where)[..., None])
+    within &= (used > 0)[..., None]
+    at = (where[..., None] == place) & (used > 0)[..., None]
+    tokens = jnp.where(kind == 0, within.sum(-1, dtype=jnp.int32), jnp.where(kind == 1, size, 0))
+    added = (at * tokens[..., None]).sum(1, dtype=jnp.int32)
+    new = draw_words(named(key, "words"), rows, (where.shape[1], words), vocab)
+    again = (at & (kind == 0)[..., None]).any(1)
+    fresh = jnp.einsum("bql,bqw->blw", at.astype(jnp.int32), new)
+    fresh = jnp.where(again[..., None], -1, fresh)
+    return added, fresh, (within & (kind == 2)[..., None]).any(1)
+
+
+def _apply(batch: Batch, added: Array, fresh: Array, gone: Array, length: int) -> tuple[Array, Array, Array, Array]:
+    """(ids, source, put in, real; all [B, length]) of the disturbed row."""
+    ids = batch["input_ids"]
+    keep = (segments_of(batch) > 0) & ~gone
+    source, offset, real = layout(added + keep, length)
+    inserted = real & (offset < take(added, source))
+    word = jnp.minimum(offset, fresh.shape[2] - 1)
+    new = jnp.take_along_axis(fresh.reshape(len(ids), -1), source * fresh.shape[2] + word, 1)
+    again = take(ids, jnp.minimum(source + offset, ids.shape[1] - 1))
+    return jnp.where(inserted, jnp.where(new < 0, again, new), take(ids, source)), source, inserted, real
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NoisyWords:
+    """Task 1: words are added to a row, and each token is tagged as added or not.
+
+    At one to `places` words of a row, uniformly, one to `words` words are said twice (from that word on, as far as no
+    special token comes between) or as many random tokens are put in before it, with equal chance. Where the row is full, its last
+    words make room; special tokens stay. Rows are sentences in the paper.
+
+    Writes `noise_labels` [B, L] int32, 1 on what was added, and `noise_weights` [B, L] float32, 1 on words. Of words
+    said twice the first saying is the added one, as an annotated reparandum is. Deviation: random words are uniform
+    over the vocabulary, where the paper takes n-grams of its corpus: a row knows no other row.
+    """
+
+    vocab: Vocab
+    places: int = 3
+    words: int = 6
+
+    def __post_init__(self):
+        _check(self.places, self.words)
+
+    def __call__(self, key: Array, batch: Batch) -> Batch:
+        length = batch["input_ids"].shape[1]
+        added, fresh, gone = _disturb(key, batch, self.vocab, self.places, self.words, 2)
+        words = maskable(batch, self.vocab)
+        added = jnp.where(words, added, 0)
+        # The last words make room, and nothing is put in where they stood.
+        widths = jnp.where(words, added + 1, 0)
+        room = length - ((segments_of(batch) > 0) & ~words).sum(1, keepdims=True)
+        gone = words & (jnp.cumsum(widths, 1) > room)
+        added = jnp.where(gone, 0, added)
+        ids, source, inserted, real = _apply(batch, added, fresh, gone, length)
+        out = moved(batch, ids, source, real, self.vocab)
+        return {
+            **out,
+            "noise_labels": inserted.astype(jnp.int32),
+            "noise_weights": (real & (inserted | take(words, source))).astype(jnp.float32),
+        }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NoisyPairs:
+    """Task 2: [CLS] a [SEP] b [SEP], of which one is the row's text and the other is disturbed; which is the original?
+
+    The text is the first document's words, as many as fit a row twice and leave room for `places` * `words` more, or
+    for a third of the row where that is less; the disturbed text is cut to that size. At one to `places` words, one to `words` words are said twice, put in, or left out, with equal
+    chance (what is left out may take a place with it).
+
+    Writes `pair_label` [B] int32: 0 where a is the original, 1 where b is; `token_type_ids` 0 on [CLS] a [SEP], 1 on
+    b [SEP]. A row of padding stays one.
+    """
+
+    vocab: Vocab
+    places: int = 3
+    words: int = 6
+
+    def __post_init__(self):
+        _check(self.places, self.words)
+
+    def __call__(self, key: Array, batch: Batch) -> Batch:
+        cls, sep = self.vocab.need("cls", "sep")
+        rows, length = rows_of(batch), batch["input_ids"].shape[1]
+        spare = min(self.places * self.words, (length - 3) // 3)
+        room = (length - 3 - spare) // 2
+        if room < 2:
+            raise ValueError(f"rows have {length} tokens; a pair needs at least 9")
+        first = maskable(batch, self.vocab) & (segments_of(batch) == 1)
+        source, _, real = layout(first, room)
+        text = moved({"input_ids": batch["input_ids"]}, take(batch["input_ids"], source), source, real, self.vocab)
+        text |= {"rows": rows, "segment_ids": real.astype(jnp.int32)}
+        if "word_starts" in batch:
+            text["word_starts"] = jnp.where(real, take(batch["word_starts"], source), 0)
+        added, fresh, gone = _disturb(key, text, self.vocab, self.places, self.words, 3)
+        # A text never disappears: where all of it would go, its first word stays.
+        gone &= ~((gone == real).all(1, keepdims=True) & (jnp.arange(room) == 0) & (added.sum(1, keepdims=True) == 0))
+        noisy, _, _, noisy_real = _apply(text, jnp.where(real, added, 0), fresh, gone, room + spare)
+        label = (uniforms(named(key, "side"), rows, ()) < 0.5).astype(jnp.int32)
+        swap = (label == 1)[:, None]
+        sizes = [real.sum(1, keepdims=True), noisy_real.sum(1, keepdims=True)]
+        size_a, size_b = jnp.where(swap, sizes[1], sizes[0]), jnp.where(swap, sizes[0], sizes[1])
+        plain = jnp.pad(text["input_ids"], ((0, 0), (0, spare)))
+        a, b = jnp.where(swap, noisy, plain), jnp.where(swap, plain, noisy)
+        place = jnp.broadcast_to(jnp.arange(length, dtype=jnp.int32), (len(rows), length))
+        from_a = take(a, jnp.clip(place - 1, 0, room + spare - 1))
+        from_b = take(b, jnp.clip(place - 2 - size_a, 0, room + spare - 1))
+        ids = jnp.where(place <= size_a, from_a, from_b)
+        ids = jnp.where(place == 0, cls, ids)
+        ids = jnp.where((place == size_a + 1) | (place == size_a + size_b + 2), sep, ids)
+        there = (place < size_a + size_b + 3) & real.any(1, keepdims=True)
+        return {
+            **without(batch, TOKEN_FIELDS),
+            "input_ids": jnp.where(there, ids, pad_of(self.vocab)).astype(jnp.int32),
+            "segment_ids": there.astype(jnp.int32),
+            "positions": jnp.where(there, place, 0),
+            "token_type_ids": (there & (place > size_a + 1)).astype(jnp.int32),
+            "pair_label": label,
+        }
