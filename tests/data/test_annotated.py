@@ -1,0 +1,120 @@
+"""Facts of tokens against their definition, token by token, for every way of cutting rows."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from test_examples import KINDS, VOCAB, make_block
+
+from ptm_jax.core.errors import UserError
+from ptm_jax.data import examples as ex
+from ptm_jax.data.annotated import Annotated
+from ptm_jax.data.pairs import OrderedPairs, ThreeWayPairs, XLNetPairs
+from ptm_jax.data.slots import DocumentSentences, DocumentSlots
+from ptm_jax.data.stream import Stream
+
+ALL = ("word_starts", "sentences", "documents")
+EVERY = [*KINDS, OrderedPairs(), ThreeWayPairs(), XLNetPairs(), DocumentSentences(), DocumentSlots(sentences=4, width=10)]
+
+
+def block_of(seed: int, longest: int = 20):
+    """A block of 30 documents whose tokens all differ, with a table of words."""
+    words = np.random.default_rng(seed).random(VOCAB.size) < 0.6
+    return dataclasses.replace(make_block(30, seed, longest), words=words)
+
+
+def rows_of(kind, block, length=40, seed=0):
+    return kind.rows(block, length=length, vocab=VOCAB, rng=np.random.default_rng(seed))
+
+
+def facts(ids, block):
+    """(word start, sentence, document) of every token of a row of text in which all tokens differ."""
+    firsts = set((block.sentence_starts[:-1] + 10).tolist())
+    owner = np.repeat(np.arange(len(block.documents)), np.diff(block.document_tokens))
+    found, sentence, document, last, home = [], 0, 0, None, None
+    for token in ids.tolist():
+        if token < 10:
+            found.append((0, 0, 0))
+            last = None
+            continue
+        fresh = token in firsts or last is None or token != last + 1
+        sentence += fresh
+        document += owner[token - 10] != home
+        home = owner[token - 10]
+        found.append((int(fresh or block.words[token]), sentence, document))
+        last = token
+    return np.array(found)
+
+
+@pytest.mark.parametrize("kind", EVERY, ids=lambda kind: type(kind).__name__)
+@pytest.mark.parametrize("longest", [5, 60])
+def test_facts_of_tokens(kind, longest):
+    block = block_of(1, longest)
+    plain, rows = rows_of(kind, block), rows_of(Annotated(examples=kind, fields=ALL), block)
+    assert list(rows) == [*plain, *ALL]
+    assert all(np.array_equal(rows[name], plain[name]) and rows[name].dtype == np.int32 for name in plain)
+    for r, ids in enumerate(rows["input_ids"]):
+        got = np.stack([rows[name][r] for name in ALL], 1)
+        assert np.array_equal(got, facts(ids, block))
+    spec = Annotated(examples=kind, fields=ALL).spec(40, VOCAB)
+    assert list(spec) == list(rows)
+    assert all(rows[name].shape[1:] == shape and rows[name].dtype == kind for name, (shape, kind) in spec.items())
+
+
+@pytest.mark.parametrize("kind", EVERY, ids=lambda kind: type(kind).__name__)
+def test_tokens_that_occur_twice_change_nothing(kind):
+    """Places are followed, not ids: also ids that are special."""
+    block = block_of(2)
+    few = np.random.default_rng(0).permutation(len(block.tokens)).astype(np.int32) % 30
+    words = block.words.copy()
+    words[:30] = np.arange(30) % 3 == 0
+    other = dataclasses.replace(block, tokens=few, words=words)
+    told = dataclasses.replace(block, words=np.where(np.arange(VOCAB.size) < 10, False, block.words))
+    told.words[block.tokens] = words[few]
+    wanted, rows = (rows_of(Annotated(examples=kind, fields=ALL), b) for b in (told, other))
+    text = wanted["input_ids"] >= 10
+    assert np.array_equal(rows["input_ids"][text], few[wanted["input_ids"][text] - 10])
+    assert np.array_equal(rows["input_ids"][~text], wanted["input_ids"][~text])
+    assert all(np.array_equal(rows[name], wanted[name]) for name in ALL)
+
+
+def test_sentences_of_full_sentences_are_those_of_the_text():
+    block = block_of(3)
+    of_token = np.repeat(np.arange(len(block.sentences)), block.sentences)
+    rows = rows_of(Annotated(examples=ex.FullSentences()), block, 64)
+    for ids, sentences in zip(rows["input_ids"], rows["sentences"], strict=True):
+        number = of_token[ids[ids >= 10] - 10]
+        assert np.array_equal(sentences[ids >= 10], number - number[0] + 1)
+
+
+def test_stream_hands_over_the_words(corpus):
+    """Whole words of the tokenizer's text, joined again, are the words of the pieces."""
+    tokenizer = corpus.tokenizer()
+    stream = Stream(corpus, "train", Annotated(), length=64, batch=16, seed=1)
+    batch = next(stream)
+    stream.close()
+    assert batch["word_starts"].shape == (16, 64) and batch["sentences"].max() > 1
+    for ids, starts, segments in zip(batch["input_ids"], batch["word_starts"], batch["segment_ids"], strict=True):
+        last = None
+        for index, start, segment in zip(ids.tolist(), starts.tolist(), segments.tolist(), strict=True):
+            piece = tokenizer.piece(index)
+            if not segment or piece in tokenizer.special_pieces:
+                assert not start
+                last = None
+            else:
+                assert start == (not piece.startswith("##") or last is None)
+                last = piece
+
+
+def test_one_field_and_passing_on():
+    block = dataclasses.replace(block_of(4), words=None)
+    only = Annotated(fields=("sentences",))
+    assert set(rows_of(only, block)) == {"input_ids", "segment_ids", "positions", "sentences"}
+    assert Annotated().needs_words and not only.needs_words
+    assert Annotated(examples=ex.Contiguous(continuing=True)).continuing and not Annotated().continuing
+    with pytest.raises(UserError, match="table of the tokenizer"):
+        rows_of(Annotated(), block)
+    with pytest.raises(UserError, match="Did you mean 'sentences'"):
+        Annotated(fields=("sentence",))
