@@ -1,0 +1,86 @@
+"""UniLM: one network that reads both ways, either way, and source before target."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ptm_jax.core.recipe import AdamW, Linear, Phase, Recipe
+from ptm_jax.core.registry import catalogue
+from ptm_jax.core.spec import respell
+from ptm_jax.core.system import System
+from ptm_jax.core.types import Vocab
+from ptm_jax.corruptions.base import Chain
+from ptm_jax.corruptions.orders import MaskMixture, PseudoMasks
+from ptm_jax.corruptions.units import Masking, NGrams
+from ptm_jax.data.examples import Packed
+from ptm_jax.encoders.model import Model
+from ptm_jax.encoders.transformer import Transformer
+from ptm_jax.nn.embeddings import Embeddings
+from ptm_jax.nn.relative import Buckets
+from ptm_jax.objectives.joint import Joint
+from ptm_jax.objectives.language import MLM
+from ptm_jax.systems.transformers import BERT_CASED, BERT_UNCASED, bert, miniature
+
+
+def unilm(name: str, layers: int, width: int, heads: int, vocab: Vocab = BERT_CASED) -> System:
+    """UniLM (Dong et al. 2019): BERT under four masks, a third, a third, a sixth and a sixth of the rows; section 2.
+
+    Row 52, recipe of section 2.6; the paper starts from BERT-large. 80% of what is masked is one token, 20% are two or
+    three; six token types tell the masks apart. Deviation: a source and a target are two pieces of text as BERT pairs
+    them, so half of the targets are unrelated.
+    """
+    parent = bert(name, layers, width, heads, vocab)
+    six = lambda embed: dataclasses.replace(embed, types=6)
+    return dataclasses.replace(
+        parent,
+        paper="Dong et al. 2019, arXiv 1905.03197",
+        rows=(52,),
+        towers=respell(parent.towers, Embeddings, six),
+        corruption=Chain(
+            parts=(MaskMixture(), Masking(vocab=vocab, units=NGrams(shares=(0.8, 0.1, 0.1), whole_words=False)))
+        ),
+        recipe=Recipe(
+            phases=(Phase(steps=770_000, batch=330, length=512),),
+            lr=3e-5,
+            optimizer=AdamW(b1=0.9, b2=0.999, eps=1e-6, weight_decay=0.01),
+            schedule=Linear(warmup=40_000),
+            clip=1.0,
+        ),
+    )
+
+
+def unilmv2(name: str, layers: int = 12, width: int = 768, heads: int = 12) -> System:
+    """UniLMv2 (Bao et al. 2020): autoencoding and partially autoregressive at once, by pseudo masks; section 3.
+
+    Row 53, recipe of section 4.1. T5's bias of relative positions stands beside the table of absolute ones.
+    """
+    parent = bert(name, layers, width, heads)
+    main = parent.towers["main"]
+    encoder = respell(main.encoder, Transformer, lambda e: dataclasses.replace(e, relative=Buckets(heads=heads)))
+    return dataclasses.replace(
+        parent,
+        paper="Bao et al. 2020, arXiv 2002.12804",
+        rows=(53,),
+        towers={"main": Model(encoder=encoder, heads={"mlm": main.heads["mlm"]})},
+        examples=Packed(),
+        corruption=PseudoMasks(vocab=BERT_UNCASED),
+        objective=Joint(parts=((1.0, MLM()), (1.0, MLM(prefix="plm")))),
+        recipe=Recipe(
+            phases=(Phase(steps=500_000, batch=7680, length=512),),
+            lr=6e-4,
+            optimizer=AdamW(b1=0.9, b2=0.98, eps=1e-6, weight_decay=0.01),
+            schedule=Linear(warmup=24_000),
+            clip=1.0,
+        ),
+    )
+
+
+def _systems():
+    yield unilm("unilm_base", 12, 768, 12)
+    yield unilm("unilm_large", 24, 1024, 16)
+    yield unilmv2("unilmv2_base")
+    yield miniature(unilm("", 4, 256, 4, BERT_UNCASED), "unilm_mini", steps=500, lr=1e-3, std=0.04)
+    yield miniature(unilmv2("", 4, 256, 4), "unilmv2_mini", steps=400, lr=1e-3, std=0.04)
+
+
+catalogue.add(*_systems())

@@ -1,0 +1,153 @@
+"""Segment recurrence: Transformer-XL over words and characters, and XLNet."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ptm_jax.core.recipe import AdamW, Cosine, Linear, Phase, Recipe
+from ptm_jax.core.registry import catalogue
+from ptm_jax.core.system import System
+from ptm_jax.core.types import Vocab
+from ptm_jax.corruptions.orders import PermutationOrder
+from ptm_jax.data.examples import Contiguous
+from ptm_jax.data.tokenizers import TokenizerSpec
+from ptm_jax.encoders.model import Model
+from ptm_jax.encoders.xl import TransformerXL
+from ptm_jax.nn.attention import Attention
+from ptm_jax.nn.blocks import Block, FeedForward, Recurrence, Stack
+from ptm_jax.nn.embeddings import Embeddings
+from ptm_jax.nn.heads import LMHead
+from ptm_jax.nn.initializers import Normal
+from ptm_jax.nn.layers import LayerNorm
+from ptm_jax.nn.relative import ShiftedScores
+from ptm_jax.objectives.language import LM, PLM
+from ptm_jax.systems.transformers import miniature
+
+XLNET = Vocab(size=32_000, unk=0, bos=1, eos=2, cls=3, sep=4, pad=5, mask=6, extra=(7, 8))
+"""zihangdai/xlnet, spiece.model; 7 and 8 are <eod> and <eop>."""
+
+
+def recurrent(layers: int, width: int, heads: int, hidden: int, *, dropout: float, attention_dropout: float, **kinds):
+    """The stack of both: post-norm blocks without biases in attention, relative positions, memory.
+
+    `kinds` are the feed-forward layer's `activation` and inner dropout, the norms' `eps`, and XLNet's `segments`.
+    """
+    init, eps = Normal(0.02), kinds["eps"]
+    block = Block(
+        attention=Attention(
+            heads=heads,
+            width=width,
+            dropout=attention_dropout,
+            bias=False,
+            initializer=init,
+            relative=ShiftedScores(segments=kinds["segments"], initializer=init),
+        ),
+        ffn=FeedForward(hidden=hidden, activation=kinds["activation"], dropout=kinds["inner"], initializer=init),
+        dropout=dropout,
+        attention_norm=LayerNorm(eps),
+        ffn_norm=LayerNorm(eps),
+    )
+    return Stack(block=Recurrence(block), layers=layers)
+
+
+def xlnet(name: str, layers: int, width: int, heads: int, memory: int = 384) -> System:
+    """XLNet (Yang et al. 2019): permutation language modelling over two streams and a memory; section 2.
+
+    Row 49, recipe of Table 8 (XLNet-Large). GELU by its tanh form, as in zihangdai/xlnet. Deviations: rows are
+    contiguous text, whose memory is the row before; the paper also pairs two pieces of text in a row, with relative
+    segments to tell them apart, and reads half of the batch from right to left.
+    """
+    init = Normal(0.02)
+    stack = recurrent(
+        layers, width, heads, 4 * width,
+        dropout=0.1, attention_dropout=0.1, activation="gelu_tanh", inner=0.0, eps=1e-12, segments=True,
+    )  # fmt: skip
+    return System(
+        name=name,
+        paper="Yang et al. 2019, arXiv 1906.08237",
+        section="3.1.3",
+        group="Transformer encoders",
+        rows=(49,),
+        towers={
+            "main": Model(
+                encoder=TransformerXL(
+                    embed=Embeddings(vocab=XLNET, width=width, dropout=0.1, initializer=init),
+                    stack=stack,
+                    memory=memory,
+                    direction="bidirectional",
+                    query=init,
+                    dropout=0.1,
+                ),
+                heads={"lm": LMHead(bias=True)},
+            )
+        },
+        tokenizer=TokenizerSpec(kind="unigram", vocab=32_000, lowercase=False, specials="xlnet"),
+        examples=Contiguous(separator="sep", continuing=True),
+        corruption=PermutationOrder(vocab=XLNET, k=6, longest=5),
+        objective=PLM(),
+        recipe=Recipe(
+            phases=(Phase(steps=500_000, batch=8192, length=512),),
+            lr=4e-4,
+            optimizer=AdamW(b1=0.9, b2=0.999, eps=1e-6, weight_decay=0.01),
+            schedule=Linear(warmup=40_000),
+            clip=1.0,
+        ),
+    )
+
+
+ENWIK8 = Vocab(size=204, eos=0)
+
+
+def transformer_xl_characters(name: str, layers: int, width: int, head_count: int, hidden: int, **training) -> System:
+    """Transformer-XL over enwik8's characters (Dai et al. 2019, Table 2): a plain table with a bias for each of them.
+
+    Row 48, set-ups of kimiyoung/transformer-xl, pytorch/run_enwik8_*.sh. Deviation: u and v belong to a layer, as in
+    the released large model; dropout does not fall on the sinusoids.
+    """
+    init, rate, length = Normal(0.02), training["dropout"], training["length"]
+    stack = recurrent(
+        layers, width, head_count, hidden,
+        dropout=rate, attention_dropout=training["attention_dropout"],
+        activation="relu", inner=rate, eps=1e-5, segments=False,
+    )  # fmt: skip
+    return System(
+        name=name,
+        paper="Dai et al. 2019, arXiv 1901.02860",
+        section="2.4.2",
+        group="Transformer decoders",
+        rows=(48,),
+        towers={
+            "main": Model(
+                encoder=TransformerXL(
+                    embed=Embeddings(vocab=ENWIK8, width=width, scale=width**0.5, dropout=rate, initializer=init),
+                    stack=stack,
+                    memory=length,
+                    dropout=rate,
+                ),
+                heads={"lm": LMHead(bias=True)},
+            )
+        },
+        tokenizer=TokenizerSpec(kind="bytebpe", vocab=ENWIK8.size, lowercase=False, specials="gpt2"),
+        examples=Contiguous(separator=None, continuing=True),
+        objective=LM(),
+        recipe=Recipe(
+            phases=(Phase(steps=400_000, batch=training["batch"], length=length),),
+            lr=2.5e-4,
+            optimizer=AdamW(b1=0.9, b2=0.999, eps=1e-8, weight_decay=0.0),
+            schedule=Cosine(warmup=training["warmup"]),
+            clip=0.25,
+        ),
+    )
+
+
+def _systems():
+    yield xlnet("xlnet_base", 12, 768, 12)
+    yield xlnet("xlnet_large", 24, 1024, 16)
+    yield miniature(xlnet("", 4, 256, 4, memory=64), "xlnet_mini", steps=400, lr=1e-3, std=0.04)
+    plain = {"dropout": 0.1, "attention_dropout": 0.0, "length": 512, "batch": 22, "warmup": 0}
+    yield transformer_xl_characters("transformer_xl_enwik8", 12, 512, 8, 2048, **plain)
+    long = {"dropout": 0.15, "attention_dropout": 0.15, "length": 768, "batch": 64, "warmup": 4000}
+    yield transformer_xl_characters("transformer_xl_enwik8_large", 24, 1024, 8, 3072, **long)
+
+
+catalogue.add(*_systems())
