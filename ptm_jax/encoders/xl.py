@@ -9,7 +9,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from ptm_jax.core.types import Batch, Encoded, Visibility
+from ptm_jax.core.types import Batch, Encoded
 from ptm_jax.encoders.transformer import Direction, context_of
 from ptm_jax.nn.blocks import Stack, with_input
 from ptm_jax.nn.layers import Context, Dropout

@@ -27,9 +27,8 @@ def half(decoder, norm="pre", relative=True, given=True):
     attention = Attention(heads=2, width=WIDTH, initializer=WIDE)
     cross = {"cross": CrossAttention(attention, norm=norm)} if decoder else {}
     block = Block(attention=attention, ffn=FeedForward(hidden=12, initializer=WIDE), norm=norm, **cross)
-    embed = Embeddings(
-        vocab=VOCAB, width=WIDTH, given=decoder and given, position=None if relative else Sinusoids(), initializer=Normal(1.0)
-    )
+    position = None if relative else Sinusoids()
+    embed = Embeddings(vocab=VOCAB, width=WIDTH, given=decoder and given, position=position, initializer=Normal(1.0))
     return Transformer(
         embed=embed,
         stack=Stack(block=block, layers=2),

@@ -1,0 +1,136 @@
+"""T5, XLNet, BART, PEGASUS, ALBERT and CTRL against `transformers`: states, maps, loss and gradients in float32."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ptm_jax.core.paths import flatten, unflatten
+from ptm_jax.core.towers import Tower
+
+pytestmark = pytest.mark.full
+pytest.importorskip("torch")
+import peers  # noqa: E402
+import torch  # noqa: E402
+
+PAIRS = ("t5", "t5v11", "bart", "pegasus")
+PRE = ("t5", "t5v11", "pegasus", "ctrl")  # the oracle's last state has passed the final norm
+LENGTHS, LENGTH, TARGETS = (9, 6), 9, 7
+
+
+def drawn(family):
+    """Inputs as numpy, right-padded; XLNet has a permutation, a memory and sentence types."""
+    draw = np.random.default_rng(3)
+    mask = (np.arange(LENGTH) < np.array(LENGTHS)[:, None]).astype(np.int32)
+    ids = draw.integers(5, 61, (2, LENGTH))
+    given = {"ids": np.where(mask, ids, 0), "mask": mask, "types": draw.integers(0, 2, (2, LENGTH))}
+    length = TARGETS if family in PAIRS else LENGTH
+    given["target"] = draw.integers(5, 61, (2, length))
+    given["labels"] = draw.integers(5, 61, (2, length))
+    given["weights"] = np.float32(draw.random((2, length)) < 0.7)
+    if family not in PAIRS:
+        given["weights"] *= mask
+    given["order"] = np.stack([draw.permutation(LENGTH) for _ in range(2)])
+    given["memory"] = draw.normal(size=(2, 2, 4, peers.WIDTH)).astype(np.float32)  # [B, N, M, D]
+    return given
+
+
+def theirs(family, model, given):
+    """(outputs, mean loss) of the oracle."""
+    t = {name: torch.tensor(value) for name, value in given.items()}
+    words = {"attention_mask": t["mask"], "output_hidden_states": True, "output_attentions": True}
+    if family in PAIRS:
+        words["decoder_input_ids"] = t["target"]
+    elif family == "xlnet":
+        order = given["order"]
+        hidden = torch.tensor(order[:, None, :] >= order[:, :, None]).float()
+        words |= {"perm_mask": hidden, "token_type_ids": t["types"], "target_mapping": torch.eye(LENGTH).expand(2, -1, -1)}
+        words |= {"mems": [layer.transpose(0, 1) for layer in t["memory"].transpose(0, 1)], "use_mems": True}
+    elif family.startswith("albert"):
+        words["token_type_ids"] = t["types"]
+    out = model(t["ids"], **words)
+    nll = -out.logits.log_softmax(-1).gather(-1, t["labels"][..., None])[..., 0]
+    return out, (nll * t["weights"]).sum() / t["weights"].sum()
+
+
+def batch_of(family, given):
+    batch = {"input_ids": given["ids"], "segment_ids": given["mask"]}
+    if family in PAIRS:
+        batch["decoder_input_ids"] = given["target"]
+    if family == "xlnet" or family.startswith("albert"):
+        batch["token_type_ids"] = given["types"]
+    if family == "xlnet":
+        places = np.ones((2, 4), np.int32)
+        # The oracle takes every token of a memory for the first sentence.
+        batch |= {"order": given["order"], "carry": {"layers": given["memory"], "segments": places, "types": 0 * places}}
+    return jax.tree.map(jnp.asarray, batch)
+
+
+def loss(module, params, batch, given):
+    tower = Tower(module, params)
+    encoded = tower(batch)
+    stream = encoded.hidden if encoded.extra is None or "query" not in encoded.extra else encoded.extra["query"]
+    readout = tower.head("lm", stream)
+    return (readout.nll(given["labels"]) * given["weights"]).sum() / given["weights"].sum(), (encoded, readout.logits())
+
+
+@pytest.mark.parametrize("family", peers.FAMILIES)
+def test_live_parity(family):
+    model, module, given = peers.oracle(family), peers.ours(family), drawn(family)
+    params, batch = unflatten(peers.tree(family, dict(model.named_parameters()))), batch_of(family, given)
+    shapes = jax.eval_shape(lambda: module.init(jax.random.key(0), batch, method="initialise")["params"])
+    assert {k: v.shape for k, v in flatten(params).items()} == {k: v.shape for k, v in flatten(shapes).items()}
+    out, expected = theirs(family, model, given)
+    run = jax.jit(jax.value_and_grad(lambda p: loss(module, p, batch, given), has_aux=True))
+    (found, (encoded, logits)), slopes = run(jax.tree.map(jnp.asarray, params))
+    np.testing.assert_allclose(found, expected.detach().numpy(), atol=1e-4)
+    real = np.ones((2, TARGETS), bool) if family in PAIRS else given["mask"] > 0
+    close(logits[real], out.logits[real])
+    compare_states(family, encoded, out, real)
+    expected.backward()
+    zero = lambda p: torch.zeros_like(p) if p.grad is None else p.grad
+    expected_slopes = peers.tree(family, {name: zero(p) for name, p in model.named_parameters()})
+    slopes = flatten(slopes)
+    assert set(slopes) == set(expected_slopes)
+    for path, slope in slopes.items():
+        if path.endswith("embed/token"):  # torch gives the padding row of a lookup no gradient
+            slope, expected_slopes[path] = slope[1:], expected_slopes[path][1:]
+        scale = float(np.abs(expected_slopes[path]).max())
+        np.testing.assert_allclose(slope, expected_slopes[path], atol=1e-3 * scale + 1e-7, err_msg=path)
+
+
+def close(ours, theirs):
+    theirs = theirs.detach().numpy()
+    np.testing.assert_allclose(ours, theirs, atol=1e-4, rtol=1e-4)
+
+
+def compare_states(family, encoded, out, real):
+    """Every layer's states and attention maps, of both halves and of both streams."""
+    if family in PAIRS:
+        source = np.arange(LENGTH) < np.array(LENGTHS)[:, None]
+        halves = [
+            (encoded.hidden, encoded.layers, encoded.attention, out.decoder_hidden_states, out.decoder_attentions, real),
+            (
+                encoded.extra["source"],
+                encoded.extra["source_layers"],
+                encoded.extra["source_attention"],
+                out.encoder_hidden_states,
+                out.encoder_attentions,
+                source,
+            ),
+        ]
+    elif family == "xlnet":
+        content, maps = out.hidden_states[::2], [pair[0] for pair in out.attentions]
+        halves = [(encoded.hidden, encoded.layers, encoded.attention, content, maps, real)]
+        close(encoded.extra["query"][real], out.hidden_states[-1][real])
+        new = torch.stack(list(out.mems))  # [N, M', B, D]: as long as memory and row, ours keeps the last 4
+        kept = np.asarray(encoded.memory["segments"]).T > 0  # padding sees itself there, and not here
+        close(encoded.memory["layers"].transpose(1, 2, 0, 3)[:, kept], new[:, -4:][:, kept])
+    else:
+        halves = [(encoded.hidden, encoded.layers, encoded.attention, out.hidden_states, out.attentions, real)]
+    for hidden, layers, attention, states, maps, seen in halves:
+        close(hidden[seen], states[-1][seen])
+        for index, state in enumerate(states[:-1] if family in PRE else states):
+            close(layers[index][seen], state[seen])
+        for index, found in enumerate(maps):
+            close(attention[index].transpose(0, 2, 1, 3)[seen], found.transpose(1, 2)[seen])
