@@ -68,7 +68,7 @@ class Units:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WholeWords(Units):
-    """All pieces of a chosen word (BERT-wwm; Cui et al. 2019, section 3.1)."""
+    """All pieces of a chosen word (BERT-wwm; Cui et al. 2019)."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -129,7 +129,7 @@ class Spans(Units):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NormalSpans(Units):
-    """InfoWord's n-grams (Kong et al. 2020, section 4): lengths N(mean, deviation) in tokens, rounded, within 1..longest."""
+    """InfoWord's n-grams (Kong et al. 2020): lengths N(mean, deviation) in tokens, rounded, within 1..longest."""
 
     mean: float = 5.0
     deviation: float = 1.0

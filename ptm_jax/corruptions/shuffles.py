@@ -1,0 +1,76 @@
+"""Word order as the task (survey 3.1.5 and Table 1): StructBERT's shuffled trigrams."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+
+from ptm_jax.core.streams import named
+from ptm_jax.core.types import Array, Batch, Vocab
+from ptm_jax.corruptions.base import budget, draws, maskable, put, rows_of, stretches
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrigramShuffle:
+    """Shuffle the tokens inside some trigrams of what is not masked (Wang et al. 2020, section 2.2.1: 5%, K = 3).
+
+    Stands after a masking in a `Chain` and leaves its `mlm_positions` alone. round(rate * n / size) disjoint runs of
+    `size` tokens, at least one where there is one, inside one document and without specials: `rate` is the share of the
+    n unmasked tokens. A random order may be the old one, and all tokens of a run are predicted.
+
+    Adds `shuffle_positions`, `shuffle_labels` [B, P] int32, `shuffle_weights` [B, P] float32, P = size * ceil(rate * L /
+    size).
+    """
+
+    vocab: Vocab
+    rate: float = 0.05
+    size: int = 3
+
+    def __post_init__(self):
+        if not 0 < self.rate <= 1 or self.size < 2:
+            raise ValueError(f"rate is {self.rate} and size {self.size}; expected 0 < rate <= 1 and size of at least 2")
+
+    def __call__(self, key: Array, batch: Batch) -> Batch:
+        ids, rows = batch["input_ids"], rows_of(batch)
+        length = ids.shape[1]
+        most = max(1, min(math.ceil(length * self.rate / self.size), length // self.size))
+        allowed = maskable(batch, self.vocab)
+        if "mlm_positions" in batch:
+            hidden = jnp.ones(batch["mlm_positions"].shape, bool)
+            allowed &= ~put(jnp.zeros_like(allowed), batch["mlm_positions"], batch["mlm_weights"], hidden)
+        count = budget(allowed.sum(1), self.rate / self.size, most)
+        begins, used = self._begins(
+            draws(named(key, "begins"), rows, length), allowed, stretches(batch, allowed), count, most
+        )
+        order = jnp.argsort(draws(named(key, "order"), rows, most, self.size), -1)
+        inside = jnp.arange(self.size)
+        positions, source = (
+            jnp.where(used[..., None], begins[..., None] + place, 0).reshape(len(ids), -1).astype(jnp.int32)
+            for place in (inside, order)
+        )
+        weights = jnp.repeat(used, self.size, axis=1).astype(jnp.float32)
+        return {
+            **batch,
+            "input_ids": put(ids, positions, weights, jnp.take_along_axis(ids, source, 1)),
+            "shuffle_positions": positions,
+            "shuffle_labels": jnp.take_along_axis(ids, positions, 1),
+            "shuffle_weights": weights,
+        }
+
+    def _begins(self, priority, allowed, runs, count, most) -> tuple[Array, Array]:
+        """Ascending first positions of disjoint runs of tokens, and which of them are used [B, N]."""
+        slots, reach = jnp.arange(allowed.shape[1]), self.size - 1
+        later = jnp.pad(runs, ((0, 0), (0, reach)))[:, reach:]
+        whole = allowed & (runs == later)
+
+        def take(free, index):
+            begin = jnp.argmax(jnp.where(free, priority, -1.0), 1)[:, None]
+            found = jnp.take_along_axis(free, begin, 1)[:, 0] & (index < count)
+            return free & (abs(slots - begin) >= self.size), jnp.where(found, begin[:, 0], len(slots))
+
+        begins = jnp.sort(jax.lax.scan(take, whole, jnp.arange(most))[1].T, axis=1)
+        used = begins < len(slots)
+        return jnp.where(used, begins, 0), used

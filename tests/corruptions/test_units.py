@@ -1,0 +1,284 @@
+"""Masking of whole words, n-grams and spans against sequential definitions, and their laws of length."""
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ptm_jax.core.types import Vocab
+from ptm_jax.corruptions.units import Masking, NGrams, NormalSpans, Spans, WholeWords, _pick, draw_lengths
+
+VOCAB = Vocab(size=1000, pad=0, unk=1, cls=2, sep=3, mask=4)
+UNITS = {
+    "words": WholeWords(),
+    "albert": NGrams(),
+    "unilm": NGrams(shares=(0.8, 0.1, 0.1), whole_words=False),
+    "spanbert": Spans(),
+    "infoword": NormalSpans(),
+}
+BY_WORDS, BOUNDED = ("words", "albert", "spanbert"), ("spanbert", "infoword")
+
+
+def batch_of(rows=1024, length=128, seed=0):
+    """Rows [CLS] .. [SEP] .. of two documents, the second without specials, words of 1.4 pieces, and padding."""
+    rng = np.random.default_rng(seed)
+    ids = rng.integers(5, 1000, (rows, length)).astype(np.int32)
+    ids[:, 0], ids[:, 60] = 2, 3
+    real = rng.integers(3, length + 1, rows)
+    real[0] = 0
+    segments = (np.arange(length) < real[:, None]).astype(np.int32)
+    segments[:, 61:] *= 2
+    starts = (rng.random((rows, length)) < 0.7) & ~np.isin(ids, VOCAB.specials) & (segments > 0)
+    ids = np.where(segments > 0, ids, 0)
+    return {
+        "input_ids": jnp.asarray(ids),
+        "segment_ids": jnp.asarray(segments),
+        "word_starts": jnp.asarray(starts.astype(np.int32)),
+    }
+
+
+def maskable(batch):
+    return (batch["segment_ids"] > 0) & ~np.isin(batch["input_ids"], VOCAB.specials)
+
+
+def words_of(batch, row, allowed):
+    """The words of a row as lists of positions: a new one at a start, after a gap, and at a document's border."""
+    words, ids = [], np.flatnonzero(allowed[row])
+    for at in ids:
+        follows = words and words[-1][-1] == at - 1
+        same = follows and batch["segment_ids"][row, at] == batch["segment_ids"][row, at - 1]
+        if same and not batch["word_starts"][row, at]:
+            words[-1].append(at)
+        else:
+            words.append([at])
+    return words
+
+
+@pytest.fixture(scope="module")
+def before():
+    return jax.tree.map(np.asarray, batch_of())
+
+
+@pytest.fixture(scope="module")
+def masked():
+    @functools.cache
+    def of(name, together=False):
+        masking = Masking(vocab=VOCAB, units=UNITS[name], together=together)
+        return jax.tree.map(np.asarray, jax.jit(masking)(jax.random.key(0), batch_of()))
+
+    return of
+
+
+def chosen_of(after, shape):
+    """[B, L] True at the used positions, which are distinct, ascending and first."""
+    chosen = np.zeros(shape, bool)
+    for row, (positions, weights) in enumerate(zip(after["mlm_positions"], after["mlm_weights"], strict=True)):
+        used = positions[weights > 0]
+        assert (np.diff(used) > 0).all()
+        assert (np.diff(weights) <= 0).all()
+        assert (positions[weights == 0] == 0).all()
+        chosen[row, used] = True
+    return chosen
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_only_maskable_tokens_change_and_labels_are_the_tokens(name, before, masked):
+    after = masked(name)
+    assert after["mlm_positions"].shape == after["mlm_weights"].shape == (1024, 20)
+    chosen = chosen_of(after, before["input_ids"].shape)
+    assert not (chosen & ~maskable(before)).any()
+    np.testing.assert_array_equal(after["input_ids"][~chosen], before["input_ids"][~chosen])
+    assert not np.isin(after["input_ids"][chosen], [0, 2, 3]).any()
+    labels = np.take_along_axis(before["input_ids"], after["mlm_positions"], 1)
+    np.testing.assert_array_equal(after["mlm_labels"], labels)
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_the_budget_is_used_and_never_exceeded(name, before, masked):
+    chosen = chosen_of(masked(name), before["input_ids"].shape)
+    allowed = maskable(before)
+    if name in BOUNDED:
+        same = before["segment_ids"][:, 1:] == before["segment_ids"][:, :-1]
+        inner = np.pad(same, ((0, 0), (1, 0))) & np.pad(same, ((0, 0), (0, 1)))
+        assert not (chosen & ~inner).any()
+    for row in range(0, 1024, 7):
+        n = maskable(before)[row].sum()
+        left = (min(20, max(1, math.floor(n * 0.15 + 0.5))) if n else 0) - chosen[row].sum()
+        assert left >= 0
+        usable = allowed & inner if name in BOUNDED else allowed
+        words = words_of(before, row, usable) if name in BY_WORDS else [[at] for at in np.flatnonzero(usable[row])]
+        assert all(len(word) > left for word in words if not chosen[row, word[0]])
+
+
+@pytest.mark.parametrize("name", BY_WORDS)
+def test_a_word_is_hidden_whole_or_not_at_all(name, before, masked):
+    chosen = chosen_of(masked(name), before["input_ids"].shape)
+    allowed = maskable(before)
+    if name in BOUNDED:
+        segments = np.pad(before["segment_ids"], ((0, 0), (1, 1)), constant_values=-1)
+        allowed &= (segments[:, :-2] == segments[:, 1:-1]) & (segments[:, 2:] == segments[:, 1:-1])
+    whole = [chosen[row, word].mean() for row in range(0, 1024, 3) for word in words_of(before, row, allowed)]
+    assert set(whole) == {0.0, 1.0}
+
+
+def test_selection_is_the_sequential_one():
+    rng = np.random.default_rng(1)
+    rows, length, most = 200, 24, 8
+    allowed = rng.random((rows, length)) < 0.9
+    breaks = ~allowed | (rng.random((rows, length)) < 0.1)
+    runs = np.cumsum(breaks | np.pad(~allowed, ((0, 0), (1, 0)))[:, :-1], 1)
+    starts = (rng.random((rows, length)) < 0.6) | (np.diff(runs, axis=1, prepend=-1) > 0)
+    count = rng.integers(0, most + 1, rows)
+    lengths = rng.integers(1, 5, (rows, most))
+    priority = rng.random((rows, length)).astype(np.float32)
+    units = np.asarray(jax.jit(_pick)(*(jnp.asarray(x) for x in (priority, allowed, starts, runs, count, lengths))))
+    for row in range(rows):
+        words, expected = [], np.zeros(length, int)
+        for at in range(length):
+            if starts[row, at]:
+                words.append([])
+            words[-1].append(at)
+        left = count[row]
+        begins = {word[0]: index for index, word in enumerate(words) if allowed[row, word[0]]}
+        for unit in range(most):
+            free = [at for at in begins if not expected[at] and len(words[begins[at]]) <= left]
+            if not free:
+                break
+            anchor = max(free, key=lambda at: priority[row, at])
+            for word in words[begins[anchor] :][: lengths[row, unit]]:
+                if runs[row, word[0]] != runs[row, anchor] or expected[word[0]] or len(word) > left:
+                    break
+                expected[word] = unit + 1
+                left -= len(word)
+        np.testing.assert_array_equal(units[row], expected, err_msg=f"row {row}")
+
+
+LAWS = {
+    "albert": [6 / 11, 3 / 11, 2 / 11],
+    "unilm": [0.8, 0.1, 0.1],
+    "spanbert": [0.2 * 0.8**n / (1 - 0.8**10) for n in range(10)],
+    # P(N(5, 1) rounds to n), from tables of the normal distribution.
+    "infoword": [0.00023, 0.00598, 0.06060, 0.24173, 0.38292, 0.24173, 0.06060, 0.00598, 0.00023, 0.0],
+}
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_lengths_follow_the_law_within_three_standard_errors(name):
+    rows, length = 4096, 64  # 2.6e5 tokens, all of them words; of each row the first unit, where nothing shortens it
+    batch = {"input_ids": jnp.full((rows, length), 7), "word_starts": jnp.ones((rows, length), jnp.int32)}
+    propose = jax.jit(lambda key: UNITS[name].propose(key, batch, VOCAB, jnp.full(rows, 19), 19))
+    first = np.asarray(propose(jax.random.key(5))) == 1
+    begin, size = first.argmax(1), first.sum(1)
+    size = size[begin < length - 11]
+    n, expected = len(size), np.asarray(LAWS[name])
+    assert n > 3000
+    shares = np.bincount(size, minlength=len(expected) + 1)[1:] / n
+    assert np.abs(shares - expected).max() < 0.03
+    assert (np.abs(shares - expected) < 3 * np.sqrt(expected * (1 - expected) / n) + 1e-4 + 1.5 / n).all(), shares
+    counts = np.bincount(begin, minlength=length)[1:-1] if name in BOUNDED else np.bincount(begin, minlength=length)
+    mean = counts.sum() / len(counts)
+    assert ((counts - mean) ** 2 / mean).sum() < 103.4  # 99.9% point of chi-square with 63 degrees of freedom
+
+
+def test_the_mean_span_of_spanbert_is_the_published_one():
+    mean = sum(n * share for n, share in enumerate(Spans().distribution(), 1))
+    assert round(mean, 1) == 3.8
+    assert sum(NormalSpans().distribution()) == pytest.approx(1.0)
+    assert NormalSpans(mean=30.0).distribution()[-1] == pytest.approx(1.0)
+
+
+def test_draw_lengths_of_one_length_only():
+    assert (draw_lengths(jax.random.key(0), jnp.arange(3), 5, (1.0,)) == 1).all()
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+def test_boundaries_are_the_unmasked_tokens_beside_the_span(name, before, masked):
+    after = masked(name)
+    chosen = chosen_of(after, before["input_ids"].shape)
+    for row in range(0, 1024, 5):
+        for p in range(20):
+            left, right, offset = (int(after[f"span_{field}"][row, p]) for field in ("left", "right", "offset"))
+            if after["mlm_weights"][row, p] == 0:
+                assert (left, right, offset) == (0, 0, 0)
+                continue
+            at = int(after["mlm_positions"][row, p])
+            assert left < at < right and offset == at - left - 1
+            assert chosen[row, left + 1 : right].all() and not chosen[row, left] and not chosen[row, right]
+            assert len(set(before["segment_ids"][row, left : right + 1])) == 1
+
+
+def test_one_draw_for_a_span(before, masked):
+    after = masked("spanbert", together=True)
+    fates = []
+    for row in range(1024):
+        used = after["mlm_weights"][row] > 0
+        for left in set(after["span_left"][row, used]):
+            places = after["mlm_positions"][row, used & (after["span_left"][row] == left)]
+            if len(places) == 1:  # a random word may be the old one: several are all alike or none is
+                continue
+            now, then = after["input_ids"][row, places], before["input_ids"][row, places]
+            kinds = {"mask": now == 4, "same": now == then, "random": (now != 4) & (now != then)}
+            fates.append(next((kind for kind, here in kinds.items() if here.all()), "mixed"))
+    n = len(fates)
+    assert n > 2000
+    assert fates.count("mixed") <= 2  # 0.1 / 995 of the tokens of 200 random spans
+    for kind, expected in (("mask", 0.8), ("same", 0.1), ("random", 0.1)):
+        assert abs(fates.count(kind) / n - expected) < 3 * np.sqrt(expected * (1 - expected) / n)
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_shares_are_80_10_10_within_three_standard_errors(name, masked):
+    after = masked(name)
+    used = after["mlm_weights"] > 0
+    now = np.take_along_axis(after["input_ids"], after["mlm_positions"], 1)[used]
+    labels, n = after["mlm_labels"][used], used.sum()
+    assert n > 9_000
+    for share, expected in (((now == 4).mean(), 0.8), ((now == labels).mean(), 0.1 + 0.1 / 995)):
+        assert abs(share - expected) < 3 * np.sqrt(expected * (1 - expected) / n)
+
+
+@pytest.mark.parametrize("name", ["albert", "spanbert"])
+def test_a_row_is_drawn_by_its_global_index_and_by_the_key(name, masked):
+    masking = jax.jit(Masking(vocab=VOCAB, units=UNITS[name]))
+    batch, whole = batch_of(), masked(name)
+    part = {field: value[128:192] for field, value in batch.items()} | {"rows": jnp.arange(128, 192)}
+    half, other = (masking(jax.random.key(key), part) for key in (0, 1))
+    for field in whole:
+        np.testing.assert_array_equal(whole[field][128:192], half[field])
+    assert (half["mlm_positions"] != other["mlm_positions"]).any()
+
+
+def test_a_chooser_of_ones_own():
+    class Everything:
+        def propose(self, key, batch, vocab, count, most):
+            return (jnp.arange(batch["input_ids"].shape[1]) < count[:, None]).astype(jnp.int32)
+
+    batch = {"input_ids": jnp.full((2, 20), 7)}
+    out = Masking(vocab=VOCAB, units=Everything(), mask=1.0, random=0.0)(jax.random.key(0), batch)
+    assert out["mlm_positions"].tolist() == [[0, 1, 2]] * 2
+    assert (out["input_ids"][:, :3] == 4).all() and "span_left" not in out
+
+
+def test_words_without_word_starts_are_refused():
+    with pytest.raises(ValueError, match="word_starts"):
+        Masking(vocab=VOCAB, units=WholeWords())(jax.random.key(0), {"input_ids": jnp.ones((1, 8), jnp.int32)})
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: NGrams(shares=(0.5, 0.4)),
+        lambda: NGrams(shares=()),
+        lambda: Spans(p=0.0),
+        lambda: Spans(longest=0),
+        lambda: NormalSpans(deviation=0.0),
+        lambda: Masking(vocab=VOCAB, units=WholeWords(), rate=0.0),
+    ],
+    ids=["sum", "empty", "p", "longest", "deviation", "rate"],
+)
+def test_impossible_choices_are_refused(build):
+    with pytest.raises(ValueError, match="shares|longest|deviation|rate"):
+        build()
