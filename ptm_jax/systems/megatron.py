@@ -8,13 +8,24 @@ from __future__ import annotations
 
 import dataclasses
 
-from ptm_jax.core.recipe import AdamW, Cosine, Phase, Recipe
+from ptm_jax.core.recipe import AdamW, Cosine, Linear, Phase, Recipe
 from ptm_jax.core.registry import catalogue
 from ptm_jax.core.spec import respell
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
+from ptm_jax.corruptions.units import Masking, NGrams
+from ptm_jax.data.annotated import Annotated
+from ptm_jax.data.pairs import OrderedPairs
+from ptm_jax.encoders.model import Model
+from ptm_jax.encoders.transformer import transformer
 from ptm_jax.nn.blocks import Stack
-from ptm_jax.systems.transformers import GPT2, gpt2, miniature
+from ptm_jax.nn.embeddings import LearnedPositions
+from ptm_jax.nn.heads import Classifier, MLMHead, Pooler
+from ptm_jax.nn.initializers import Normal
+from ptm_jax.objectives.joint import Joint
+from ptm_jax.objectives.language import MLM
+from ptm_jax.objectives.pairs import NSP
+from ptm_jax.systems.transformers import BERT_UNCASED, GPT2, bert, gpt2, miniature
 
 MEGATRON_GPT2 = dataclasses.replace(GPT2, size=51200)
 """GPT-2's 50,257 entries, padded so that eight devices hold equal multiples of 128 (Shoeybi et al. 2019, section 5.1)."""
@@ -43,6 +54,57 @@ def megatron_gpt2(name: str, layers: int, width: int, heads: int) -> System:
     )
 
 
+MEGATRON_BERT = dataclasses.replace(BERT_UNCASED, size=30592)
+"""BERT's uncased vocabulary, padded alike (the 345M release)."""
+
+
+def megatron_bert(name: str, layers: int, width: int, heads: int) -> System:
+    """Megatron-LM's BERT (Shoeybi et al. 2019): norms before the branches and none on the embeddings, so that it still
+    trains when it is large (Figure 7b); SOP for NSP, n-grams of whole words; sizes of Table 4, section 4.2.
+
+    Row 60. The largest was trained for 1.5 million steps, the others for 2 million.
+    """
+    init = Normal(0.02)
+    encoder = transformer(
+        vocab=MEGATRON_BERT,
+        layers=layers,
+        width=width,
+        heads=heads,
+        positions=LearnedPositions(512, initializer=init),
+        types=2,
+        norm="pre",
+        eps=1e-5,
+        embed_norm=False,
+        final_norm=True,
+        initializer=init,
+        out_init=Normal(0.02 / (2 * layers) ** 0.5),
+    )
+    encoder = respell(encoder, Stack, lambda stack: dataclasses.replace(stack, remat="full"))
+    parent = bert(name, layers, width, heads)
+    named = {
+        "mlm": MLMHead(vocab=MEGATRON_BERT, eps=1e-5, initializer=init),
+        "pool": Pooler(initializer=init),
+        "sop": Classifier(2, initializer=init),
+    }
+    return dataclasses.replace(
+        parent,
+        paper="Shoeybi et al. 2019, arXiv 1909.08053",
+        section="3.1.5",
+        rows=(60,),
+        towers={"main": Model(encoder=encoder, heads=named)},
+        examples=Annotated(examples=OrderedPairs(short_probability=0.1), fields=("word_starts",)),
+        corruption=Masking(vocab=MEGATRON_BERT, units=NGrams()),
+        objective=Joint(parts=((1.0, MLM()), (1.0, NSP(name="sop", head="sop")))),
+        recipe=Recipe(
+            phases=(Phase(steps=1_500_000 if width > 2048 else 2_000_000, batch=1024, length=512),),
+            lr=1e-4,
+            optimizer=AdamW(b1=0.9, b2=0.999, eps=1e-8, weight_decay=0.01),
+            schedule=Linear(warmup=10_000),
+            clip=1.0,
+        ),
+    )
+
+
 def turing_nlg(name: str = "turing_nlg", layers: int = 78, width: int = 4256, heads: int = 28) -> System:
     """Turing-NLG (Rosset 2020): 17 billion parameters, Megatron-LM's set-up.
 
@@ -62,6 +124,10 @@ def _systems():
     yield megatron_gpt2("megatron_gpt2_2500m", 54, 1920, 20)
     yield megatron_gpt2("megatron_gpt2_4200m", 64, 2304, 24)
     yield megatron_gpt2("megatron_gpt2_8300m", 72, 3072, 32)
+    yield megatron_bert("megatron_bert_336m", 24, 1024, 16)
+    yield megatron_bert("megatron_bert_1300m", 24, 2048, 32)
+    yield megatron_bert("megatron_bert_3900m", 48, 2560, 40)
+    yield miniature(megatron_bert("", 4, 256, 4), "megatron_bert_mini", steps=400, lr=1e-3, std=0.04)
     yield miniature(megatron_gpt2("", 4, 256, 4), "megatron_gpt2_mini", steps=300, lr=1e-3)
     yield turing_nlg()
 

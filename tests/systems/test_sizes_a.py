@@ -1,0 +1,93 @@
+"""Published sizes of the Transformer encoders and decoders that followed BERT and GPT-2."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from ptm_jax.core import paths, spec, towers
+from ptm_jax.core.registry import catalogue, discover
+
+discover("ptm_jax.systems")
+
+# Trainable parameters with the pre-training heads, tied tensors once, of Hugging Face Transformers' classes under the
+# released configurations. In brackets: the figure the paper or the repository prints.
+RELEASED = {
+    # AlbertForPreTraining (12M, 18M, 60M, 235M in the paper; 223M of it are the checkpoint's)
+    "albert_base": 11_813_810,
+    "albert_base_v2": 11_813_810,
+    "albert_large": 17_847_474,
+    "albert_large_v2": 17_847_474,
+    "albert_xlarge": 59_021_490,
+    "albert_xlarge_v2": 59_021_490,
+    "albert_xxlarge": 223_158_450,
+    "albert_xxlarge_v2": 223_158_450,
+    # BertForPreTraining with type_vocab_size=6, as in the repository's unilm1 configurations (340M)
+    "unilm_base": 108_936_006,
+    "unilm_large": 334_666_054,
+    # XLNetLMHeadModel (110M, 340M: without the tables of relative positions)
+    "xlnet_base": 116_750_336,
+    "xlnet_large": 360_300_800,
+    # CTRLLMHeadModel (1.63B)
+    "ctrl": 1_637_964_550,
+    # GPT2LMHeadModel at vocab_size=51200 (1.2B, 2.5B, 4.2B, 8.3B; 17B)
+    "megatron_gpt2_1200m": 1_213_479_936,
+    "megatron_gpt2_2500m": 2_490_408_960,
+    "megatron_gpt2_4200m": 4_199_109_120,
+    "megatron_gpt2_8300m": 8_317_040_640,
+    "turing_nlg": 17_180_859_136,
+    # MegatronBertForPreTraining at vocab_size=30592, the 345M release's (336M, 1.3B, 3.9B)
+    "megatron_bert_336m": 336_297_858,
+    "megatron_bert_1300m": 1_280_739_202,
+    "megatron_bert_3900m": 3_869_260_674,
+    # BertForPreTraining (BERT-large of google-research/bert; BERT-wwm of ymcui/Chinese-BERT-wwm)
+    "bert_large_wwm": 336_226_108,
+    "bert_large_cased_wwm": 334_661_958,
+    "bert_base_chinese_wwm": 102_882_442,
+    # BertForMaskedLM (102M, 325M in the README of ymcui/Chinese-BERT-wwm)
+    "roberta_base_chinese_wwm": 102_290_312,
+    "roberta_large_chinese_wwm": 325_545_608,
+    # TransfoXLLMHeadModel of 4.57.6 with untie_r=True (285M of the released transfo-xl-wt103; the paper prints 257M)
+    "transformer_xl_wt103_large": 285_205_322,
+}
+
+# No checkpoint with its heads was released, or none that a class reads: what the paper prints, in millions.
+PRINTED = {
+    "transformer_xl_enwik8": 41,
+    "transformer_xl_enwik8_large": 277,
+    "transformer_xl_wt103": 151,
+    "unilmv2_base": 110,
+}
+
+
+def shapes_of(name):
+    system = catalogue.get(name)
+    fields = system.examples.spec(16, vocab_of(system.towers))
+    batch = {field: jax.ShapeDtypeStruct((2, *dims), dtype) for field, (dims, dtype) in fields.items()}
+    return towers.abstract(system.towers, {**batch, "rows": jax.ShapeDtypeStruct((2,), jnp.int32)})
+
+
+def vocab_of(value):
+    """The first Vocab inside a record."""
+    if type(value).__name__ == "Vocab":
+        return value
+    if spec.is_spec(value):
+        parts = [getattr(value, name) for name in spec.field_names(value)]
+    else:
+        parts = value.values() if hasattr(value, "values") else ()
+    return next(filter(None, map(vocab_of, parts)), None)
+
+
+def without(shapes, pattern):
+    return {path: leaf for path, leaf in paths.flatten(shapes).items() if not re.search(pattern, path)}
+
+
+@pytest.mark.parametrize("name", RELEASED)
+def test_parameters_equal_the_released_checkpoint(name):
+    assert paths.count(shapes_of(name)) == RELEASED[name]
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_parameters_round_to_the_printed_figure(name):
+    assert round(paths.count(shapes_of(name)) / 1e6) == PRINTED[name]
