@@ -1,0 +1,105 @@
+"""Encoders with decoders have the published sizes and, T5, the published initial scale."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from ptm_jax.core import paths, towers
+from ptm_jax.core.registry import catalogue, discover
+from ptm_jax.core.types import Vocab
+from ptm_jax.encoders.model import Model
+from ptm_jax.systems.t5 import t5_network
+
+discover("ptm_jax.systems")
+
+# Of Hugging Face Transformers 5.23 with the released configurations, counted once per tied tensor. Buffers
+# (`final_logits_bias`) and PEGASUS's sinusoids, which require no gradient, do not count.
+PUBLISHED = {
+    # BartForConditionalGeneration
+    "bart_base": 139_420_416,
+    "bart_large": 406_291_456,
+    # T5ForConditionalGeneration
+    "t5_small": 60_506_624,
+    "t5_base": 222_903_552,
+    "t5_large": 737_668_096,
+    "t5_3b": 2_851_598_336,
+    "t5_11b": 11_307_321_344,
+    # T5ForConditionalGeneration, and a second table [32128, D]: 5.23 ties the output of 1.1, whose release has its own
+    "t5_1_1_small": 60_511_616 + 32128 * 512,
+    "t5_1_1_base": 222_903_552 + 32128 * 768,
+    "t5_1_1_large": 750_251_008 + 32128 * 1024,
+    "t5_1_1_xl": 2_783_959_040 + 32128 * 2048,
+    "t5_1_1_xxl": 11_003_736_064 + 32128 * 4096,
+    # PegasusForConditionalGeneration; the paper rounds base (12 + 12 x 768, 32k entries) to 223 M and large to 568 M
+    "pegasus_base": 223_054_848,
+    "pegasus_large": 568_699_904,
+}
+
+# torch.nn.Transformer(d_model, nhead, 6, 6, 4 * d_model) without its two final norms, 4 D in all.
+TORCH = {512: 44_140_544 - 2048, 1024: 176_361_472 - 4096}
+
+
+@functools.cache
+def shapes(name):
+    batch = {"input_ids": jax.ShapeDtypeStruct((2, 16), jnp.int32), "rows": jax.ShapeDtypeStruct((2,), jnp.int32)}
+    return towers.abstract(catalogue.get(name).towers, batch)
+
+
+def count(name):
+    return paths.count(shapes(name))
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_parameters_equal_the_published_checkpoint(name):
+    assert count(name) == PUBLISHED[name]
+
+
+@pytest.mark.parametrize(("name", "width", "paper"), [("transformer_base", 512, 65e6), ("transformer_big", 1024, 213e6)])
+def test_the_original_transformer_is_torchs_and_its_table(name, width, paper):
+    assert count(name) == TORCH[width] + 37_000 * width
+    assert abs(count(name) / paper - 1) < 0.03  # no vocabulary gives both of the paper's rounded figures
+
+
+def test_mass_is_torchs_transformer_with_learned_positions_norms_and_an_output_bias():
+    positions, norms, table = 2 * 512 * 1024, 2 * 2 * 1024, 64_139 * 1024
+    assert count("mass_enfr") == TORCH[1024] + positions + norms + table + 64_139
+
+
+@pytest.mark.full
+def test_the_frozen_figures_of_torch_are_torchs():
+    torch = pytest.importorskip("torch")
+    for width, expected in TORCH.items():
+        with torch.device("meta"):
+            peer = torch.nn.Transformer(width, 8, 6, 6, 4 * width, batch_first=True)
+        assert sum(p.numel() for p in peer.parameters()) - 4 * width == expected
+
+
+def test_t5_starts_with_the_published_products_of_its_attention_matrices():
+    """Queries at (D K)^-0.5 beside keys at D^-0.5, values at D^-0.5 before outputs at (H K)^-0.5: what scores and
+    branches are made of are the products, which is where the scale of attention went (Raffel et al. 2020, section 2.1)."""
+    width, heads, inner = 256, 4, 64
+    network = t5_network("1.0", Vocab(size=64, pad=0, eos=1), 2, width, heads, inner, 512)
+    ids = jnp.ones((1, 8), jnp.int32)
+    params = towers.init({"main": Model(encoder=network, heads={})}, jax.random.key(0), {"input_ids": ids})["main"]
+    std = {path: float(leaf.std()) for path, leaf in paths.flatten(params).items()}
+    for stack, layer in (("encoder", "attention"), ("decoder", "attention"), ("decoder", "cross/attention")):
+        query, key, value, out = (
+            std[f"encoder/{stack}/stack/block/{layer}/{name}/kernel"] for name in ("query", "key", "value", "out")
+        )
+        assert query * key == pytest.approx((width * inner) ** -0.5 * width**-0.5, rel=0.03)
+        assert value * out == pytest.approx(width**-0.5 * (heads * inner) ** -0.5, rel=0.03)
+    assert std["encoder/encoder/embed/token"] == pytest.approx(1.0, rel=0.03)
+
+
+def test_t5_has_one_bias_for_each_stack_and_looks_back_only_in_the_decoder():
+    encoder = catalogue.get("t5_small").towers["main"].encoder
+    assert encoder.encoder.relative.both_ways and not encoder.decoder.relative.both_ways
+    tables = [p for p in paths.flatten(shapes("t5_small")) if p.endswith("relative/table")]
+    assert sorted(tables) == ["main/encoder/decoder/relative/table", "main/encoder/encoder/relative/table"]
+
+
+@pytest.mark.parametrize(("name", "norms"), [("bart_base", 0), ("t5_base", 2), ("pegasus_base", 2)])
+def test_pre_norm_stacks_end_in_a_norm(name, norms):
+    assert len([p for p in paths.flatten(shapes(name)) if p.endswith("stack/final_norm/scale")]) == norms
