@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 
 import numpy as np
@@ -75,13 +76,12 @@ class DocumentSentences:
         begin, end = filling.special(vocab, self.begin), filling.special(vocab, self.end)
         size = filling.room(length, 2)
         starts, sizes = filling.cut(block.sentence_starts[:-1], block.sentences.astype(np.int64), size)
-        document = np.searchsorted(block.document_tokens, starts, "right")
-        stops = np.searchsorted(document, document, "right")  # where the sentences of the document end
-        ends, first, spans = starts + sizes, 0, []
-        while first < len(starts):
-            last = min(int(np.searchsorted(ends, starts[first] + size, "right")), int(stops[first]))
-            spans.append((starts[first], ends[last - 1] - starts[first]))
-            first = last
+        at, first, spans = [*starts.tolist(), len(block.tokens)], 0, []
+        for stop in block.document_tokens[1:].tolist():
+            while at[first] < stop:
+                last = bisect.bisect_right(at, min(at[first] + size, stop), first) - 1
+                spans.append((at[first], at[last] - at[first]))
+                first = last
         starts, sizes = np.array(spans, np.int64).reshape(-1, 2).T
         row, column, count = filling.best_fit(sizes + 2, length)
         out = filling.empty(count, length, vocab.pad, "segment_ids", "positions")

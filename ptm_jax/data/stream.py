@@ -9,8 +9,8 @@ only the lanes that overlap its rows. Lanes end their epochs independently: no t
 Examples with a true `continuing` are handed out so that row b of a batch goes on from row b of the batch before it: a
 lane for every row (G = B), and groups of blocks that were written one after the other. Inside a group the rows of a
 lane are those that `rows` gave, in their order; where a group ends (its last row may be padded) the next one is text
-from elsewhere, and nothing marks it: a memory is stale for that one step. Where there are fewer blocks than rows of a
-batch, a group is the n-th part of the rows of one block. Reading an epoch once, lanes that end early give padding.
+from elsewhere, and nothing marks it: a memory is stale until it has been filled anew. Where there are fewer blocks than
+rows of a batch, a group is the n-th part of the rows of one block. Where `epochs` end, lanes that are done give padding.
 
 Reading and prefetching are Grain's. Work is done on groups, the fields of a row side by side in one array, and a batch
 is a slice of it for every lane: Grain's cost for every element is paid once a batch.
@@ -233,9 +233,10 @@ class Stream:
             raise UserError(f"a batch of {batch} rows cannot be shared by {process_count} processes; choose a multiple")
         layout = _Layout(examples.spec(length, corpus.vocab), corpus.vocab.pad or 0)
         groups = _groups(corpus, split, examples, length, batch, seed, layout)
-        self._lanes = _continuing(batch, groups, epochs, lanes) if groups.consecutive else _lanes(
-            batch, len(groups), epochs, lanes
-        )
+        if groups.consecutive:
+            self._lanes = _continuing(batch, groups, epochs, lanes)
+        else:
+            self._lanes = _lanes(batch, len(groups), epochs, lanes)
         self._identity = {
             "corpus": corpus.manifest["digest"], "split": split, "examples": repr(examples), "length": length,
             "batch": batch, "seed": seed, "lanes": self._lanes,

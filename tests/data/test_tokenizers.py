@@ -145,3 +145,25 @@ def test_changed_tokenizer_is_refused(tmp_path, lines):
     (tmp_path / "tokenizer.json").unlink()
     with pytest.raises(UserError, match="no readable tokenizer"):
         tokenizers.load(tmp_path)
+
+
+@pytest.mark.parametrize("kind, style", KINDS)
+def test_word_starts(lines, kind, style):
+    """The pieces from one start to the next spell a word of the text."""
+    tokenizer = made(kind, style, lines)
+    table = tokenizer.word_starts()
+    assert table.dtype == bool and len(table) == tokenizer.vocab.size
+    text = " ".join(lines[:20])
+    text = text.replace(".", " .") if kind == "wordpiece" else text  # where punctuation is a word
+    ids = tokenizer.encode(text)
+    words = np.split(ids, np.flatnonzero(table[ids])[1:])
+    assert table[ids[0]] and [tokenizer.decode(word).strip() for word in words] == text.split()
+    others = set(tokenizer.special_pieces.values()) - {tokenizer.vocab.unk}
+    assert not table[sorted(others)].any() and (tokenizer.vocab.unk is None or table[tokenizer.vocab.unk])
+
+
+def test_word_starts_of_a_mark_at_the_end(lines):
+    tokenizer = made("bytebpe", "gpt2", lines)
+    tokenizer.pieces[-1] = "low</w>"
+    with pytest.raises(UserError, match="marks the end of words"):
+        tokenizer.word_starts()
