@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 from typing import Any, Literal
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.recipe import Remat
 from ptm_jax.core.types import Encoded
@@ -114,6 +116,8 @@ class Stack(nn.Module):
     remat  "none" keeps every activation for the backward pass, "full" recomputes each layer from its input,
            "dots" keeps the results of products with weights and recomputes the rest.
     `groups` sets of parameters, each for N / groups layers in a row, where they are shared (ALBERT's hidden groups).
+    `shared` is a regular expression: block parameters whose path it finds are one set for all layers, the others each
+           layer's own (ALBERT's Table 4: "^attention/" or "^ffn/"; Transformer-XL's u and v: "relative/[uv]$").
     Returns `Encoded` with layers [N, B, L, D] (without the input) and the cache of every layer as `memory`.
     """
 
@@ -121,6 +125,7 @@ class Stack(nn.Module):
     layers: int
     share: bool = False
     groups: int = 1
+    shared: str | None = None
     remat: Remat = "none"
     final_norm: nn.Module = Identity()
 
@@ -132,6 +137,7 @@ class Stack(nn.Module):
 
         if self.remat != "none":
             layer = nn.remat(layer, policy=_POLICIES[self.remat], prevent_cse=False)
+
         def scanned(function, length, share):
             return nn.scan(
                 function,
@@ -142,7 +148,9 @@ class Stack(nn.Module):
                 length=length,
             )
 
-        if self.share and self.groups > 1:
+        if self.shared is not None:
+            x, results = self._partly_shared(x, cache, context)
+        elif self.share and self.groups > 1:
             if self.layers % self.groups:
                 raise ValueError(f"{self.layers} layers cannot be {self.groups} groups of one size; choose a divisor")
             inner = self.layers // self.groups
@@ -154,6 +162,35 @@ class Stack(nn.Module):
             x, results = scanned(layer, self.layers, self.share)(self.block, x, cache, context)
         layers, attention, cache = results
         return Encoded(self.final_norm(x), layers, attention, cache)
+
+    def _partly_shared(self, x, cache, context):
+        """The scan by hand: `nn.scan` shares a whole block or nothing. Parameters have the paths of the whole block."""
+        if self.share or self.groups > 1:
+            raise ValueError("shared names the parameters that layers share; leave share and groups as they are")
+        block = self.block.clone(parent=None, name=None)
+        if not self.has_variable("params", "block"):
+            first = jax.tree.map(lambda leaf: leaf[0], cache)
+            keys = jax.random.split(self.make_rng("params"), self.layers)
+            drawn = flatten(jax.vmap(lambda key: block.init(key, x, context, first)["params"])(keys))
+            one = {path: leaf[0] if re.search(self.shared, path) else leaf for path, leaf in drawn.items()}
+            self.put_variable("params", "block", unflatten(one))
+        params = flatten(self.get_variable("params", "block"))
+        common = {path: leaf for path, leaf in params.items() if re.search(self.shared, path)}
+        if not common:
+            raise ValueError(f"shared={self.shared!r} finds none of {', '.join(sorted(params))}")
+        own = {path: leaf for path, leaf in params.items() if path not in common}
+        keys = jax.random.split(self.make_rng("dropout"), self.layers) if self.has_rng("dropout") else None
+
+        def layer(x, inputs):
+            own, cache, key = inputs
+            rngs = None if key is None else {"dropout": key}
+            params = unflatten({**common, **own})
+            x, probabilities, cache = block.apply({"params": params}, x, context, cache, rngs=rngs)
+            return x, (x, probabilities, cache)
+
+        if self.remat != "none":
+            layer = jax.checkpoint(layer, policy=_POLICIES[self.remat], prevent_cse=False)
+        return jax.lax.scan(layer, x, (own, cache, keys), length=self.layers)
 
 
 def with_input(x, layers):
