@@ -1,0 +1,166 @@
+"""Adaptive input and softmax: rarer words have narrower vectors (Grave et al. 2017; Baevski & Auli 2019; Transformer-XL).
+
+The vocabulary is sorted by frequency and cut: ids below cutoffs[0] are the first cluster, and so on; cluster i has vectors
+of D / divide^i. With `divide` 1 all are D wide and nothing is projected.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from ptm_jax.core.precision import Precision
+from ptm_jax.core.types import Vocab, record, static
+from ptm_jax.nn.initializers import Normal, Zeros
+from ptm_jax.nn.layers import Context, Dropout, Identity
+
+
+@record
+class AdaptiveTable:
+    """What a tied head reads: tables ([V_i, D_i], ...) and projections ([D_i, D], ...), or () where there are none."""
+
+    tables: Any
+    projections: Any
+
+
+def clusters(vocab: Vocab, cutoffs: tuple[int, ...]) -> list[tuple[int, int]]:
+    """First id and size of every cluster; raises ValueError where the cutoffs do not rise inside the vocabulary."""
+    edges = (0, *cutoffs, vocab.size)
+    if any(low >= high for low, high in zip(edges, edges[1:], strict=False)):
+        raise ValueError(f"cutoffs {cutoffs} must rise and lie inside a vocabulary of {vocab.size}")
+    return [(low, high - low) for low, high in zip(edges, edges[1:], strict=False)]
+
+
+class AdaptiveEmbeddings(nn.Module):
+    """[B, L] ids -> [B, L, D]: the vector of the id's cluster, projected to D, times `scale` (sqrt(D)).
+
+    In the place of `Embeddings`; `table()` is an `AdaptiveTable`.
+    """
+
+    vocab: Vocab
+    width: int
+    cutoffs: tuple[int, ...]
+    divide: int = 4
+    position: nn.Module | None = None
+    norm: nn.Module = Identity()
+    dropout: float = 0.0
+    scale: float = 1.0
+    initializer: Any = Normal(0.02)
+    precision: Precision = Precision()
+
+    given = False
+
+    def setup(self):
+        self.drop = Dropout(self.dropout)
+        widths = [self.width // self.divide**i for i in range(len(self.cutoffs) + 1)]
+        if not widths[-1]:
+            raise ValueError(f"width {self.width} / {self.divide}^{len(self.cutoffs)} is nothing; cut fewer clusters")
+        sizes = clusters(self.vocab, self.cutoffs)
+        init = self.initializer
+        self.tables = [self.param(f"token{i}", init, (size, widths[i])) for i, (_, size) in enumerate(sizes)]
+        project = widths if self.divide > 1 else []
+        self.projections = [self.param(f"project{i}", init, (w, self.width)) for i, w in enumerate(project)]
+
+    def table(self) -> AdaptiveTable:
+        return AdaptiveTable(tuple(self.tables), tuple(self.projections))
+
+    def __call__(self, batch, context: Context, table: AdaptiveTable | None = None):
+        table = self.table() if table is None else table
+        ids, x = batch["input_ids"], 0.0
+        for i, (low, size) in enumerate(clusters(self.vocab, self.cutoffs)):
+            vectors = table.tables[i][jnp.clip(ids - low, 0, size - 1)]
+            if table.projections:
+                vectors = self.precision.dense(vectors, table.projections[i], out=jnp.float32)
+            x = x + jnp.where(((ids >= low) & (ids < low + size))[..., None], vectors, 0.0)
+        x = x * self.scale
+        if self.position is not None:
+            x = x + self.position(context.positions, self.width)
+        x = self.norm(x.astype(jnp.float32))
+        return self.drop(x.astype(self.precision.dtype), context)
+
+
+@record
+class AdaptiveReadout:
+    """log p(word) = log p(cluster) + log p(word | cluster), not yet multiplied out; the first cluster's words stand beside
+    the names of the others. features ([.., D_i], ...), tables ([V_i, D_i], ...), biases ([V_i] or None, ...)."""
+
+    features: Any
+    tables: Any
+    biases: Any
+    precision: Precision = static(Precision())
+
+    def _parts(self):
+        """Log-probabilities of the head [.., V_0 + C] and inside each other cluster [.., V_i]."""
+        for features, table, bias in zip(self.features, self.tables, self.biases, strict=True):
+            flat = features.reshape(-1, features.shape[-1])
+            scores = self.precision.einsum("md,vd->mv", flat, table, jnp.float32)
+            scores = scores if bias is None else scores + bias
+            yield jax.nn.log_softmax(scores.reshape(*features.shape[:-1], -1))
+
+    def logits(self):
+        """[.., V] float32, already normalised: log-probabilities."""
+        head, *tails = self._parts()
+        size = head.shape[-1] - len(tails)
+        return jnp.concatenate([head[..., :size], *(head[..., size + i, None] + t for i, t in enumerate(tails))], -1)
+
+    def nll(self, labels):
+        """-log p(label) [..] in nats, float32, for labels [..] int32; the [.., V] of `logits` is not built."""
+        head, *tails = self._parts()
+        size = head.shape[-1] - len(tails)
+        pick = lambda scores, index: jnp.take_along_axis(scores, index[..., None], -1)[..., 0]
+        found, low = pick(head, jnp.clip(labels, 0, size - 1)), size
+        for i, tail in enumerate(tails):
+            inside = head[..., size + i] + pick(tail, jnp.clip(labels - low, 0, tail.shape[-1] - 1))
+            found, low = jnp.where(labels >= low, inside, found), low + tail.shape[-1]
+        return -found
+
+
+class AdaptiveHead(nn.Module):
+    """The softmax over the clusters of an `AdaptiveEmbeddings` of the same cutoffs.
+
+    tied: the tables are the embeddings'; otherwise the head has its own, its first cluster unprojected. `projections` are
+    the embeddings' in all clusters, in all but the first (Transformer-XL on WikiText-103), or in none, where tied.
+    """
+
+    vocab: Vocab
+    cutoffs: tuple[int, ...]
+    divide: int = 4
+    tied: bool = True
+    projections: Literal["all", "tail", "none"] = "tail"
+    bias: bool = True
+    initializer: Any = Normal(0.02)
+    precision: Precision = Precision()
+
+    @staticmethod
+    def example(encoded):
+        return (encoded.hidden[:, :1],)
+
+    @nn.compact
+    def __call__(self, hidden, *, table=None):
+        features, tables, biases = [], [], []
+        width, count = hidden.shape[-1], len(self.cutoffs)
+        for i, (_, size) in enumerate(clusters(self.vocab, self.cutoffs)):
+            narrow = width // self.divide**i
+            words = table.tables[i] if self.tied else self.param(f"token{i}", self.initializer, (size, narrow))
+            features.append(self._project(hidden, i, narrow, table))
+            bias = self.param(f"bias{i}", Zeros(), (size,)) if self.bias else None
+            if i == 0 and count:
+                names = self.param("clusters", self.initializer, (count, narrow))
+                words = jnp.concatenate([words, names])
+                bias = jnp.concatenate([bias, self.param("clusters_bias", Zeros(), (count,))]) if self.bias else None
+            tables.append(words)
+            biases.append(bias)
+        return AdaptiveReadout(tuple(features), tuple(tables), tuple(biases), self.precision)
+
+    def _project(self, hidden, i: int, narrow: int, table):
+        """[.., D] -> [.., D_i], by the transpose of the embeddings' projection where it is theirs."""
+        if self.divide == 1 or (not self.tied and i == 0):
+            return hidden
+        if self.tied and (self.projections == "all" or (self.projections == "tail" and i > 0)):
+            kernel = table.projections[i].T
+        else:
+            kernel = self.param(f"project{i}", self.initializer, (hidden.shape[-1], narrow))
+        return self.precision.dense(hidden, kernel)
