@@ -59,7 +59,7 @@ class LM(OnePass):
     none, even where the encoder remembers the row before it.
 
     Refuses an encoder that is not causal, unless the corruption writes a left-to-right `order` for every row and says
-    so by an attribute `causal`.
+    so by an attribute `left_to_right`.
     """
 
     tower: str = "main"
@@ -72,7 +72,7 @@ class LM(OnePass):
     def refusal(self, system: Any) -> str | None:
         encoder = encoder_of(system, self.tower)
         sees = getattr(encoder, "sees", "causal")
-        ordered = getattr(encoder, "obeys_order", False) and corruption_says(system, "causal")
+        ordered = getattr(encoder, "obeys_order", False) and corruption_says(system, "left_to_right")
         if sees == "causal" or ordered:
             return None
         other = {"both": "BiLM", "decoder": "Seq2Seq"}.get(sees, "MLM")
