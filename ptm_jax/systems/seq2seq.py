@@ -27,7 +27,7 @@ from ptm_jax.nn.attention import CrossAttention
 from ptm_jax.nn.embeddings import LearnedPositions, Sinusoids
 from ptm_jax.nn.heads import LMHead
 from ptm_jax.nn.initializers import Normal, Uniform
-from ptm_jax.nn.layers import Activation, LayerNorm
+from ptm_jax.nn.layers import Activation
 from ptm_jax.objectives.seq2seq import Seq2Seq
 from ptm_jax.systems.transformers import BYTE_BPE, ROBERTA, miniature
 
@@ -222,7 +222,8 @@ def mass(name: str, layers: int, width: int, heads: int) -> System:
     embeddings; Adam 1e-4, 3000 tokens on each of 8 devices), vocabulary of English-French. One language here, as under the
     code's `english_only`: language embeddings and one output matrix of cross-attention per language are left
     out. Deviations: one token table for both sides (the code trains two); rows of packed documents, not of sentences; the
-    decoder reads the encoder's masked places too, which the code hides from it.
+    decoder reads the encoder's masked places too, which the code hides from it; one fragment as in the paper, where the
+    released command hides several of five tokens (`--min_len 5`).
     """
     table, near, far = Normal(width**-0.5), Uniform(width**-0.5), Uniform((4 * width) ** -0.5)
     encoder = seq2seq(

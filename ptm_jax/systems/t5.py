@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Literal
 
 from ptm_jax.core.recipe import Adafactor, InverseSqrt, Phase, Recipe
@@ -78,8 +77,8 @@ def t5(name: str, version: Version, layers: int, width: int, heads: int, head_wi
 
     Row 56. Spans of mean 3 over 15% of 568 tokens leave 512 for the encoder and 114 for the decoder; documents follow each
     other without a mark. Adafactor at 1/sqrt(max(step, 10^4)); a million steps of 2048 rows (section 3.7). Version 1.0 was
-    released after a mixture of this task with supervised ones; 1.1 after this task alone, as here. Deviations: the stacks' outputs are not dropped out once more after the final norm;
-    label smoothing and z-loss of the code are not used.
+    released after a mixture of this task with supervised ones; 1.1 after this task alone, as here. Deviations: the stacks'
+    outputs are not dropped out once more after the final norm; the code's z-loss is left out.
     """
     tied = version == "1.0"
     encoder = t5_network(version, T5_VOCAB, layers, width, heads, head_width, hidden)
