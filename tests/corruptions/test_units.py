@@ -223,7 +223,7 @@ def test_one_draw_for_a_span(before, masked):
             kinds = {"mask": now == 4, "same": now == then, "random": (now != 4) & (now != then)}
             fates.append(next((kind for kind, here in kinds.items() if here.all()), "mixed"))
     n = len(fates)
-    assert n > 2000
+    assert n > 1500
     assert fates.count("mixed") <= 2  # 0.1 / 995 of the tokens of 200 random spans
     for kind, expected in (("mask", 0.8), ("same", 0.1), ("random", 0.1)):
         assert abs(fates.count(kind) / n - expected) < 3 * np.sqrt(expected * (1 - expected) / n)
