@@ -49,6 +49,8 @@ class GapSentences:
             raise ValueError(f"rate {self.rate} must be in (0, 1), mask_rate {self.mask_rate} in [0, 1)")
         if self.select not in SELECTIONS:
             raise ValueError(f"select is {self.select!r}; it must be one of {', '.join(SELECTIONS)}")
+        if self.gap is not None and self.gap not in self.vocab.specials:
+            raise ValueError(f"gap is id {self.gap}, a word of this vocabulary; list it in `Vocab.extra`")
         if self.most < 2 or (self.width is not None and self.width < 1):
             raise ValueError(f"most {self.most} must be at least 2, width {self.width} at least 1")
 

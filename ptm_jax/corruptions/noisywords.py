@@ -79,8 +79,8 @@ class NoisyWords:
     """Task 1: words are added to a row, and each token is tagged as added or not.
 
     At one to `places` words of a row, uniformly, one to `words` words are said twice (from that word on, as far as no
-    special token comes between) or as many random tokens are put in before it, with equal chance. Where the row is full, its last
-    words make room; special tokens stay. Rows are sentences in the paper.
+    special token comes between) or as many random tokens are put in before it, with equal chance. Where the row is
+    full, its last words make room; special tokens stay. Rows are sentences in the paper.
 
     Writes `noise_labels` [B, L] int32, 1 on what was added, and `noise_weights` [B, L] float32, 1 on words. Of words
     said twice the first saying is the added one, as an annotated reparandum is. Deviation: random words are uniform
@@ -118,8 +118,8 @@ class NoisyPairs:
     """Task 2: [CLS] a [SEP] b [SEP], of which one is the row's text and the other is disturbed; which is the original?
 
     The text is the first document's words, as many as fit a row twice and leave room for `places` * `words` more, or
-    for a third of the row where that is less; the disturbed text is cut to that size. At one to `places` words, one to `words` words are said twice, put in, or left out, with equal
-    chance (what is left out may take a place with it).
+    for a third of the row where that is less; the disturbed text is cut to that size. At one to `places` words, one to
+    `words` words are said twice, put in, or left out, with equal chance; a place may be left out with the words before.
 
     Writes `pair_label` [B] int32: 0 where a is the original, 1 where b is; `token_type_ids` 0 on [CLS] a [SEP], 1 on
     b [SEP]. A row of padding stays one.
