@@ -74,24 +74,25 @@ def permuted(carry=None):
 def test_plm_is_the_factorisation_under_its_order(xlnet):
     """Each factor from a row in which only what comes before in the order is left: -log p(x_t | x_{z < z_t})."""
     tower, encode = xlnet
-    past = encode(tower.params, rows(seed=5)).memory
-    for carry in (None, past):
-        batch = permuted(carry)
-        loss = PLM().of(tower, encode(tower.params, batch), batch)
+    seen = ("input_ids", "segment_ids", "order", "places", "carry")
+    for carry in (None, encode(tower.params, rows(seed=5)).memory):
+        batch = permuted(carry) | {"places": jnp.broadcast_to(jnp.arange(LENGTH), (ROWS, LENGTH))}
+        whole = {name: batch[name] for name in seen if name in batch}
+        loss = PLM().of(tower, encode(tower.params, whole), batch)
         total = 0.0
-        for i in range(ROWS):
-            for t in PREDICTED[i]:
+        for targets in PREDICTED.T:
+            short = {name: np.zeros((ROWS, LENGTH), np.int32) for name in seen[:-1]}
+            for i, t in enumerate(targets):
                 kept = np.asarray(sorted(s for s in range(LENGTH) if ORDER[i, s] <= ORDER[i, t]))
-                alone = lambda values: jnp.asarray(np.pad(values, (0, LENGTH - len(values))), jnp.int32)[None]
                 words = np.where(kept == t, VOCAB.mask, batch["input_ids"][i, kept])
-                fields = {"input_ids": words, "order": ORDER[i, kept], "places": kept, "segment_ids": np.ones(len(kept))}
-                short = {name: alone(values) for name, values in fields.items()}  # places: distances of the whole row
-                if carry is not None:
-                    short["carry"] = jax.tree.map(lambda x, i=i: x[i : i + 1], carry)
-                states = encode(tower.params, short).extra["query"]
-                scores = np.asarray(tower.head("lm", states[:, list(kept).index(t)]).logits()[0], np.float64)
-                shifted = np.exp(scores - scores.max())
-                total -= np.log(shifted[batch["input_ids"][i, t]] / shifted.sum())
+                # The rest is padding; `places` keep the distances of the whole row.
+                for name, values in zip(seen[:-1], (words, np.ones(len(kept)), ORDER[i, kept], kept), strict=True):
+                    short[name][i, : len(kept)] = values
+            query = encode(tower.params, {**whole, **short}).extra["query"]
+            for i, t in enumerate(targets):
+                place = int(np.flatnonzero((short["places"][i] == t) & (short["segment_ids"][i] > 0))[0])
+                scores = np.asarray(tower.head("lm", query[i, place]).logits(), np.float64)
+                total -= scores[batch["input_ids"][i, t]] - np.log(np.exp(scores).sum())
         np.testing.assert_allclose(loss.sum, total, rtol=1e-5)
         assert float(loss.weight) == PREDICTED.size
 

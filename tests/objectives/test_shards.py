@@ -1,0 +1,77 @@
+"""In-batch negatives are those of every data shard: eight forced devices give the loss and gradient of one."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from plain_towers import L, PlainTower, V, params_of
+
+from ptm_jax.mesh import tables
+from ptm_jax.objectives.contrastive import DIM, InfoNCE
+
+OBJECTIVES = {"infonce": InfoNCE(both_ways=True), "dim": DIM()}
+ROWS = 16
+
+
+def batch():
+    draw = np.random.default_rng(3)
+    given = {"rows": np.arange(ROWS, dtype=np.int32)}
+    for name in ("", "pair_", "ngram_"):
+        given[f"{name}input_ids"] = draw.integers(0, V, (ROWS, L)).astype(np.int32)
+        given[f"{name}segment_ids"] = (np.arange(L) < draw.integers(0, L, (ROWS, 1))).astype(np.int32)
+    return given
+
+
+def found(given):
+    """{objective: [loss, gradient of the pooler]} of a batch that lies somewhere."""
+
+    def loss(pool, params, objective):
+        return objective({"main": PlainTower({**params, "pool": pool})}, given, None).value()
+
+    params, results = params_of(), {}
+    for name, objective in OBJECTIVES.items():
+        step = jax.jit(jax.value_and_grad(lambda pool, o=objective: loss(pool, params, o)))
+        value, slope = step(params["pool"])
+        results[name] = [float(value), np.asarray(slope).tolist()]
+    return results
+
+
+def on_eight_devices():
+    mesh = tables.make_mesh({"data": 8})
+    with jax.set_mesh(mesh):
+        placed = tables.place_batch(batch(), mesh)
+        assert len(placed["input_ids"].sharding.device_set) == 8
+        print(json.dumps(found(placed)))
+
+
+def test_negatives_come_from_all_shards():
+    here = Path(__file__).resolve()
+    path = os.pathsep.join([str(here.parents[2]), str(here.parent)])
+    env = {**os.environ, "PYTHONPATH": path, "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+    command = [sys.executable, "-c", "import test_shards; test_shards.on_eight_devices()"]
+    result = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stderr
+    eight, one = json.loads(result.stdout), found(jax.tree.map(jnp.asarray, batch()))
+    for name in OBJECTIVES:
+        for a, b in zip(eight[name], one[name], strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def test_a_row_of_padding_is_no_negative():
+    """Taking the empty rows out changes nothing."""
+    given = batch()
+    real = [(given[f"{name}segment_ids"] > 0).any(1) for name in ("", "pair_", "ngram_")]
+    kept = {"infonce": real[0] & real[1], "dim": real[0] & real[2]}
+    assert all(not rows.all() for rows in kept.values())
+    for name, objective in OBJECTIVES.items():
+        whole, part = (
+            jax.jit(lambda b, o=objective: o({"main": PlainTower(params_of())}, b, None))(chosen)
+            for chosen in (given, {field: value[kept[name]] for field, value in given.items()})
+        )
+        np.testing.assert_allclose(whole.sum, part.sum, rtol=1e-5)
+        assert float(whole.weight) == float(part.weight) == kept[name].sum()
