@@ -1,0 +1,92 @@
+"""Sentences, then documents: HIBERT (Zhang et al. 2019)."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from ptm_jax.core.types import Batch, Encoded, Visibility
+from ptm_jax.encoders.transformer import Transformer
+from ptm_jax.nn.embeddings import Sinusoids
+from ptm_jax.nn.layers import Context
+
+_SENTENCE_FIELDS = ("order", "key_order", "group", "places")
+
+
+class Hierarchical(nn.Module):
+    """A Transformer over the tokens of each sentence, one over the sentences, and a decoder of sentences (section 3.1, 3.2).
+
+    A row is S = L / `tokens` slots of that many tokens, one sentence each; `segment_ids` is the slot's number + 1 and 0 on
+    padding (the default for a batch without), `positions` count inside the slot. The state of a slot's first token is
+    the sentence's vector; with a sentence position added, `document` makes [B, S, D] of them: a slot that begins with
+    padding is not there.
+
+    The decoder predicts P sentences: `decoder_input_ids` [B, P T] with `decoder_segment_ids` 1..P (0 padding), and
+    `sentence_positions` [B, P], the slots they stand in. Its `cross` slot sees the document state of its own sentence only.
+    A batch without them decodes every sentence of the row from its own state. `hidden`, `layers` and `attention` are the
+    decoder's; `extra` has "sentences" [B, S, D], the document states that an extractive labeller reads, and "vectors",
+    those before the document.
+    """
+
+    sentence: Transformer
+    document: nn.Module
+    decoder: Transformer
+    tokens: int
+    position: nn.Module = Sinusoids()
+
+    sees = "decoder"
+    obeys_order = False
+
+    def table(self):
+        return self.sentence.table()
+
+    @nn.compact
+    def __call__(self, batch: Batch, train: bool = False) -> Encoded:
+        batch = self._slots(batch)
+        rows, length = batch["input_ids"].shape
+        count = length // self.tokens
+        states = self.sentence(batch, train).hidden
+        vectors = states.reshape(rows, count, self.tokens, -1)[:, :, 0]
+        there = (batch["segment_ids"].reshape(rows, count, self.tokens)[:, :, 0] > 0).astype(jnp.int32)
+        places = jnp.broadcast_to(jnp.arange(count, dtype=jnp.int32), (rows, count))
+        context = Context(
+            visibility=Visibility(jnp.ones_like(there), there),
+            rows=batch["rows"] if "rows" in batch else jnp.arange(rows, dtype=jnp.int32),
+            positions=places,
+            step=batch.get("step"),
+            train=train,
+        )
+        wave = self.position(places, vectors.shape[-1]).astype(vectors.dtype)
+        sentences = self.document(vectors + wave, context).hidden
+        decoded = self._decode(batch, sentences, places, train)
+        return dataclasses.replace(decoded, extra={"sentences": sentences, "vectors": vectors})
+
+    def _slots(self, batch: Batch) -> dict:
+        """The batch with whole slots, and the fields that number them. A last slot that is cut short is padded."""
+        batch = {name: field for name, field in batch.items() if name not in _SENTENCE_FIELDS}
+        ids = batch["input_ids"]
+        short = -ids.shape[1] % self.tokens
+        slots = jnp.broadcast_to(jnp.arange(ids.shape[1], dtype=jnp.int32), ids.shape)
+        batch.setdefault("segment_ids", slots // self.tokens + 1)
+        batch.setdefault("positions", slots % self.tokens)
+        for name in ("input_ids", "segment_ids", "positions", "token_type_ids"):
+            if name in batch:
+                batch[name] = jnp.pad(batch[name], ((0, 0), (0, short)))
+        return batch
+
+    def _decode(self, batch, sentences, places, train) -> Encoded:
+        chosen = batch.get("sentence_positions", places)
+        source = jnp.take_along_axis(sentences, chosen[..., None], 1)
+        inner = {name: batch[name] for name in ("input_ids", "segment_ids", "positions", "rows", "step") if name in batch}
+        if "decoder_input_ids" in batch:
+            ids = batch["decoder_input_ids"]
+            per = ids.shape[1] // chosen.shape[1]
+            slots = jnp.broadcast_to(jnp.arange(ids.shape[1], dtype=jnp.int32), ids.shape)
+            inner["input_ids"] = ids
+            inner["segment_ids"] = batch.get("decoder_segment_ids", slots // per + 1)
+            inner["positions"] = batch.get("decoder_positions", slots % per)
+        numbers = jnp.broadcast_to(jnp.arange(1, chosen.shape[1] + 1, dtype=jnp.int32), chosen.shape)
+        table = self.sentence.table() if self.decoder.embed.given else None
+        return self.decoder(inner, train, source=source, source_segments=numbers, table=table)
