@@ -292,7 +292,7 @@ def pegasus(name: str, layers: int, width: int, heads: int, vocab: Vocab, batch:
         },
         tokenizer=TokenizerSpec(kind="unigram", vocab=vocab.size, lowercase=False, specials="roberta"),
         examples=Annotated(examples=Packed(begin=None, end="eos"), fields=("sentences",)),
-        corruption=GapSentences(vocab=vocab, rate=0.3, width=256),
+        corruption=GapSentences(vocab=vocab, rate=0.3),
         objective=Seq2Seq(),
         recipe=Recipe(
             phases=(Phase(steps=500_000, batch=batch, length=512),),

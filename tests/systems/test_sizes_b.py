@@ -103,3 +103,9 @@ def test_t5_has_one_bias_for_each_stack_and_looks_back_only_in_the_decoder():
 @pytest.mark.parametrize(("name", "norms"), [("bart_base", 0), ("t5_base", 2), ("pegasus_base", 2)])
 def test_pre_norm_stacks_end_in_a_norm(name, norms):
     assert len([p for p in paths.flatten(shapes(name)) if p.endswith("stack/final_norm/scale")]) == norms
+
+
+def test_hibert_is_torchs_transformer_with_a_second_encoder():
+    """The paper's document encoder has the sentence encoder's size; all share one token table."""
+    encoder_layer = 4 * (512 * 512 + 512) + 2 * 512 * 2048 + 2048 + 512 + 4 * 512
+    assert count("hibert_s") == TORCH[512] + 6 * encoder_layer + 32_000 * 512

@@ -1,0 +1,76 @@
+"""HIBERT in its two published sizes."""
+
+from __future__ import annotations
+
+from ptm_jax.core.recipe import AdamW, InverseSqrt, Phase, Recipe
+from ptm_jax.core.registry import catalogue
+from ptm_jax.core.system import System
+from ptm_jax.core.types import Vocab
+from ptm_jax.corruptions.sentences import SentenceMasking
+from ptm_jax.data.slots import DocumentSlots
+from ptm_jax.data.tokenizers import TokenizerSpec
+from ptm_jax.encoders.hierarchical import Hierarchical
+from ptm_jax.encoders.model import Model
+from ptm_jax.nn.embeddings import Sinusoids
+from ptm_jax.nn.heads import LMHead
+from ptm_jax.nn.initializers import Normal
+from ptm_jax.objectives.seq2seq import Seq2Seq
+from ptm_jax.systems.seq2seq import GROUP, seq2seq
+from ptm_jax.systems.transformers import miniature
+
+# No vocabulary was released; specials in the order of `data.tokenizers.STYLES["roberta"]`.
+SUBWORDS = Vocab(size=32000, bos=0, cls=0, pad=1, eos=2, sep=2, unk=3, mask=4)
+
+
+def hibert(name: str, layers: int, width: int, heads: int, sentences: int = 30, tokens: int = 50) -> System:
+    """HIBERT (Zhang et al. 2019): a Transformer of each sentence, one of the document, a decoder of masked sentences.
+
+    Row 65. Sentence encoder, document encoder and decoder have one size each (section 4.2): `layers` post-norm layers with
+    sinusoids, one token table. Documents of 30 sentences of 50 tokens, 256 to a batch, Adam 1e-4 with Vaswani's decay
+    after 10,000 steps; about 45 epochs over 6.6 M documents. The paper's second stage is the same system on the text of
+    the task: run it from the first stage's checkpoint. Deviations: the paper states no initial distribution; sentences
+    and documents that are longer are divided, not cut.
+    """
+    network = seq2seq(
+        vocab=SUBWORDS,
+        layers=layers,
+        width=width,
+        heads=heads,
+        positions=Sinusoids(),
+        eps=1e-6,
+        activation="relu",
+        embed_norm=False,
+        scale=width**0.5,
+        initializer=Normal(0.02),
+    )
+    encoder = Hierarchical(
+        sentence=network.encoder, document=network.encoder.stack, decoder=network.decoder, tokens=tokens
+    )
+    return System(
+        name=name,
+        paper="Zhang et al. 2019, arXiv 1905.06566",
+        section="3.1.3",
+        group=GROUP,
+        rows=(65,),
+        towers={"main": Model(encoder=encoder, heads={"lm": LMHead()})},
+        tokenizer=TokenizerSpec(kind="bpe", vocab=32000, lowercase=False, specials="roberta"),
+        examples=DocumentSlots(sentences=sentences, width=tokens),
+        corruption=SentenceMasking(vocab=SUBWORDS, sentences=sentences, width=tokens, rate=0.15),
+        objective=Seq2Seq(),
+        recipe=Recipe(
+            phases=(Phase(steps=1_165_000, batch=256, length=sentences * tokens),),
+            lr=1e-4,
+            optimizer=AdamW(b1=0.9, b2=0.999, eps=1e-8, weight_decay=0.01),
+            schedule=InverseSqrt(warmup=10_000),
+        ),
+    )
+
+
+def _systems():
+    yield hibert("hibert_s", 6, 512, 8)
+    yield hibert("hibert_m", 6, 768, 12)
+    small = hibert("", 2, 128, 4, sentences=8, tokens=32)
+    yield miniature(small, "hibert_mini", steps=200, lr=2e-3, std=0.08, length=256)
+
+
+catalogue.add(*_systems())
