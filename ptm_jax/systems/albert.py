@@ -39,9 +39,8 @@ def albert(
 ) -> System:
     """ALBERT (Lan et al. 2020): factorised embedding, layers of one set of parameters, SOP and n-gram masking; section 3.
 
-    Row 51. LAMB at 0.00176 with batches of 4096 (section 4.1). Version 2 has no dropout and more steps. Sharing attention
-    or feed-forward layers alone (Table 4) is not a value of this record; groups of layers are `Stack.groups`.
-    Deviation: see `corruptions.units.NGrams` for how n-grams that meet are treated.
+    Row 51. LAMB at 0.00176 with batches of 4096 (section 4.1). Version 2 has no dropout and more steps. Groups of layers
+    are `Stack.groups`. Deviation: see `corruptions.units.NGrams` for how n-grams that meet are treated.
     """
     encoder = transformer(
         vocab=ALBERT,
@@ -85,6 +84,12 @@ def albert(
     )
 
 
+def sharing(parent: System, name: str, shared: str | None) -> System:
+    """The same with other layers shared than all: `shared` finds the block's common parameters, None: there are none."""
+    partly = lambda stack: dataclasses.replace(stack, share=False, shared=shared)
+    return dataclasses.replace(respell(parent, Stack, partly), name=name)
+
+
 SIZES = {"base": (12, 768, 12), "large": (24, 1024, 16), "xlarge": (24, 2048, 16), "xxlarge": (12, 4096, 64)}
 """Layers, width and heads (Table 1, and the configurations of the releases)."""
 
@@ -93,6 +98,10 @@ def _systems():
     for size, sizes in SIZES.items():
         yield albert(f"albert_{size}", *sizes, dropout=0.0 if size == "xxlarge" else 0.1, steps=125_000)
         yield albert(f"albert_{size}_v2", *sizes, steps=10_000_000 if size == "base" else 3_000_000)
+    parent = albert("", *SIZES["base"], dropout=0.1, steps=125_000)
+    yield sharing(parent, "albert_base_shared_attention", "^attention/")  # Table 4, E = 128
+    yield sharing(parent, "albert_base_shared_ffn", "^ffn/")
+    yield sharing(parent, "albert_base_not_shared", None)
     yield miniature(albert("", 4, 256, 4, embedding=64), "albert_mini", steps=400, lr=1e-3, std=0.04)
 
 

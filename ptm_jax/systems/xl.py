@@ -6,6 +6,7 @@ import dataclasses
 
 from ptm_jax.core.recipe import AdamW, Cosine, Linear, Phase, Recipe
 from ptm_jax.core.registry import catalogue
+from ptm_jax.core.spec import respell
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
 from ptm_jax.corruptions.orders import PermutationOrder
@@ -13,6 +14,7 @@ from ptm_jax.data.examples import Contiguous
 from ptm_jax.data.tokenizers import TokenizerSpec
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.xl import TransformerXL
+from ptm_jax.nn.adaptive import AdaptiveEmbeddings, AdaptiveHead
 from ptm_jax.nn.attention import Attention
 from ptm_jax.nn.blocks import Block, FeedForward, Recurrence, Stack
 from ptm_jax.nn.embeddings import Embeddings
@@ -95,59 +97,111 @@ def xlnet(name: str, layers: int, width: int, heads: int, memory: int = 384) -> 
     )
 
 
-ENWIK8 = Vocab(size=204, eos=0)
+ENWIK8 = Vocab(size=204)
+WIKITEXT103 = Vocab(size=267_735, eos=0)
+CUTOFFS = (20_000, 40_000, 200_000)
+PAPER = "Dai et al. 2019, arXiv 1901.02860"
 
 
-def transformer_xl_characters(name: str, layers: int, width: int, head_count: int, hidden: int, **training) -> System:
-    """Transformer-XL over enwik8's characters (Dai et al. 2019, Table 2): a plain table with a bias for each of them.
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """What differs between the training scripts of kimiyoung/transformer-xl, pytorch/run_*.sh."""
 
-    Row 48, set-ups of kimiyoung/transformer-xl, pytorch/run_enwik8_*.sh. Deviation: u and v belong to a layer, as in
-    the released large model; dropout does not fall on the sinusoids.
+    length: int
+    batch: int
+    steps: int
+    warmup: int = 0
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+
+
+def transformer_xl(name: str, embed, head, layers: int, heads: int, hidden: int, training: Training) -> System:
+    """Transformer-XL (Dai et al. 2019, section 3): causal, relative, with the row before in memory.
+
+    Row 48. u and v are one pair for all layers, as the paper writes them; its memory is as long as a row in training, and
+    longer when it is evaluated (`memory`). Deviations: dropout does not fall on the sinusoids; the rate's cosine ends at 0
+    on the last step.
     """
-    init, rate, length = Normal(0.02), training["dropout"], training["length"]
+    width, rate = embed.width, training.dropout
     stack = recurrent(
-        layers, width, head_count, hidden,
-        dropout=rate, attention_dropout=training["attention_dropout"],
+        layers, width, heads, hidden,
+        dropout=rate, attention_dropout=training.attention_dropout,
         activation="relu", inner=rate, eps=1e-5, segments=False,
     )  # fmt: skip
+    encoder = TransformerXL(
+        embed=dataclasses.replace(embed, scale=width**0.5, dropout=rate),
+        stack=dataclasses.replace(stack, shared="relative/[uv]$"),
+        memory=training.length,
+        dropout=rate,
+    )
     return System(
         name=name,
-        paper="Dai et al. 2019, arXiv 1901.02860",
+        paper=PAPER,
         section="2.4.2",
         group="Transformer decoders",
         rows=(48,),
-        towers={
-            "main": Model(
-                encoder=TransformerXL(
-                    embed=Embeddings(vocab=ENWIK8, width=width, scale=width**0.5, dropout=rate, initializer=init),
-                    stack=stack,
-                    memory=length,
-                    dropout=rate,
-                ),
-                heads={"lm": LMHead(bias=True)},
-            )
-        },
-        tokenizer=TokenizerSpec(kind="bytebpe", vocab=ENWIK8.size, lowercase=False, specials="gpt2"),
-        examples=Contiguous(separator=None, continuing=True),
+        towers={"main": Model(encoder=encoder, heads={"lm": head})},
+        tokenizer=TokenizerSpec(kind="bytebpe", vocab=embed.vocab.size, lowercase=False, specials="gpt2"),
+        examples=Contiguous(separator="eos", continuing=True),
         objective=LM(),
         recipe=Recipe(
-            phases=(Phase(steps=400_000, batch=training["batch"], length=length),),
+            phases=(Phase(steps=training.steps, batch=training.batch, length=training.length),),
             lr=2.5e-4,
             optimizer=AdamW(b1=0.9, b2=0.999, eps=1e-8, weight_decay=0.0),
-            schedule=Cosine(warmup=training["warmup"]),
+            schedule=Cosine(warmup=training.warmup),
             clip=0.25,
         ),
     )
 
 
+def of_words(
+    name: str,
+    layers: int,
+    width: int,
+    heads: int,
+    hidden: int,
+    divide: int,
+    training: Training,
+    cutoffs: tuple[int, ...] = CUTOFFS,
+) -> System:
+    """Transformer-XL over WikiText-103's words, with adaptive input and softmax.
+
+    Deviation: a trained tokenizer's vocabulary is not sorted by frequency beyond the order in which pieces were found.
+    """
+    embed = AdaptiveEmbeddings(vocab=WIKITEXT103, width=width, cutoffs=cutoffs, divide=divide)
+    head = AdaptiveHead(vocab=WIKITEXT103, cutoffs=cutoffs, divide=divide)
+    return transformer_xl(name, embed, head, layers, heads, hidden, training)
+
+
+def of_characters(name: str, layers: int, width: int, heads: int, hidden: int, training: Training) -> System:
+    """Transformer-XL over enwik8's characters (Table 2): a plain table and a bias. A trained tokenizer has all bytes."""
+    embed = Embeddings(vocab=ENWIK8, width=width, initializer=Normal(0.02))
+    parent = transformer_xl(name, embed, LMHead(bias=True), layers, heads, hidden, training)
+    return dataclasses.replace(
+        parent,
+        tokenizer=dataclasses.replace(parent.tokenizer, vocab=257),
+        examples=Contiguous(separator=None, continuing=True),
+    )
+
+
+def untied(system: System) -> System:
+    """u and v of each layer's own: `untie_r`, the released model's and transfo-xl-wt103's."""
+    return respell(system, Stack, lambda stack: dataclasses.replace(stack, shared=None))
+
+
 def _systems():
     yield xlnet("xlnet_base", 12, 768, 12)
     yield xlnet("xlnet_large", 24, 1024, 16)
-    yield miniature(xlnet("", 4, 256, 4, memory=64), "xlnet_mini", steps=400, lr=1e-3, std=0.04)
-    plain = {"dropout": 0.1, "attention_dropout": 0.0, "length": 512, "batch": 22, "warmup": 0}
-    yield transformer_xl_characters("transformer_xl_enwik8", 12, 512, 8, 2048, **plain)
-    long = {"dropout": 0.15, "attention_dropout": 0.15, "length": 768, "batch": 64, "warmup": 4000}
-    yield transformer_xl_characters("transformer_xl_enwik8_large", 24, 1024, 8, 3072, **long)
+    yield miniature(xlnet("", 2, 256, 4, memory=64), "xlnet_mini", steps=400, lr=1e-3, std=0.04)
+    words = Training(length=150, batch=60, steps=200_000)
+    yield of_words("transformer_xl_wt103", 16, 410, 10, 2100, 1, words)
+    long = Training(length=384, batch=128, steps=4_000_000, warmup=16_000, dropout=0.2, attention_dropout=0.2)
+    yield untied(of_words("transformer_xl_wt103_large", 18, 1024, 16, 4096, 4, long))
+    yield of_characters("transformer_xl_enwik8", 12, 512, 8, 2048, Training(length=512, batch=22, steps=400_000))
+    long = Training(length=768, batch=64, steps=400_000, warmup=4000, dropout=0.15, attention_dropout=0.15)
+    yield of_characters("transformer_xl_enwik8_large", 24, 1024, 8, 3072, long)
+    small = of_words("", 4, 256, 4, 1024, 1, Training(length=64, batch=16, steps=1), cutoffs=(1000, 2000))
+    yield miniature(small, "transformer_xl_mini", steps=300, lr=1e-3)
 
 
 catalogue.add(*_systems())

@@ -48,16 +48,39 @@ RELEASED = {
     # BertForMaskedLM (102M, 325M in the README of ymcui/Chinese-BERT-wwm)
     "roberta_base_chinese_wwm": 102_290_312,
     "roberta_large_chinese_wwm": 325_545_608,
-    # TransfoXLLMHeadModel of 4.57.6 with untie_r=True (285M of the released transfo-xl-wt103; the paper prints 257M)
+    # TransfoXLLMHeadModel of 4.57.6 at the released sizes; untie_r=True in the large one (151M; the paper prints 257M)
+    "transformer_xl_wt103": 151_107_538,
     "transformer_xl_wt103_large": 285_205_322,
+}
+
+# ElectraForPreTraining and ElectraForMaskedLM of the released configurations (14M, 110M, 335M discriminators); the small
+# generator is the paper's, a quarter wide, and small_plus' the released one.
+ELECTRA = {
+    "electra_small": (13_549_057, 4_620_026),
+    "electra_small_plus": (13_549_057, 13_546_682),
+    "electra_base": (109_483_009, 33_740_602),
+    "electra_large": (335_142_913, 51_295_290),
+}
+
+# Encoder and MLM head: BertForMaskedLM on the released spanbert-{base,large}-cased, whose boundary head is not released.
+SPANBERT = {"spanbert_base": 108_340_804, "spanbert_large": 333_610_308}
+
+# BertForPreTraining of bert-{base,large}-uncased, which StructBERT gives a third class and InfoWord takes NSP's two from.
+ON_BERT = {
+    "structbert_base": 110_106_428 + 769,
+    "structbert_large": 336_226_108 + 1025,
+    "infoword_base": 110_106_428 - 2 * 769,
+    "infoword_large": 336_226_108 - 2 * 1025,
 }
 
 # No checkpoint with its heads was released, or none that a class reads: what the paper prints, in millions.
 PRINTED = {
     "transformer_xl_enwik8": 41,
     "transformer_xl_enwik8_large": 277,
-    "transformer_xl_wt103": 151,
     "unilmv2_base": 110,
+    # Table 4, E = 128 (nothing shared is 89.7M, of which it prints 89)
+    "albert_base_shared_attention": 64,
+    "albert_base_shared_ffn": 38,
 }
 
 
@@ -91,3 +114,29 @@ def test_parameters_equal_the_released_checkpoint(name):
 @pytest.mark.parametrize("name", PRINTED)
 def test_parameters_round_to_the_printed_figure(name):
     assert round(paths.count(shapes_of(name)) / 1e6) == PRINTED[name]
+
+
+@pytest.mark.parametrize("name", ELECTRA)
+def test_both_towers_of_electra_equal_the_released_ones(name):
+    shapes = shapes_of(name)
+    assert (paths.count(shapes["main"]), paths.count(shapes["generator"])) == ELECTRA[name]
+    generator = paths.flatten({"generator": shapes["generator"]})
+    embedding = {path for path in generator if path.startswith("generator/encoder/embed/") and "project" not in path}
+    assert embedding == {tie.path for tie in catalogue.get(name).ties}
+    for tie in catalogue.get(name).ties:
+        assert generator[tie.path].shape == paths.flatten({"main": shapes["main"]})[tie.source].shape
+
+
+@pytest.mark.parametrize("name", SPANBERT)
+def test_spanbert_is_berts_masked_model_and_a_boundary_head(name):
+    assert paths.count(without(shapes_of(name), "sbo")) == SPANBERT[name]
+
+
+@pytest.mark.parametrize("name", ON_BERT)
+def test_parameters_are_berts_and_a_difference(name):
+    assert paths.count(shapes_of(name)) == ON_BERT[name]
+
+
+def test_the_byte_pair_cloze_model_has_370_million_parameters():
+    """The figure of Baevski et al. 2019, to ten millions."""
+    assert round(paths.count(shapes_of("cloze_large")) / 1e7) == 37

@@ -1,0 +1,175 @@
+"""BERT with another corruption or another second task: SpanBERT, StructBERT, whole word masking, InfoWord."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ptm_jax.core.recipe import LAMB, AdamW, Linear, Phase, Recipe
+from ptm_jax.core.registry import catalogue
+from ptm_jax.core.system import System
+from ptm_jax.core.types import Vocab
+from ptm_jax.corruptions.base import Chain
+from ptm_jax.corruptions.shuffles import TrigramShuffle
+from ptm_jax.corruptions.token import TokenMasking
+from ptm_jax.corruptions.units import Masking, Spans, WholeWords
+from ptm_jax.corruptions.views import NGramView
+from ptm_jax.data.annotated import Annotated
+from ptm_jax.data.examples import Packed
+from ptm_jax.data.pairs import ThreeWayPairs
+from ptm_jax.encoders.model import Model
+from ptm_jax.nn.heads import Classifier
+from ptm_jax.nn.task_heads import BoundaryHead
+from ptm_jax.objectives.contrastive import DIM
+from ptm_jax.objectives.joint import Joint
+from ptm_jax.objectives.language import MLM
+from ptm_jax.objectives.pairs import NSP
+from ptm_jax.objectives.span import SBO
+from ptm_jax.systems.transformers import BERT_CASED, BERT_CHINESE, BERT_UNCASED, bert, miniature
+
+WORDS = ("word_starts",)
+
+
+def headed(parent: System, drop: tuple[str, ...] = (), **heads) -> dict[str, Model]:
+    """The parent's tower without some of its heads and with others."""
+    main = parent.towers["main"]
+    kept = {name: head for name, head in main.heads.items() if name not in drop}
+    return {"main": Model(encoder=main.encoder, heads={**kept, **heads})}
+
+
+def spanbert(name: str, layers: int, width: int, heads: int, vocab: Vocab = BERT_CASED) -> System:
+    """SpanBERT (Joshi et al. 2020): spans of whole words, predicted from their boundary as well; no NSP; section 3.
+
+    Row 46, recipe of section 4.2. Deviation: documents are packed, where the original gives a row to each.
+    """
+    parent = bert(name, layers, width, heads, vocab)
+    return dataclasses.replace(
+        parent,
+        paper="Joshi et al. 2020, arXiv 1907.10529",
+        rows=(46,),
+        towers=headed(parent, ("pool", "nsp"), sbo=BoundaryHead(vocab=vocab)),
+        examples=Annotated(examples=Packed(), fields=WORDS),
+        corruption=Masking(vocab=vocab, units=Spans(p=0.2, longest=10), together=True),
+        objective=Joint(parts=((1.0, MLM()), (1.0, SBO()))),
+        recipe=Recipe(
+            phases=(Phase(steps=2_400_000, batch=256, length=512),),
+            lr=1e-4,
+            optimizer=AdamW(b1=0.9, b2=0.999, eps=1e-8, weight_decay=0.1),
+            schedule=Linear(warmup=10_000),
+            clip=1.0,
+        ),
+    )
+
+
+def structbert(name: str, layers: int, width: int, heads: int) -> System:
+    """StructBERT (Wang et al. 2019): shuffled trigrams are put in order, and a pair is next, previous or unrelated.
+
+    Row 47, section 2. The trigrams are drawn among what is not masked and share the MLM head; the three losses are
+    added. The recipe is BERT's, as the paper's is but for the number of epochs (40).
+    """
+    parent = bert(name, layers, width, heads)
+    return dataclasses.replace(
+        parent,
+        paper="Wang et al. 2019, arXiv 1908.04577",
+        section="3.1.5",
+        rows=(47,),
+        towers=headed(parent, nsp=Classifier(3)),
+        examples=ThreeWayPairs(short_probability=0.1),
+        corruption=Chain(
+            parts=(TokenMasking(vocab=BERT_UNCASED, rate=0.15), TrigramShuffle(vocab=BERT_UNCASED, rate=0.05, size=3))
+        ),
+        objective=Joint(parts=((1.0, MLM()), (1.0, MLM(prefix="shuffle")), (1.0, NSP()))),
+    )
+
+
+def bert_wwm(name: str, layers: int, width: int, heads: int, vocab: Vocab) -> System:
+    """BERT with whole word masking (google-research/bert, May 2019): the pieces of a word are masked together.
+
+    Row 63. The budget, the 80/10/10 of each piece and all else are BERT's.
+    """
+    parent = bert(name, layers, width, heads, vocab)
+    return dataclasses.replace(
+        parent,
+        section="3.1.2",
+        rows=(63,),
+        examples=Annotated(examples=parent.examples, fields=WORDS),
+        corruption=Masking(vocab=vocab, units=WholeWords()),
+    )
+
+
+def chinese_wwm(name: str, layers: int = 12, width: int = 768, heads: int = 12) -> System:
+    """Chinese BERT-wwm (Cui et al. 2019): the characters of a word are masked together; LAMB, section 4.1.
+
+    Row 63. Words are a segmenter's (LTP in the paper): give text with spaces between words, which `word_starts` follows.
+    """
+    parent = bert_wwm(name, layers, width, heads, BERT_CHINESE)
+    return dataclasses.replace(
+        parent,
+        paper="Cui et al. 2019, arXiv 1906.08101",
+        recipe=Recipe(
+            phases=(Phase(steps=100_000, batch=2560, length=128), Phase(steps=100_000, batch=384, length=512)),
+            lr=1e-4,
+            optimizer=LAMB(b1=0.9, b2=0.999, eps=1e-6, weight_decay=0.01),
+            schedule=Linear(warmup=10_000),
+            clip=1.0,
+        ),
+    )
+
+
+def roberta_wwm_ext(name: str, layers: int, width: int, heads: int) -> System:
+    """RoBERTa-wwm-ext (Cui et al. 2019): the same without NSP, in long rows from the start; a BERT in everything else."""
+    parent = chinese_wwm(name, layers, width, heads)
+    return dataclasses.replace(
+        parent,
+        towers=headed(parent, ("pool", "nsp")),
+        examples=Annotated(examples=Packed(), fields=WORDS),
+        objective=MLM(),
+        recipe=dataclasses.replace(parent.recipe, phases=(Phase(steps=1_000_000, batch=384, length=512),)),
+    )
+
+
+def infoword(name: str, layers: int, width: int, heads: int) -> System:
+    """InfoWord (Kong et al. 2020): MLM and, 1 to 1, the mutual information of a sentence and an n-gram of it; section 4.
+
+    Row 57. The pooled [CLS] of the sentence without the n-gram against the n-gram read alone; negatives are the n-grams
+    of the other rows. Deviations: rows are packed documents, so that [CLS] is the first document's; BERT's recipe.
+    """
+    parent = bert(name, layers, width, heads)
+    return dataclasses.replace(
+        parent,
+        paper="Kong et al. 2020, arXiv 1910.08350",
+        section="3.1.4",
+        rows=(57,),
+        towers=headed(parent, ("nsp",)),
+        examples=Packed(),
+        corruption=Chain(
+            parts=(NGramView(vocab=BERT_UNCASED, mean=5.0, std=1.0, longest=10), TokenMasking(vocab=BERT_UNCASED))
+        ),
+        objective=Joint(parts=((1.0, MLM()), (1.0, DIM()))),
+    )
+
+
+def _systems():
+    for size, sizes in {"base": (12, 768, 12), "large": (24, 1024, 16)}.items():
+        yield spanbert(f"spanbert_{size}", *sizes)
+        yield structbert(f"structbert_{size}", *sizes)
+        yield infoword(f"infoword_{size}", *sizes)
+    yield bert_wwm("bert_large_wwm", 24, 1024, 16, BERT_UNCASED)
+    yield bert_wwm("bert_large_cased_wwm", 24, 1024, 16, BERT_CASED)
+    yield chinese_wwm("bert_base_chinese_wwm")
+    yield roberta_wwm_ext("roberta_base_chinese_wwm", 12, 768, 12)
+    yield roberta_wwm_ext("roberta_large_chinese_wwm", 24, 1024, 16)
+    small = (4, 256, 4)
+    yield miniature(spanbert("", *small, BERT_UNCASED), "spanbert_mini", steps=400, lr=1e-3, std=0.04)
+    yield miniature(structbert("", *small), "structbert_mini", steps=400, lr=1e-3, std=0.04)
+    yield miniature(infoword("", *small), "infoword_mini", steps=400, lr=1e-3, std=0.04)
+    wwm = roberta_wwm_ext("", *small)
+    yield miniature(
+        dataclasses.replace(bert_wwm("", *small, BERT_UNCASED), towers=wwm.towers, examples=wwm.examples, objective=MLM()),
+        "bert_wwm_mini",
+        steps=400,
+        lr=1e-3,
+        std=0.04,
+    )
+
+
+catalogue.add(*_systems())

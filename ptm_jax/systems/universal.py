@@ -1,0 +1,77 @@
+"""The Universal Transformer: one block for all steps, whose number may differ from token to token."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ptm_jax.core.registry import catalogue
+from ptm_jax.core.spec import respell
+from ptm_jax.core.system import System
+from ptm_jax.encoders.model import Model
+from ptm_jax.encoders.transformer import transformer
+from ptm_jax.nn.blocks import Stack
+from ptm_jax.nn.embeddings import Embeddings
+from ptm_jax.nn.halting import AdaptiveStack, Halting
+from ptm_jax.nn.heads import LMHead
+from ptm_jax.nn.initializers import Normal
+from ptm_jax.objectives.joint import Joint
+from ptm_jax.objectives.language import LM
+from ptm_jax.objectives.ponder import Ponder
+from ptm_jax.systems.seq2seq import vaswani
+from ptm_jax.systems.transformers import GPT2, gpt2, miniature
+
+PAPER = "Dehghani et al. 2019, arXiv 1807.03819"
+
+
+def universal_transformer(name: str = "universal_transformer", steps: int = 6, width: int = 1024, heads: int = 16) -> System:
+    """The Universal Transformer, base (Dehghani et al. 2019, section 2.1): encoder and decoder of one block and 6 steps.
+
+    Row 62. Sizes of tensor2tensor's universal_transformer_base, with its pre-norm; a sinusoid of position and step is
+    added at every step, so none is added to the embedding. The task is `vaswani`'s. Deviation: the paper prints 65 M
+    parameters, which 37,000 entries of this width pass by two.
+    """
+    parent = vaswani(name, steps, width, heads, dropout=0.1, steps=100_000, norm="pre")
+    one = lambda stack: AdaptiveStack(block=stack.block, layers=steps, halting=None, final_norm=stack.final_norm)
+    plain = lambda embed: dataclasses.replace(embed, position=None)
+    towers = respell(respell(parent.towers, Stack, one), Embeddings, plain)
+    return dataclasses.replace(parent, paper=PAPER, rows=(62,), towers=towers)
+
+
+def universal_lm(name: str, steps: int, width: int, heads: int) -> System:
+    """The Universal Transformer as a language model, each token with as many steps as it needs (section 2.2).
+
+    Row 62. Tokens halt past 0.99, the cost of a step is 0.01 (tensor2tensor's act_epsilon and act_loss_weight; twice the
+    base's steps at most). Deviation: the paper reads LAMBADA's words; here the text is GPT-2's, and so is the recipe.
+    """
+    parent, init = gpt2(name, steps, width, heads), Normal(0.02)
+    encoder = transformer(
+        vocab=GPT2,
+        layers=steps,
+        width=width,
+        heads=heads,
+        norm="pre",
+        eps=1e-6,
+        activation="relu",
+        embed_norm=False,
+        final_norm=True,
+        direction="causal",
+        initializer=init,
+    )
+    encoder = respell(encoder, Embeddings, lambda embed: dataclasses.replace(embed, scale=width**0.5))
+    halting = lambda stack: AdaptiveStack(block=stack.block, layers=steps, halting=Halting(), final_norm=stack.final_norm)
+    return dataclasses.replace(
+        parent,
+        paper=PAPER,
+        rows=(62,),
+        towers={"main": Model(encoder=respell(encoder, Stack, halting), heads={"lm": LMHead()})},
+        objective=Joint(parts=((1.0, LM()), (0.01, Ponder()))),
+    )
+
+
+def _systems():
+    yield universal_transformer()
+    yield universal_lm("universal_lm", 12, 1024, 16)
+    yield miniature(universal_lm("", 4, 256, 4), "universal_mini", steps=300, lr=1e-3)
+
+
+catalogue.add(*_systems())
