@@ -26,6 +26,9 @@ What corruptions add; P is static, unused places have weight 0 and point at 0:
     mlm_positions, mlm_labels [B, P] int32, mlm_weights [B, P] float32   tokens to predict (other names, same three:
                                     `plm_`, `shuffle_`)
     span_left, span_right, span_offset [B, P] int32    boundary tokens of the span of a prediction, place in it: 0, 1, ..
+    noise_labels, noise_weights [B, L]    1 where a word was put in; pair_label [B]: which of two texts is the original
+    sentence_positions, sentence_weights [B, P]    sentences to predict, by their slot (HIBERT)
+    pair_, ngram_, negative_ + input_ids, segment_ids [B, S]    a second text of the row (`corruptions.views`)
     decoder_input_ids, decoder_labels, decoder_segment_ids, decoder_positions [B, T] int32, decoder_weights [B, T] float32
 """
 

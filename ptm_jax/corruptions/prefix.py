@@ -26,6 +26,11 @@ class SingleStream:
 
     part: Any
 
+    @property
+    def single_stream(self) -> bool:
+        """Source and target are one row: `objectives.seq2seq.Seq2Seq` asks for this."""
+        return True
+
     def __call__(self, key: Array, batch: Batch) -> Batch:
         out = self.part(key, batch)
         if "decoder_input_ids" not in out:
