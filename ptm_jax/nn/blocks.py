@@ -104,7 +104,7 @@ class Recurrence(nn.Module):
         return (new, self.block(queries[0], strict, source=source)[0]), probabilities, h
 
 
-_POLICIES = {
+POLICIES = {
     "full": None,
     "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
 }
@@ -136,7 +136,7 @@ class Stack(nn.Module):
             return x, (x, probabilities, cache)
 
         if self.remat != "none":
-            layer = nn.remat(layer, policy=_POLICIES[self.remat], prevent_cse=False)
+            layer = nn.remat(layer, policy=POLICIES[self.remat], prevent_cse=False)
 
         def scanned(function, length, share):
             return nn.scan(
@@ -189,7 +189,7 @@ class Stack(nn.Module):
             return x, (x, probabilities, cache)
 
         if self.remat != "none":
-            layer = jax.checkpoint(layer, policy=_POLICIES[self.remat], prevent_cse=False)
+            layer = jax.checkpoint(layer, policy=POLICIES[self.remat], prevent_cse=False)
         return jax.lax.scan(layer, x, (own, cache, keys), length=self.layers)
 
 
