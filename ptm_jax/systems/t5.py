@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Literal
 
 from ptm_jax.core.recipe import Adafactor, InverseSqrt, Phase, Recipe
@@ -105,6 +106,14 @@ def t5(name: str, version: Version, layers: int, width: int, heads: int, head_wi
     )
 
 
+def small(name: str, version: Version, hidden: int) -> System:
+    """A miniature that keeps Adafactor: its steps follow the size of a parameter, and T5's table starts at deviation 1
+    (measured: AdamW at 1e-3 is behind after as many steps, at twice the width)."""
+    value = miniature(t5("", version, 2, 128, 4, 32, hidden), name, steps=600, lr=0.05)
+    recipe = dataclasses.replace(value.recipe, optimizer=Adafactor(decay_rate=0.8))
+    return dataclasses.replace(value, recipe=recipe)
+
+
 def _systems():
     yield t5("t5_small", "1.0", 6, 512, 8, 64, 2048)
     yield t5("t5_base", "1.0", 12, 768, 12, 64, 3072)
@@ -116,8 +125,8 @@ def _systems():
     yield t5("t5_1_1_large", "1.1", 24, 1024, 16, 64, 2816)
     yield t5("t5_1_1_xl", "1.1", 24, 2048, 32, 64, 5120)
     yield t5("t5_1_1_xxl", "1.1", 24, 4096, 64, 64, 10240)
-    yield miniature(t5("", "1.0", 2, 256, 4, 64, 1024), "t5_mini", steps=300, lr=1e-3)
-    yield miniature(t5("", "1.1", 2, 256, 4, 64, 512), "t5_1_1_mini", steps=300, lr=1e-3)
+    yield small("t5_mini", "1.0", 512)
+    yield small("t5_1_1_mini", "1.1", 256)
 
 
 catalogue.add(*_systems())
