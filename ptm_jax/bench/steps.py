@@ -65,7 +65,7 @@ def step(sizes: StepSizes, repeats: int, say: timing.Say) -> list[Entry]:
             peers=peers,
             ratio=median(ratios) if ratios else None,
             spread=spread(ratios),
-            roofline=_products(works[first].flops, found[first], found["gemm"]),
+            roofline=products(works[first].flops, found[first], found["gemm"]),
             settings=settings(
                 ratio=f"tokens/s of ours in {first} over the peer's best ({best})",
                 compares="tokens_per_second",
@@ -95,7 +95,7 @@ def _allocator() -> str:
     return ", ".join(f"{name}={os.environ[name]}" for name in names if name in os.environ) or "default"
 
 
-def _products(operations: float, seconds, rates) -> dict[str, float]:
+def products(operations: float, seconds, rates) -> dict[str, float]:
     """The model's arithmetic against the rate of a matrix product measured in the same round."""
     reached = [operations / took / rate for took, rate in zip(seconds, rates, strict=True)]
     return {
@@ -135,7 +135,7 @@ def masking(sizes: Sizes, repeats: int, say: timing.Say) -> list[Entry]:
             peers={},
             ratio=median(ratios),
             spread=spread(ratios),
-            roofline=_products(work.flops, found["step"], found["gemm"]),
+            roofline=products(work.flops, found["step"], found["gemm"]),
             settings=settings(
                 ratio="seconds of the jitted corruption over seconds of the step",
                 compares="seconds",
@@ -164,7 +164,7 @@ def vocabulary(sizes: VocabularySizes, repeats: int, say: timing.Say) -> list[En
             peers={},
             ratio=median(ratios),
             spread=spread(ratios),
-            roofline=_products(works[sizes.vocab].flops, found[sizes.vocab], found["gemm"]),
+            roofline=products(works[sizes.vocab].flops, found[sizes.vocab], found["gemm"]),
             settings=settings(
                 ratio=f"seconds of the step with vocabulary {sizes.vocab:,} over {sizes.small:,}",
                 compares="seconds",

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ptm_jax.bench import generation, inputs, programs, saving, steps
+from ptm_jax.bench import corrupting, generation, inputs, programs, saving, steps
 from ptm_jax.bench.record import Entry
 from ptm_jax.core.errors import UserError, unknown
 
@@ -32,6 +32,9 @@ BENCHMARKS: Mapping[str, Benchmark] = {
         {"text": 2_000_000, "vocab": 4096, "seconds": 0.5},
     ),
     "masking": Benchmark("share of a BERT-base step that dynamic masking takes", steps.masking, programs.Sizes()),
+    "corruptions": Benchmark(
+        "share of a BERT-base step that each pre-training task's corruption takes", corrupting.run, programs.Sizes()
+    ),
     "vocabulary": Benchmark(
         "BERT-base step with vocabulary 30,522 over 1,024", steps.vocabulary, steps.VocabularySizes()
     ),

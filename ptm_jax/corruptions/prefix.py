@@ -54,7 +54,7 @@ class SingleStream:
         encoder = getattr(system.towers.get("main"), "encoder", None)
         if not getattr(encoder, "obeys_order", False):
             return (
-                f"SingleStream says by `order` that the target is read left to right, and {type(encoder).__name__} does "
-                "not obey it; use a Transformer, or give this encoder the corruption inside"
+                "source and target in one row need an encoder that reads who sees whom from the batch, which "
+                f"{type(encoder).__name__} does not; take a Transformer, or an encoder with a decoder"
             )
         return getattr(self.part, "refusal", lambda _: None)(system)

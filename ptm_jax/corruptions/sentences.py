@@ -41,6 +41,12 @@ class SentenceMasking:
         if self.sentences < 1 or self.width < 2:
             raise ValueError(f"sentences {self.sentences} must be positive, width {self.width} at least 2")
 
+    def refusal(self, system) -> str | None:
+        """A flat encoder is not told which sentence it is to write."""
+        if hasattr(getattr(system.towers.get("main"), "encoder", None), "sentence"):
+            return None
+        return "SentenceMasking asks for one sentence of a document by its slot; take an encoder of sentences (Hierarchical)"
+
     def __call__(self, key: Array, batch: Batch) -> Batch:
         (mask_id,) = self.vocab.need("mask")
         if batch["input_ids"].shape[1] != self.sentences * self.width:

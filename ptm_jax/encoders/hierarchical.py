@@ -39,6 +39,12 @@ class Hierarchical(nn.Module):
     sees = "decoder"
     obeys_order = False
 
+    def refusal(self, system) -> str | None:
+        """Rows that are not laid out in its slots have no sentences to encode."""
+        if getattr(system.examples, "width", None) == self.tokens:
+            return None
+        return f"this encoder reads a sentence in every {self.tokens} tokens; take DocumentSlots(width={self.tokens}) as examples"
+
     def table(self):
         return self.sentence.table()
 

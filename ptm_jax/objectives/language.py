@@ -76,7 +76,7 @@ class LM(OnePass):
         if sees == "causal" or ordered:
             return None
         other = {"both": "BiLM", "decoder": "Seq2Seq"}.get(sees, "MLM")
-        return f"LM predicts the next token, which a {sees} encoder sees; take a causal encoder, or {other}"
+        return f"LM predicts the next token, which {_KINDS.get(sees, sees)} sees; take a causal encoder, or {other}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -126,7 +126,16 @@ def _needs_both(system: Any, tower: str, name: str) -> str | None:
     sees = getattr(encoder_of(system, tower), "sees", "both")
     if sees == "both":
         return None
-    return f"{name} needs an encoder of two directions in which no token sees itself; this one is {sees}"
+    return f"{name} needs two directions in which no token sees itself; this is {_KINDS.get(sees, sees)}"
+
+
+_KINDS = {
+    "bidirectional": "a bidirectional encoder",
+    "causal": "a causal encoder",
+    "backward": "a right-to-left encoder",
+    "decoder": "an encoder with a decoder",
+    "both": "an encoder of two directions",
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

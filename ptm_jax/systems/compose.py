@@ -1,6 +1,6 @@
 """Any task on any encoder: the task of one system, the encoder of another.
 
-compose("transfo_xl_mini", "electra_mini")     # replaced token detection on a Transformer-XL
+compose("transformer_xl_mini", "electra_mini")     # replaced token detection on a Transformer-XL
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from ptm_jax.core.paths import flatten
 from ptm_jax.core.system import System, Tie, refusal
 from ptm_jax.core.towers import abstract
 from ptm_jax.core.types import Vocab
+from ptm_jax.corruptions.orders import MaskMixture
 from ptm_jax.corruptions.prefix import SingleStream
 from ptm_jax.data.examples import Contiguous
 from ptm_jax.encoders.model import Model
@@ -31,6 +32,7 @@ def compose(encoder: System, task: System, *, name: str = "") -> System:
 
     - a sequence-to-sequence task on a single network becomes one row, source before target (`SingleStream`)
     - an encoder with a memory reads contiguous rows that go on; where a task cuts rows otherwise it has none
+    - UniLM's kinds of mask go without types of their own where the encoder has fewer than six
     - ties for which the other encoder has no parameter, or one of another shape, are left out
 
     What cannot work is told by `core.system.refusal` and never compiled.
@@ -39,6 +41,8 @@ def compose(encoder: System, task: System, *, name: str = "") -> System:
     corruption, examples = task.corruption, task.examples
     if isinstance(task.objective, Seq2Seq) and network.sees != "decoder" and not corruption_says(task, "single_stream"):
         corruption = SingleStream(part=corruption)
+    if getattr(getattr(network, "embed", None), "types", 0) < 6:
+        corruption = spec.respell(corruption, MaskMixture, lambda mixture: dataclasses.replace(mixture, types=False))
     if getattr(network, "memory", 0):
         if isinstance(examples, Contiguous):
             examples = dataclasses.replace(examples, continuing=True)

@@ -6,20 +6,24 @@ import math
 
 import pytest
 
+from ptm_jax import systems
 from ptm_jax.bench import peer, record, report, suite, timing
 from ptm_jax.bench.record import Entry
 from ptm_jax.cli.main import main
 from ptm_jax.core.errors import UserError
+from ptm_jax.systems import matrix
 
 NETWORK = {"layers": 2, "width": 32, "heads": 2, "vocab": 120, "batch": 2, "length": 16, "gemm": 64}
 TINY = {
     "input": {"text": 60_000, "vocab": 300, "lengths": (32,), "batch": 4, "seconds": 0.05},
     "masking": NETWORK,
+    "corruptions": {**NETWORK, "vocab": 300, "length": 128},
     "vocabulary": {**NETWORK, "small": 110},
     "step": {**NETWORK, "screening": 1, "compile_limit": 0},
     "checkpoint": {**NETWORK, "steps": 2},
     "generate": {**NETWORK, "length": 4, "new": 4, "batches": (2,), "screening": 1},
 }
+CORRUPTING = [task for task, name in matrix.TASKS.items() if systems.get(name).corruption is not None]
 FIELDS = ["name", "ours", "peers", "ratio", "spread", "roofline", "settings"]
 
 
@@ -57,6 +61,7 @@ def test_every_benchmark_has_its_tiny_sizes():
 ROWS = {
     "input": {"input/32": {"packed"}},
     "masking": {"masking": {"step", "step without masking", "masking alone"}},
+    "corruptions": {f"corruption/{task}": {"corruption alone", "step"} for task in CORRUPTING},
     "vocabulary": {"vocabulary": {"vocabulary 110", "vocabulary 120"}},
     "step": {"step": {"bfloat16", "float32"}},
     "checkpoint": {"checkpoint": {"write", "restore", "stall"}},

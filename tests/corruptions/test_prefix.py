@@ -96,7 +96,7 @@ def system_of(encoder):
 def test_an_encoder_that_does_not_obey_order_is_refused():
     stream = SingleStream(part=PARTS["sentinels"])
     assert stream.refusal(system_of(SimpleNamespace(obeys_order=True))) is None
-    assert "does not obey it; use a Transformer" in stream.refusal(system_of(SimpleNamespace()))
+    assert "reads who sees whom from the batch" in stream.refusal(system_of(SimpleNamespace()))
 
 
 def test_what_the_part_refuses_is_refused():

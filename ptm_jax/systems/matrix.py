@@ -1,0 +1,55 @@
+"""Which encoder carries which pre-training task: one representative of each in small."""
+
+from __future__ import annotations
+
+from ptm_jax.systems.compose import matrix
+
+# name in the table: system whose encoder, or whose task, it is
+ENCODERS = {
+    "BERT": "bert_mini",
+    "GPT": "gpt_mini",
+    "ALBERT": "albert_mini",
+    "Transformer-XL": "transformer_xl_mini",
+    "XLNet": "xlnet_mini",
+    "UniLMv2": "unilmv2_mini",
+    "CTRL": "ctrl_mini",
+    "Universal": "universal_mini",
+    "two towers": "cloze_mini",
+    "BART": "bart_mini",
+    "T5": "t5_mini",
+    "HIBERT": "hibert_mini",
+}
+TASKS = {
+    "LM": "gpt_mini",
+    "BiLM": "bilm_mini",
+    "cloze": "cloze_mini",
+    "MLM": "roberta_mini",
+    "wwm": "bert_wwm_mini",
+    "MLM+NSP": "bert_base",
+    "span+SBO": "spanbert_mini",
+    "StructBERT": "structbert_mini",
+    "SOP": "albert_mini",
+    "RTD": "electra_mini",
+    "PLM": "xlnet_mini",
+    "UniLM": "unilm_mini",
+    "PMLM": "unilmv2_mini",
+    "DIM": "infoword_mini",
+    "MASS": "mass_mini",
+    "infilling": "bart_mini",
+    "T5 spans": "t5_mini",
+    "GSG": "pegasus_mini",
+    "sentences": "hibert_mini",
+    "contrast": "contrast_mini",
+    "ranking": "ranking_mini",
+    "noisy words": "noisywords_mini",
+    "noisy pairs": "noisypairs_mini",
+}
+
+
+def cells() -> dict[tuple[str, str], str | None]:
+    """{(encoder, task): why it cannot work, or None}, by the names of the table."""
+    from ptm_jax import systems
+
+    rows = {name: systems.get(system) for name, system in ENCODERS.items()}
+    columns = {name: systems.get(system) for name, system in TASKS.items()}
+    return matrix(rows, columns)

@@ -1,0 +1,87 @@
+"""Every cell of `ptm list --matrix` takes a step on real rows, or is refused with its reason before anything is compiled."""
+
+import dataclasses
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ptm_jax import systems
+from ptm_jax.core.errors import UserError
+from ptm_jax.core.recipe import Phase
+from ptm_jax.core.system import Experiment
+from ptm_jax.data.prepare import prepare
+from ptm_jax.data.store import open_corpus
+from ptm_jax.data.tokenizers import TokenizerSpec
+from ptm_jax.systems import matrix
+from ptm_jax.systems.compose import compose
+from ptm_jax.train import setup
+from ptm_jax.train.step import program
+
+TEXT = Path(__file__).parents[2] / "README.md"
+ROWS, LENGTH = 4, 64
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory):
+    """The project's own page, cut into paragraphs: a tokenizer with every special token that a task asks for."""
+    folder = tmp_path_factory.mktemp("matrix")
+    spec = TokenizerSpec(kind="unigram", vocab=400, specials="xlnet", sentinels=16)
+    prepare([str(TEXT)], folder / "corpus", tokenizer=spec, heldout=0.0)
+    return folder / "corpus"
+
+
+def step(system, corpus):
+    """One update of a composition on rows of the corpus: (loss, gradient norm, whether every parameter is finite)."""
+    recipe = dataclasses.replace(system.recipe, phases=(Phase(steps=10, batch=ROWS, length=LENGTH),), accumulate=1)
+    config = setup.resolve(Experiment(system=dataclasses.replace(system, recipe=recipe), precision="float32"), corpus.vocab)
+    work = program(config.system, 0)
+    batch = {name: jnp.asarray(leaf) for name, leaf in next(iter(setup.stream(config, corpus, 0))).items()}
+    state = jax.jit(work.init)(batch)
+    state, metrics = jax.jit(work.step)(state, batch)
+    finite = all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves(state.params))
+    return metrics["loss"].value(), metrics["grad_norm"], finite
+
+
+def check(row, folder):
+    corpus, encoder = open_corpus(folder), systems.get(matrix.ENCODERS[row])
+    for column, name in matrix.TASKS.items():
+        task = systems.get(name)
+        system = encoder if encoder.name == task.name else compose(encoder, task)
+        if reason := matrix.cells()[row, column]:
+            with pytest.raises(UserError) as refused:
+                program(system, 0)
+            assert reason in str(refused.value) and len(reason) > 20
+            continue
+        loss, norm, finite = step(system, corpus)
+        assert np.isfinite(loss) and loss > 0 and np.isfinite(norm) and norm > 0 and finite, column
+        print(row, column, float(loss), float(norm))
+
+
+def test_the_table_has_every_task_and_most_cells_work():
+    cells = matrix.cells()
+    assert len(cells) == len(matrix.ENCODERS) * len(matrix.TASKS)
+    for name in (*matrix.ENCODERS, *matrix.TASKS):
+        assert any(not why for pair, why in cells.items() if name in pair), f"nothing works with {name}"
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("row", matrix.ENCODERS)
+def test_every_cell_takes_a_step_or_is_refused(row, corpus):
+    """In a process of its own, which compiles without optimisation: most of its time is the compiler's."""
+    environment = {**os.environ, "XLA_FLAGS": "--xla_backend_optimization_level=0", "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(
+        [sys.executable, __file__, row, str(corpus)], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    works = [column for column in matrix.TASKS if not matrix.cells()[row, column]]
+    assert len(done.stdout.splitlines()) == len(works)
+
+
+if __name__ == "__main__":
+    check(*sys.argv[1:])
