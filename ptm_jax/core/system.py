@@ -75,8 +75,8 @@ def refusal(system: System) -> str | None:
     """Why a system cannot work, told before anything is compiled; None where no slot objects.
 
     A slot, or an encoder, may have `refusal(system) -> str | None`: one clause with what to change. Objectives ask an
-    encoder `sees` ("bidirectional", "causal", "backward", "decoder": a causal decoder beside an encoder, "both": two directions, no
-    token sees itself), `obeys_order`, and `streams`.
+    encoder `obeys_order`, `streams`, and what it `sees`: "bidirectional", "causal", "backward", "decoder" (a causal
+    decoder beside an encoder) or "both" (two directions, in which no token sees itself).
     """
     encoders = [getattr(tower, "encoder", tower) for tower in system.towers.values()]
     for slot in (*encoders, system.examples, system.corruption, system.objective, *system.adapt, *system.compress):

@@ -43,7 +43,7 @@ class Hierarchical(nn.Module):
         """Rows that are not laid out in its slots have no sentences to encode."""
         if getattr(system.examples, "width", None) == self.tokens:
             return None
-        return f"this encoder reads a sentence in every {self.tokens} tokens; take DocumentSlots(width={self.tokens}) as examples"
+        return f"this encoder reads a sentence in every {self.tokens} tokens; take DocumentSlots(width={self.tokens})"
 
     def table(self):
         return self.sentence.table()

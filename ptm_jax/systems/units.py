@@ -1,4 +1,4 @@
-"""Tasks of the survey's Table 1 that are no system by themselves, each on a small encoder: BiLM, contrast, ranking, noise."""
+"""Tasks of the survey's Table 1 that are no system by themselves, on a small encoder: BiLM, contrast, ranking, noise."""
 
 from __future__ import annotations
 

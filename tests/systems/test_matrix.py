@@ -32,7 +32,9 @@ def corpus(tmp_path_factory):
     """The project's own page, cut into paragraphs: a tokenizer with every special token that a task asks for."""
     folder = tmp_path_factory.mktemp("matrix")
     spec = TokenizerSpec(kind="unigram", vocab=400, specials="xlnet", sentinels=16)
-    prepare([str(TEXT)], folder / "corpus", tokenizer=spec, heldout=0.0)
+    text = folder / "text.txt"
+    text.write_text(TEXT.read_text(encoding="utf8"), encoding="utf8")
+    prepare([str(text)], folder / "corpus", tokenizer=spec, heldout=0.0)
     return folder / "corpus"
 
 
