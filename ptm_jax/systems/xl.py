@@ -200,7 +200,12 @@ def _systems():
     yield of_characters("transformer_xl_enwik8", 12, 512, 8, 2048, Training(length=512, batch=22, steps=400_000))
     long = Training(length=768, batch=64, steps=400_000, warmup=4000, dropout=0.15, attention_dropout=0.15)
     yield of_characters("transformer_xl_enwik8_large", 24, 1024, 8, 3072, long)
-    small = of_words("", 4, 256, 4, 1024, 1, Training(length=64, batch=16, steps=1), cutoffs=(1000, 2000))
+    short = Training(length=64, batch=16, steps=1)
+    small = of_words("", 4, 256, 4, 1024, 1, short, cutoffs=(1000, 2000))
+    yield miniature(small, "transformer_xl_words_mini", steps=300, lr=1e-3)
+    # A plain table, which every other system's heads can read.
+    small = dataclasses.replace(of_characters("", 4, 256, 4, 1024, short), examples=small.examples)
+    small = respell(small, Vocab, WIKITEXT103)
     yield miniature(small, "transformer_xl_mini", steps=300, lr=1e-3)
 
 
