@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-
-import flax.linen as nn
+from typing import Any
 
 from ptm_jax.core.recipe import AdamW, Linear, Phase, Recipe
 from ptm_jax.core.registry import catalogue
@@ -25,7 +24,7 @@ from ptm_jax.systems.transformers import BERT_UNCASED, WORDPIECE, miniature
 SHARED = ("token", "position/table", "type", "norm/scale", "norm/bias")
 
 
-def tower(embedding: int, layers: int, width: int, heads: int, named: Mapping[str, nn.Module]) -> Model:
+def tower(embedding: int, layers: int, width: int, heads: int, named: Mapping[str, Any]) -> Model:
     """A BERT encoder whose tables are `embedding` wide, projected where its layers have another width."""
     encoder = transformer(
         vocab=BERT_UNCASED, layers=layers, width=width, heads=heads, positions=LearnedPositions(512), types=2
