@@ -74,12 +74,14 @@ class System:
 def refusal(system: System) -> str | None:
     """Why a system cannot work, told before anything is compiled; None where no slot objects.
 
-    A slot, or an encoder, may have `refusal(system) -> str | None`: one clause with what to change. Objectives ask an
-    encoder `obeys_order`, `streams`, and what it `sees`: "bidirectional", "causal", "backward", "decoder" (a causal
-    decoder beside an encoder) or "both" (two directions, in which no token sees itself).
+    A slot, an encoder or its `embed` may have `refusal(system) -> str | None`: one clause with what to change. Objectives
+    ask an encoder `obeys_order`, `streams`, and what it `sees`: "bidirectional", "causal", "backward", "decoder" (a
+    causal decoder beside an encoder) or "both" (two directions, in which no token sees itself).
     """
     encoders = [getattr(tower, "encoder", tower) for tower in system.towers.values()]
-    for slot in (*encoders, system.examples, system.corruption, system.objective, *system.adapt, *system.compress):
+    embeddings = [getattr(encoder, "embed", None) for encoder in encoders]
+    own = system.examples, system.corruption, system.objective
+    for slot in (*encoders, *embeddings, *own, *system.adapt, *system.compress):
         if reason := getattr(slot, "refusal", lambda _: None)(system):
             return reason
     return None

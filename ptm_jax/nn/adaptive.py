@@ -53,6 +53,14 @@ class AdaptiveEmbeddings(nn.Module):
 
     given = False
 
+    def refusal(self, system) -> str | None:
+        """A vocabulary head that reads one table cannot read one for each cluster."""
+        heads = getattr(system.towers.get("main"), "heads", {})
+        plain = [name for name, head in heads.items() if hasattr(head, "vocab") and not isinstance(head, AdaptiveHead)]
+        if not plain:
+            return None
+        return f"the head {plain[0]!r} reads one table, and AdaptiveEmbeddings has one for each cluster; take AdaptiveHead"
+
     def setup(self):
         self.drop = Dropout(self.dropout)
         widths = [self.width // self.divide**i for i in range(len(self.cutoffs) + 1)]

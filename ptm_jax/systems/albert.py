@@ -102,7 +102,7 @@ def _systems():
     yield sharing(parent, "albert_base_shared_attention", "^attention/")  # Table 4, E = 128
     yield sharing(parent, "albert_base_shared_ffn", "^ffn/")
     yield sharing(parent, "albert_base_not_shared", None)
-    yield miniature(albert("", 4, 256, 4, embedding=64), "albert_mini", steps=400, lr=1e-3, std=0.04)
+    yield miniature(albert("", 2, 128, 2, embedding=64), "albert_mini", steps=300, lr=2e-3, std=0.08)
 
 
 catalogue.add(*_systems())

@@ -158,17 +158,17 @@ def _systems():
     yield chinese_wwm("bert_base_chinese_wwm")
     yield roberta_wwm_ext("roberta_base_chinese_wwm", 12, 768, 12)
     yield roberta_wwm_ext("roberta_large_chinese_wwm", 24, 1024, 16)
-    small = (4, 256, 4)
-    yield miniature(spanbert("", *small, BERT_UNCASED), "spanbert_mini", steps=400, lr=1e-3, std=0.04)
-    yield miniature(structbert("", *small), "structbert_mini", steps=400, lr=1e-3, std=0.04)
-    yield miniature(infoword("", *small), "infoword_mini", steps=400, lr=1e-3, std=0.04)
+    small = (2, 128, 2)
+    yield miniature(spanbert("", *small, BERT_UNCASED), "spanbert_mini", steps=300, lr=2e-3, std=0.08)
+    yield miniature(structbert("", *small), "structbert_mini", steps=300, lr=2e-3, std=0.08)
+    yield miniature(infoword("", *small), "infoword_mini", steps=300, lr=2e-3, std=0.08)
     wwm = roberta_wwm_ext("", *small)
     yield miniature(
         dataclasses.replace(bert_wwm("", *small, BERT_UNCASED), towers=wwm.towers, examples=wwm.examples, objective=MLM()),
         "bert_wwm_mini",
-        steps=400,
-        lr=1e-3,
-        std=0.04,
+        steps=300,
+        lr=2e-3,
+        std=0.08,
     )
 
 

@@ -260,7 +260,7 @@ def _systems():
     yield miniature(turc(4, 256), "bert_mini", steps=600, lr=1e-3, std=0.04)
     yield roberta("roberta_base", 12, 768, 12, lr=6e-4, warmup=24_000)
     yield roberta("roberta_large", 24, 1024, 16, lr=4e-4, warmup=30_000)
-    yield miniature(roberta("", 4, 256, 4, lr=6e-4, warmup=1), "roberta_mini", steps=600, lr=1e-3, std=0.04)
+    yield miniature(roberta("", 2, 128, 2, lr=6e-4, warmup=1), "roberta_mini", steps=400, lr=2e-3, std=0.08)
     yield gpt("gpt")
     yield gpt2("gpt2", 12, 768, 12)
     yield gpt2("gpt2_medium", 24, 1024, 16)
