@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,10 +30,13 @@ def token_loss(nll: Array, weights: Array, right: Array | None = None, name: str
 
 
 def binary_loss(scores: Array, right: Array, weights: Array, name: str) -> Loss:
-    """Logistic loss of scores [..] or [.., 1] for the truth `right` [..] of 0 and 1, with its accuracy."""
+    """Logistic loss of scores [..] or [.., 1] for the truth `right` [..] of 0 and 1, with its accuracy and the share of
+    1s, which is what a guess without the scores goes by."""
     scores = scores.reshape(right.shape).astype(jnp.float32)
     nll = jax.nn.softplus(jnp.where(right > 0, -scores, scores))
-    return token_loss(nll, weights, (scores > 0) == (right > 0), name)
+    loss = token_loss(nll, weights, (scores > 0) == (right > 0), name)
+    share = {f"{name.removesuffix('nll')}share": Ratio(((right > 0) * weights).sum(), weights.sum())}
+    return dataclasses.replace(loss, metrics={**loss.metrics, **share})
 
 
 def segments_of(batch: Batch) -> Array:

@@ -1,7 +1,8 @@
-"""On real text the loss of every miniature falls below the unigram baseline of the same held-out text."""
+"""On real text the loss of every miniature falls below the baseline of its task on the same held-out text, in a minute."""
 
 import dataclasses
 import json
+import math
 
 import pytest
 
@@ -13,22 +14,76 @@ WIKITEXT = "lm/wikitext-2/valid.txt"
 SHAKESPEARE = "lm/tinyshakespeare/input.txt"
 
 
+def unigram(metric):
+    """Nats per token against the unigram distribution of the training text."""
+    return metric, lambda result: result.baseline
+
+
+def classes(metric, count):
+    """Against a guess among classes of one size."""
+    return metric, lambda result: math.log(count)
+
+
+def share(stem):
+    """Against the share of 1s, which is known to a guess that sees nothing."""
+
+    def entropy(result):
+        p = result.heldout[f"{stem}_share"]
+        return -p * math.log(p) - (1 - p) * math.log(1 - p)
+
+    return f"{stem}_nll", entropy
+
+
+# System: (metric and its baseline, margin), ... Of T5's targets 7 in 26 are sentinels and eos, which the unigram baseline
+# leaves out: at unigram level with sentinels known the loss is 1.53 below it, and that much is asked.
+TRAINS = {
+    "bert_tiny": [(unigram("mlm_nll"), 0.05)],
+    "bert_mini": [(unigram("mlm_nll"), 0.1)],
+    "roberta_mini": [(unigram("mlm_nll"), 0.05)],
+    "gpt_mini": [(unigram("nll"), 0.5)],
+    "albert_mini": [(unigram("mlm_nll"), 0.05)],
+    "bart_mini": [(unigram("nll"), 0.5)],
+    "bert_wwm_mini": [(unigram("mlm_nll"), 0.05)],
+    "bilm_mini": [(unigram("nll"), 0.3)],
+    "cloze_mini": [(unigram("cloze_nll"), 0.3)],
+    "contrast_mini": [(classes("pair_nll", 16), 0.5)],
+    "ctrl_mini": [(unigram("nll"), 0.3)],
+    "electra_mini": [(unigram("mlm_nll"), 0.05), (share("rtd"), 0.005)],
+    "hibert_mini": [(unigram("nll"), 0.3)],
+    "infoword_mini": [(unigram("mlm_nll"), 0.05), (classes("dim_nll", 16), 0.1)],
+    "mass_mini": [(unigram("nll"), 0.4)],
+    "megatron_bert_mini": [(unigram("mlm_nll"), 0.05)],
+    "megatron_gpt2_mini": [(unigram("nll"), 0.3)],
+    "noisypairs_mini": [(classes("original_nll", 2), 0.02)],
+    "noisywords_mini": [(share("noise"), 0.02)],
+    "pegasus_mini": [(unigram("nll"), 0.8)],
+    "ranking_mini": [(("ranking_loss", lambda result: 1.0), 0.05)],
+    "spanbert_mini": [(unigram("mlm_nll"), 0.05), (unigram("sbo_nll"), 0.0)],
+    "structbert_mini": [(unigram("mlm_nll"), 0.05), (unigram("shuffle_nll"), 0.05)],
+    "t5_mini": [(unigram("nll"), 1.53)],
+    "t5_1_1_mini": [(unigram("nll"), 1.53)],
+    "transformer_xl_mini": [(unigram("nll"), 0.3)],
+    "transformer_xl_words_mini": [(unigram("nll"), 0.3)],
+    "unilm_mini": [(unigram("mlm_nll"), 0.05)],
+    "unilmv2_mini": [(unigram("mlm_nll"), 0.05), (unigram("plm_nll"), 0.05)],
+    "universal_mini": [(unigram("nll"), 0.3)],
+    "xlnet_mini": [(unigram("plm_nll"), 0.05)],
+}
+TEXT = {"gpt_mini": SHAKESPEARE}
+
+
+def test_every_miniature_is_trained_here():
+    assert set(TRAINS) == {n for n in systems.names() if n.endswith("_mini")} | {"bert_tiny"}
+
+
 @pytest.mark.full
-@pytest.mark.parametrize(
-    ("name", "text", "margin"),
-    [
-        pytest.param("bert_tiny", WIKITEXT, 0.05, marks=pytest.mark.status("bert_tiny", "trains")),
-        pytest.param("bert_mini", WIKITEXT, 0.1, marks=pytest.mark.status("bert_mini", "trains")),
-        pytest.param("roberta_mini", WIKITEXT, 0.1, marks=pytest.mark.status("roberta_mini", "trains")),
-        pytest.param("gpt_mini", SHAKESPEARE, 0.5, marks=pytest.mark.status("gpt_mini", "trains")),
-    ],
-)
-def test_heldout_loss_is_below_the_unigram_baseline(name, text, margin, data, tmp_path):
-    config = Experiment(system=systems.get(name), data=(str(data / text),), save_every=0)
-    result = loop.train(config, tmp_path / "run", quiet=True)
-    nll = next(value for metric, value in result.heldout.items() if metric.endswith("nll"))
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.status(n, "trains")) for n in TRAINS])
+def test_heldout_loss_is_below_the_baseline_of_its_task(name, data, tmp_path):
+    text = str(data / TEXT.get(name, WIKITEXT))
+    result = loop.train(Experiment(system=systems.get(name), data=(text,), save_every=0), tmp_path / "run", quiet=True)
     assert result.done
-    assert nll < result.baseline - margin, (nll, result.baseline)
+    for (metric, baseline), margin in TRAINS[name]:
+        assert result.heldout[metric] < baseline(result) - margin, (metric, result.heldout, result.baseline)
     last = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
     assert last["split"] == "heldout" and last["values"] == result.heldout
 
