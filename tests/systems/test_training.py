@@ -46,7 +46,7 @@ TRAINS = {
     "bert_wwm_mini": [(unigram("mlm_nll"), 0.05)],
     "bilm_mini": [(unigram("nll"), 0.3)],
     "cloze_mini": [(unigram("cloze_nll"), 0.3)],
-    "contrast_mini": [(classes("pair_nll", 16), 0.5)],
+    "contrast_mini": [(classes("pair_nll", 16), 0.15)],
     "ctrl_mini": [(unigram("nll"), 0.3)],
     "electra_mini": [(unigram("mlm_nll"), 0.05), (share("rtd"), 0.005)],
     "hibert_mini": [(unigram("nll"), 0.3)],
