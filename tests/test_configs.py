@@ -1,0 +1,72 @@
+"""Every config is a run that can begin: it loads, nothing refuses it, and its notebook's commands are understood."""
+
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+import tyro
+
+from ptm_jax import systems
+from ptm_jax.cli import options, target, train
+from ptm_jax.core.system import Experiment, System, refusal
+
+ROOT = Path(__file__).resolve().parents[1]
+CONFIGS = sorted((ROOT / "configs").glob("*.py"))
+
+
+@pytest.fixture(autouse=True)
+def at_the_root(monkeypatch):
+    """Commands are given from there, and a config's folder leaves the search path again."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+
+def notebook(path: Path) -> str:
+    """The module's docstring."""
+    return path.read_text(encoding="utf8").split('"""')[1]
+
+
+def system_of(path: Path) -> System:
+    value = target.load_file(str(path))
+    return value.system if isinstance(value, Experiment) else value
+
+
+def rows_in(text: str) -> set[int]:
+    return {int(row) for row in re.findall(r"\bRow (\d+)\.", text)}
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_a_config_loads_and_nothing_refuses_it(path):
+    system = system_of(path)
+    assert refusal(system) is None
+    if named := rows_in(notebook(path)):
+        assert named == set(system.rows)
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_its_notebook_names_the_paper_and_commands_that_are_understood(path):
+    text = notebook(path)
+    assert re.search(r"^Paper: [A-Z].*\b20[12]\d", text, re.M)
+    commands = [shlex.split(line)[2:] for line in re.findall(r"^    (ptm train .+)$", text, re.M)]
+    targets = []
+    for words in commands:
+        args = tyro.cli(train.Args, args=words)
+        targets.append(args.target)
+        target.resolve(args.target, options.pairs(args.set), experiment=True)
+        assert all(re.fullmatch(r"\w+=\d+", part) for part in (args.mesh or "a=1").split(","))
+    assert f"configs/{path.name}" in targets
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_the_systems_that_a_notebook_names_exist(path):
+    sizes = re.search(r"^Sizes: (.*?)(?=^[A-Z]\w+: |\Z)", notebook(path), re.M | re.S)
+    for name in re.findall(r"`(?:ptm train )?([a-z]\w*)`", sizes[1] if sizes else ""):
+        assert name in systems.names(), name
+
+
+def test_every_transformer_of_the_survey_has_a_config():
+    catalogued = {row for name in systems.names() for row in systems.get(name).rows if 42 <= row <= 66}
+    covered = {row for path in CONFIGS for row in rows_in(notebook(path))}
+    assert catalogued == set(range(42, 67)) and catalogued <= covered
