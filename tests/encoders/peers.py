@@ -1,74 +1,89 @@
-"""Families in the `transformers` library with random weights, our small value of each, and those weights in our tree."""
+"""Families in the `transformers` library with random weights, the catalogue's records in their sizes, and the weights."""
 
+import dataclasses
 import math
 
 import numpy as np
 import torch
 import transformers
 
+from ptm_jax import systems
+from ptm_jax.core.spec import respell
 from ptm_jax.core.types import Vocab
-from ptm_jax.encoders.model import Model
-from ptm_jax.encoders.seq2seq import EncoderDecoder
-from ptm_jax.encoders.transformer import Transformer
 from ptm_jax.encoders.xl import TransformerXL
-from ptm_jax.nn.attention import Attention, CrossAttention
-from ptm_jax.nn.blocks import Block, FeedForward, Recurrence, Stack
-from ptm_jax.nn.embeddings import Embeddings, LearnedPositions, Sinusoids
-from ptm_jax.nn.heads import LMHead, MLMHead
-from ptm_jax.nn.initializers import Normal
-from ptm_jax.nn.layers import Dense, Identity, LayerNorm, RMSNorm
-from ptm_jax.nn.relative import Buckets, ShiftedScores
+from ptm_jax.nn.attention import Attention
+from ptm_jax.nn.blocks import FeedForward, Stack
+from ptm_jax.nn.embeddings import Embeddings, LearnedPositions
+from ptm_jax.nn.heads import LMHead
+from ptm_jax.nn.layers import Dense
+from ptm_jax.nn.relative import Buckets
 
 VOCAB = Vocab(size=61, pad=0)
-WIDTH, HEADS, HIDDEN, LIMIT, NARROW = 24, 3, 40, 20, 10
-FAMILIES = ("t5", "t5v11", "xlnet", "bart", "pegasus", "albert", "albert_groups", "ctrl")
+HEADS, HIDDEN, LIMIT = 3, 40, 20
+RECORDS = {
+    "t5": ("t5_base", "main"),
+    "t5v11": ("t5_1_1_base", "main"),
+    "xlnet": ("xlnet_base", "main"),
+    "bart": ("bart_base", "main"),
+    "pegasus": ("pegasus_large", "main"),
+    "albert": ("albert_base_v2", "main"),
+    "albert_groups": ("albert_base_v2", "main"),
+    "ctrl": ("ctrl", "main"),
+    "electra": ("electra_base", "main"),
+    "electra_generator": ("electra_base", "generator"),
+    "megatron_bert": ("megatron_bert_336m", "main"),
+    "unilm": ("unilm_base", "main"),
+}
+FAMILIES = tuple(RECORDS)
 LAYERS = {"albert": 4, "albert_groups": 4}
+WIDTH = {"electra_generator": 12}  # others 24
+TABLE = {"albert": 10, "albert_groups": 10}  # width of the token table; others 24
 
 
 def oracle(family, seed=0):
-    """A small random model of `transformers`, eager attention, no dropout."""
+    """A small random model of `transformers`, eager attention, no dropout.
+
+    Configured as the published checkpoint, but for what its authors' code does otherwise: XLNet's GELU is the tanh form
+    (zihangdai/xlnet, modeling.py) and Megatron-LM's norms have 1e-5 (--layernorm-epsilon).
+    """
     torch.manual_seed(seed)
+    t, eager = transformers, dict(vocab_size=61, pad_token_id=0, attn_implementation="eager")
     pair = dict(
-        vocab_size=61, d_model=WIDTH, encoder_layers=2, decoder_layers=2, encoder_attention_heads=HEADS,
-        decoder_attention_heads=HEADS, encoder_ffn_dim=HIDDEN, decoder_ffn_dim=HIDDEN, max_position_embeddings=LIMIT,
-        pad_token_id=0, attn_implementation="eager",
+        d_model=24, encoder_layers=2, decoder_layers=2, encoder_attention_heads=HEADS, decoder_attention_heads=HEADS,
+        encoder_ffn_dim=HIDDEN, decoder_ffn_dim=HIDDEN, max_position_embeddings=LIMIT, **eager,
     )  # fmt: skip
     t5 = dict(
-        vocab_size=61, d_model=WIDTH, d_kv=6, d_ff=HIDDEN, num_layers=2, num_heads=HEADS, relative_attention_num_buckets=8,
-        relative_attention_max_distance=12, pad_token_id=0, attn_implementation="eager",
+        d_model=24, d_kv=6, d_ff=HIDDEN, num_layers=2, num_heads=HEADS, relative_attention_num_buckets=8,
+        relative_attention_max_distance=12, **eager,
     )  # fmt: skip
-    albert = dict(
-        vocab_size=61, embedding_size=NARROW, hidden_size=WIDTH, num_hidden_layers=4, num_attention_heads=HEADS,
-        intermediate_size=HIDDEN, max_position_embeddings=LIMIT, attn_implementation="eager",
+    bert = dict(
+        hidden_size=WIDTH.get(family, 24), num_hidden_layers=LAYERS.get(family, 2), num_attention_heads=HEADS,
+        intermediate_size=HIDDEN, max_position_embeddings=LIMIT, **eager,
     )  # fmt: skip
-    t = transformers
+    narrow = dict(embedding_size=TABLE.get(family, 24), **bert)
+    xlnet = dict(vocab_size=61, d_model=24, n_layer=2, n_head=HEADS, d_inner=HIDDEN, ff_activation="gelu_new")
+    ctrl = dict(n_positions=LIMIT, n_embd=24, dff=HIDDEN, n_layer=2, n_head=HEADS, **eager)
     model = {
         "t5": lambda: t.T5ForConditionalGeneration(t.T5Config(feed_forward_proj="relu", **t5)),
-        "t5v11": lambda: _untied(t.T5ForConditionalGeneration(t.T5Config(**t5, feed_forward_proj="gated-gelu"))),
-        "xlnet": lambda: t.XLNetLMHeadModel(
-            t.XLNetConfig(vocab_size=61, d_model=WIDTH, n_layer=2, n_head=HEADS, d_inner=HIDDEN)
-        ),
+        "t5v11": lambda: _untied(t.T5ForConditionalGeneration(t.T5Config(feed_forward_proj="gated-gelu", **t5))),
+        "xlnet": lambda: t.XLNetLMHeadModel(t.XLNetConfig(**xlnet)),
         "bart": lambda: t.BartForConditionalGeneration(t.BartConfig(**pair)),
-        "pegasus": lambda: t.PegasusForConditionalGeneration(t.PegasusConfig(scale_embedding=True, **pair)),
-        "albert": lambda: t.AlbertForMaskedLM(t.AlbertConfig(**albert)),
-        "albert_groups": lambda: t.AlbertForMaskedLM(t.AlbertConfig(num_hidden_groups=2, **albert)),
-        "ctrl": lambda: t.CTRLLMHeadModel(
-            t.CTRLConfig(
-                vocab_size=61,
-                n_positions=LIMIT,
-                n_embd=WIDTH,
-                dff=HIDDEN,
-                n_layer=2,
-                n_head=HEADS,
-                attn_implementation="eager",
-            )
+        "pegasus": lambda: t.PegasusForConditionalGeneration(
+            t.PegasusConfig(scale_embedding=True, activation_function="relu", **pair)
         ),
+        "albert": lambda: t.AlbertForPreTraining(t.AlbertConfig(**narrow)),
+        "albert_groups": lambda: t.AlbertForPreTraining(t.AlbertConfig(num_hidden_groups=2, **narrow)),
+        "ctrl": lambda: t.CTRLLMHeadModel(t.CTRLConfig(**ctrl)),
+        "electra": lambda: t.ElectraForPreTraining(t.ElectraConfig(**narrow)),
+        "electra_generator": lambda: t.ElectraForMaskedLM(t.ElectraConfig(**narrow)),
+        "megatron_bert": lambda: t.MegatronBertForPreTraining(t.MegatronBertConfig(layer_norm_eps=1e-5, **bert)),
+        "unilm": lambda: t.BertForPreTraining(t.BertConfig(type_vocab_size=6, **bert)),
     }[family]()
     with torch.no_grad():
         for name, p in model.named_parameters():
             if family == "pegasus" and "embed_positions" in name:
                 continue  # sinusoids
-            norm = "norm" in name.lower() and name.endswith("weight")
+            norm = ("norm" in name.lower() or ".ln." in name) and name.endswith("weight")
             p.copy_(torch.randn_like(p) * 0.2 + float(norm))
     return model.eval()
 
@@ -80,70 +95,41 @@ def _untied(model):
     return model
 
 
+def record(family):
+    """The tower of the catalogue that a family is compared with, at its own size."""
+    system, tower = RECORDS[family]
+    return systems.get(system).towers[tower]
+
+
 def ours(family):
-    """The same network as our value."""
-    if family in ("t5", "t5v11"):
-        return _t5(gated=family == "t5v11")
-    if family in ("bart", "pegasus"):
-        return _pair(family)
-    norm = lambda eps: {"attention_norm": LayerNorm(eps), "ffn_norm": LayerNorm(eps)}
-    heads = {"heads": HEADS, "width": WIDTH}
-    if family == "xlnet":
-        attention = Attention(bias=False, relative=ShiftedScores(segments=True), **heads)
-        stack = Stack(block=Recurrence(Block(attention=attention, ffn=FeedForward(HIDDEN), **norm(1e-12))), layers=2)
-        embed = Embeddings(vocab=VOCAB, width=WIDTH)
-        encoder = TransformerXL(embed=embed, stack=stack, memory=4, direction="bidirectional", query=Normal())
-        return Model(encoder=encoder, heads={"lm": LMHead(bias=True)})
-    if family == "ctrl":
-        block = Block(attention=Attention(**heads), ffn=FeedForward(HIDDEN, "relu"), norm="pre", **norm(1e-6))
-        embed = Embeddings(vocab=VOCAB, width=WIDTH, scale=math.sqrt(WIDTH), position=Sinusoids())
-        stack = Stack(block=block, layers=2, final_norm=LayerNorm(1e-6))
-        return Model(encoder=Transformer(embed=embed, stack=stack, direction="causal"), heads={"lm": LMHead(bias=True)})
-    block = Block(attention=Attention(**heads), ffn=FeedForward(HIDDEN, "gelu_tanh"), **norm(1e-12))
-    embed = Embeddings(
-        vocab=VOCAB, width=NARROW, types=2, position=LearnedPositions(LIMIT), norm=LayerNorm(1e-12), project=Dense(WIDTH)
-    )
-    stack = Stack(block=block, layers=4, share=True, groups=2 if family == "albert_groups" else 1)
-    return Model(encoder=Transformer(embed=embed, stack=stack), heads={"lm": MLMHead(vocab=VOCAB, activation="gelu_tanh")})
+    """The record with nothing but sizes changed; a factor that is a power of the width stays that power of it."""
+    module, width = record(family), WIDTH.get(family, 24)
+    old = _width(module)
+    power = lambda factor: width ** (0.5 * round(2 * math.log(factor, old)))
+    change = lambda **words: lambda part: dataclasses.replace(part, **words)
+    edits = {
+        Vocab: lambda vocab: VOCAB,
+        Attention: lambda a: dataclasses.replace(a, heads=HEADS, width=width, head_width=a.head_width and 6),
+        FeedForward: change(hidden=HIDDEN),
+        Dense: change(features=width),
+        LearnedPositions: lambda p: dataclasses.replace(p, size=LIMIT + p.offset),
+        Buckets: change(heads=HEADS, buckets=8, most=12),
+        Embeddings: lambda e: dataclasses.replace(e, width=TABLE.get(family, 24), scale=power(e.scale)),
+        LMHead: lambda h: dataclasses.replace(h, scale=power(h.scale)),
+        Stack: change(layers=LAYERS.get(family, 2), groups=2 if family == "albert_groups" else 1),
+        TransformerXL: change(memory=4),
+    }
+    for kind, edit in edits.items():
+        module = respell(module, kind, edit)
+    return module
 
 
-def _t5(gated):
-    def half(decoder):
-        attention = Attention(heads=HEADS, width=WIDTH, head_width=6, bias=False, scale=1.0)
-        cross = {"cross": CrossAttention(attention, norm="pre", attention_norm=RMSNorm())} if decoder else {}
-        ffn = FeedForward(HIDDEN, "gelu_tanh" if gated else "relu", gated=gated, bias=False)
-        block = Block(attention=attention, ffn=ffn, norm="pre", attention_norm=RMSNorm(), ffn_norm=RMSNorm(), **cross)
-        return Transformer(
-            embed=Embeddings(vocab=VOCAB, width=WIDTH, given=decoder),
-            stack=Stack(block=block, layers=2, final_norm=RMSNorm()),
-            direction="causal" if decoder else "bidirectional",
-            relative=Buckets(HEADS, 8, 12, both_ways=not decoder),
-        )
-
-    head = LMHead(vocab=VOCAB, tied=False) if gated else LMHead(scale=WIDTH**-0.5)
-    return Model(encoder=EncoderDecoder(half(False), half(True)), heads={"lm": head})
-
-
-def _pair(family):
-    pegasus = family == "pegasus"
-    norm, eps = "pre" if pegasus else "post", LayerNorm(1e-5)
-
-    def half(decoder):
-        attention = Attention(heads=HEADS, width=WIDTH)
-        cross = {"cross": CrossAttention(attention, norm=norm, attention_norm=eps)} if decoder else {}
-        block = Block(attention=attention, ffn=FeedForward(HIDDEN), norm=norm, attention_norm=eps, ffn_norm=eps, **cross)
-        embed = Embeddings(
-            vocab=VOCAB,
-            width=WIDTH,
-            given=decoder,
-            position=Sinusoids() if pegasus else LearnedPositions(LIMIT + 2, offset=2),
-            norm=Identity() if pegasus else eps,
-            scale=math.sqrt(WIDTH) if pegasus else 1.0,
-        )
-        stack = Stack(block=block, layers=2, final_norm=eps if pegasus else Identity())
-        return Transformer(embed=embed, stack=stack, direction="causal" if decoder else "bidirectional")
-
-    return Model(encoder=EncoderDecoder(half(False), half(True)), heads={"lm": LMHead()})
+def _width(module):
+    """The width of a tower's stack."""
+    found = []
+    respell(module, Attention, lambda a: found.append(a.width) or a)
+    assert len(set(found)) == 1
+    return found[0]
 
 
 class Names:
@@ -176,7 +162,7 @@ class Names:
             self.put(f"{path}/{ours}/kernel", f"{name}.weight", lambda w: w.T.reshape(w.shape[1], HEADS, -1), layers)
             if bias:
                 self.put(f"{path}/{ours}/bias", f"{name}.bias", lambda b: b.reshape(HEADS, -1), layers)
-        self.put(f"{path}/out/kernel", f"{names[3]}.weight", lambda w: w.T.reshape(HEADS, -1, WIDTH), layers)
+        self.put(f"{path}/out/kernel", f"{names[3]}.weight", lambda w: w.T.reshape(HEADS, -1, len(w)), layers)
         if bias:
             self.put(f"{path}/out/bias", f"{names[3]}.bias", layers=layers)
 
@@ -184,8 +170,9 @@ class Names:
 def tree(family, tensors):
     """{path: array} of our tree from {name: tensor} (parameters, or their gradients)."""
     names = Names(tensors)
-    special = {"t5": _t5_names, "t5v11": _t5_names, "bart": _pair_names, "pegasus": _pair_names}
-    special.get(family, _other_names)(family, names)
+    special = {"t5": _t5_names, "t5v11": _t5_names, "bart": _pair_names, "pegasus": _pair_names, "ctrl": _ctrl_names}
+    special |= {"xlnet": _xlnet_names, "albert": _albert_names, "albert_groups": _albert_names}
+    special.get(family, _bert_names)(family, names)
     return names.found
 
 
@@ -230,25 +217,20 @@ def _pair_names(family, n):
             n.norm(f"{path}/stack/final_norm", f"model.{half}.layer_norm")
 
 
-def _other_names(family, n):
-    if family == "xlnet":
-        _xlnet_names(n)
-    elif family == "ctrl":
-        block, layer = "encoder/stack/block", "transformer.h.{i}"
-        n.put("encoder/embed/token", "transformer.w.weight")
-        parts = [f"{layer}.multi_head_attention.{x}" for x in ("Wq", "Wk", "Wv", "dense")]
-        n.attention(f"{block}/attention", parts, layers=2)
-        n.dense(f"{block}/ffn/up", f"{layer}.ffn.0", layers=2)
-        n.dense(f"{block}/ffn/down", f"{layer}.ffn.2", layers=2)
-        n.norm(f"{block}/attention_norm", f"{layer}.layernorm1", layers=2)
-        n.norm(f"{block}/ffn_norm", f"{layer}.layernorm2", layers=2)
-        n.norm("encoder/stack/final_norm", "transformer.layernorm")
-        n.put("heads_lm/bias", "lm_head.bias")
-    else:
-        _albert_names(n, 2 if family == "albert_groups" else 0)
+def _ctrl_names(family, n):
+    block, layer = "encoder/stack/block", "transformer.h.{i}"
+    n.put("encoder/embed/token", "transformer.w.weight")
+    parts = [f"{layer}.multi_head_attention.{x}" for x in ("Wq", "Wk", "Wv", "dense")]
+    n.attention(f"{block}/attention", parts, layers=2)
+    n.dense(f"{block}/ffn/up", f"{layer}.ffn.0", layers=2)
+    n.dense(f"{block}/ffn/down", f"{layer}.ffn.2", layers=2)
+    n.norm(f"{block}/attention_norm", f"{layer}.layernorm1", layers=2)
+    n.norm(f"{block}/ffn_norm", f"{layer}.layernorm2", layers=2)
+    n.norm("encoder/stack/final_norm", "transformer.layernorm")
+    n.put("heads_lm/bias", "lm_head.bias")
 
 
-def _xlnet_names(n):
+def _xlnet_names(family, n):
     block, layer = "encoder/stack/block/block", "transformer.layer.{i}"
     n.put("encoder/embed/token", "transformer.word_embedding.weight")
     n.put("encoder/query", "transformer.mask_emb", lambda x: x.reshape(-1))
@@ -265,10 +247,17 @@ def _xlnet_names(n):
     n.put("heads_lm/bias", "lm_loss.bias")
 
 
-def _albert_names(n, layers):
+def _tables(n, root, norm=True):
+    """Embeddings of BERT and its kin."""
     for ours_, theirs in (("token", "word"), ("position/table", "position"), ("type", "token_type")):
-        n.put(f"encoder/embed/{ours_}", f"albert.embeddings.{theirs}_embeddings.weight")
-    n.norm("encoder/embed/norm", "albert.embeddings.LayerNorm")
+        n.put(f"encoder/embed/{ours_}", f"{root}.embeddings.{theirs}_embeddings.weight")
+    if norm:
+        n.norm("encoder/embed/norm", f"{root}.embeddings.LayerNorm")
+
+
+def _albert_names(family, n):
+    layers = 2 if family == "albert_groups" else 0
+    _tables(n, "albert")
     n.dense("encoder/embed/project", "albert.encoder.embedding_hidden_mapping_in")
     block, layer = "encoder/stack/block", "albert.encoder.albert_layer_groups.{i}.albert_layers.0"
     n.attention(f"{block}/attention", [f"{layer}.attention.{x}" for x in ("query", "key", "value", "dense")], layers=layers)
@@ -276,6 +265,37 @@ def _albert_names(n, layers):
     n.dense(f"{block}/ffn/up", f"{layer}.ffn", layers=layers)
     n.dense(f"{block}/ffn/down", f"{layer}.ffn_output", layers=layers)
     n.norm(f"{block}/ffn_norm", f"{layer}.full_layer_layer_norm", layers=layers)
-    n.dense("heads_lm/dense", "predictions.dense")
-    n.norm("heads_lm/norm", "predictions.LayerNorm")
-    n.put("heads_lm/bias", "predictions.bias")
+    n.dense("heads_mlm/dense", "predictions.dense")
+    n.norm("heads_mlm/norm", "predictions.LayerNorm")
+    n.put("heads_mlm/bias", "predictions.bias")
+    n.dense("heads_pool/dense", "albert.pooler")
+    n.dense("heads_sop/dense", "sop_classifier.classifier")
+
+
+def _bert_names(family, n):
+    """BERT's layers: UniLM, ELECTRA's two towers, and Megatron's with norms at other places."""
+    root, pre = "electra" if family.startswith("electra") else "bert", family == "megatron_bert"
+    _tables(n, root, norm=not pre)
+    block, layer = "encoder/stack/block", f"{root}.encoder.layer.{{i}}"
+    parts = [f"{layer}.attention.{x}" for x in ("self.query", "self.key", "self.value", "output.dense")]
+    n.attention(f"{block}/attention", parts, layers=2)
+    n.norm(f"{block}/attention_norm", f"{layer}.attention.{'ln' if pre else 'output.LayerNorm'}", layers=2)
+    n.dense(f"{block}/ffn/up", f"{layer}.intermediate.dense", layers=2)
+    n.dense(f"{block}/ffn/down", f"{layer}.output.dense", layers=2)
+    n.norm(f"{block}/ffn_norm", f"{layer}.{'ln' if pre else 'output.LayerNorm'}", layers=2)
+    if pre:
+        n.norm("encoder/stack/final_norm", "bert.encoder.ln")
+    if root == "bert":
+        n.dense("heads_mlm/dense", "cls.predictions.transform.dense")
+        n.norm("heads_mlm/norm", "cls.predictions.transform.LayerNorm")
+        n.put("heads_mlm/bias", "cls.predictions.bias")
+        n.dense("heads_pool/dense", "bert.pooler.dense")
+        n.dense("heads_sop/dense" if pre else "heads_nsp/dense", "cls.seq_relationship")
+    elif family == "electra":
+        n.dense("heads_rtd/dense", "discriminator_predictions.dense")
+        n.dense("heads_rtd/score", "discriminator_predictions.dense_prediction")
+    else:
+        n.dense("encoder/embed/project", "electra.embeddings_project")
+        n.dense("heads_mlm/dense", "generator_predictions.dense")
+        n.norm("heads_mlm/norm", "generator_predictions.LayerNorm")
+        n.put("heads_mlm/bias", "generator_lm_head.bias")
