@@ -77,17 +77,19 @@ class DIM(OnePass):
 
     m is the pooled first token of the masked sentence, x the first state of an n-gram that the same encoder reads alone
     (`ngram_input_ids`, `ngram_segment_ids` [B, S]); the other rows' n-grams are the negatives. InfoWord is MLM and DIM
-    in one pass: `Joint(parts=((1.0, MLM()), (1.0, DIM())))`. With gradient accumulation see `InfoNCE`.
+    in one pass: `Joint(parts=((1.0, MLM()), (1.0, DIM())))`. Scores are divided by `temperature` (1: the paper's; a
+    narrow tower's first steps want the square root of its width). With gradient accumulation see `InfoNCE`.
     """
 
     tower: str = "main"
     pool: str = "pool"
+    temperature: float = 1.0
 
     def of(self, tower: Tower, encoded: Encoded, batch: Batch) -> Loss:
         sentence = tower.head(self.pool, encoded.hidden).astype(jnp.float32)
         ngram = encode_view(tower, batch, "ngram").hidden[:, 0].astype(jnp.float32)
         real = real_rows(batch) * real_rows(view_of(batch, "ngram"))
-        nll, right = in_batch(sentence, ngram, real)
+        nll, right = in_batch(sentence / self.temperature, ngram, real)
         return token_loss(nll, real, right, "dim_nll")
 
 
