@@ -5,10 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from ptm_jax import systems
 from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.core.spec import differences
-from ptm_jax.core.towers import Tower
+from ptm_jax.core.towers import Tower, bind
 from ptm_jax.objectives.base import binary_loss
+from ptm_jax.train.step import tied
 
 pytestmark = pytest.mark.full
 pytest.importorskip("torch")
@@ -59,8 +61,8 @@ def theirs(family, model, given):
         words["decoder_input_ids"] = t["target"]
     if family in TYPED:
         words["token_type_ids"] = t["types"]
-    hidden = t["order"][:, None, :] >= t["order"][:, :, None]
     if family == "xlnet":
+        hidden = t["order"][:, None, :] >= t["order"][:, :, None]
         words |= {"perm_mask": hidden.float(), "target_mapping": torch.eye(LENGTH).expand(2, -1, -1)}
         words |= {"mems": [layer.transpose(0, 1) for layer in t["memory"].transpose(0, 1)], "use_mems": True}
     if family == "unilm":
@@ -146,13 +148,62 @@ def test_live_parity(family):
     expected.backward()
     zero = lambda p: torch.zeros_like(p) if p.grad is None else p.grad
     expected_slopes = peers.tree(family, {name: zero(p) for name, p in model.named_parameters()})
-    slopes = flatten(slopes)
-    assert set(slopes) == set(expected_slopes)
+    compare_slopes(flatten(slopes), expected_slopes)
+
+
+@pytest.mark.status("electra_base", "matches")
+def test_electra_is_trained_as_its_two_peers_with_tied_tables():
+    """L_MLM + 50 L_RTD of the record's objective, and its gradient in both towers, on the words that were drawn."""
+    system, given = systems.get("electra_base"), drawn("electra")
+    families = {"main": "electra", "generator": "electra_generator"}
+    models = {tower: peers.oracle(family) for tower, family in families.items()}
+    models["generator"].electra.embeddings = models["main"].electra.embeddings  # one module: gradients meet in it
+    models["generator"].generator_lm_head.weight = models["main"].electra.embeddings.word_embeddings.weight
+    table = "electra.embeddings.word_embeddings.weight"
+
+    def trees(read):
+        named = {tower: {n: read(p) for n, p in model.named_parameters()} for tower, model in models.items()}
+        assert table in named["generator"]
+        return {f"{t}/{k}": v for t, family in families.items() for k, v in peers.tree(family, named[t]).items()}
+
+    ties = {tie.path for tie in system.ties}
+    params = trees(lambda p: p)
+    towers = {tower: peers.ours(family) for tower, family in families.items()}
+    places = np.array([[1, 4, 7], [0, 2, 5]])
+    labels = np.random.default_rng(4).integers(5, 61, places.shape)
+    batch = {"mlm_positions": places, "mlm_labels": labels, "mlm_weights": np.ones(places.shape, np.float32)}
+    batch = jax.tree.map(jnp.asarray, batch | batch_of("electra", given))
+    key = jax.random.key(5)
+    bound = lambda free: bind(towers, tied(unflatten(free), system.ties))
+    run = jax.jit(jax.value_and_grad(lambda free: system.objective(bound(free), batch, key).value()))
+    free = {path: jnp.asarray(value) for path, value in params.items() if path not in ties}
+    found, slopes = run(free)
+
+    generator = bound(free)["generator"]
+    filled = np.asarray(system.objective.filled(generator, generator(batch), batch, key))
+    truth, chosen = given["ids"].copy(), np.full_like(given["ids"], -100)
+    np.put_along_axis(truth, places, labels, 1)
+    np.put_along_axis(chosen, places, labels, 1)
+    assert (filled != truth).any()
+    words = {"attention_mask": torch.tensor(given["mask"]), "token_type_ids": torch.tensor(given["types"])}
+    mlm = models["generator"](torch.tensor(given["ids"]), labels=torch.tensor(chosen), **words).loss
+    rtd = models["main"](torch.tensor(filled).long(), labels=torch.tensor(filled != truth).long(), **words).loss
+    expected = mlm + 50 * rtd
+    np.testing.assert_allclose(found, expected.detach().numpy(), rtol=1e-4)
+    expected.backward()
+    expected_slopes = {k: v for k, v in trees(lambda p: p.grad).items() if k not in ties}
+    compare_slopes(slopes, expected_slopes)
+
+
+def compare_slopes(slopes, expected):
+    """Gradients by path, each to 1e-3 of its greatest number."""
+    assert set(slopes) == set(expected)
     for path, slope in slopes.items():
+        theirs = expected[path]
         if path.endswith("embed/token"):  # torch gives the padding row of a lookup no gradient
-            slope, expected_slopes[path] = slope[1:], expected_slopes[path][1:]
-        scale = float(np.abs(expected_slopes[path]).max())
-        np.testing.assert_allclose(slope, expected_slopes[path], atol=1e-3 * scale + 1e-7, err_msg=path)
+            slope, theirs = slope[1:], theirs[1:]
+        scale = float(np.abs(theirs).max())
+        np.testing.assert_allclose(slope, theirs, atol=1e-3 * scale + 1e-7, err_msg=path)
 
 
 def close(ours, theirs):
