@@ -1,6 +1,6 @@
 """BART-large: sentences permuted and spans infilled, and the whole text written again. Row 55.
 
-    ptm train configs/bart.py --data 'data/web/*.txt.zst' --workdir runs/bart --rules fsdp --set recipe.accumulate=8
+    ptm train configs/bart.py --data 'data/web/*.txt.zst' --workdir runs/bart --set recipe.accumulate=8
     ptm train bart_mini --data TEXT --workdir runs/bart_mini
 
 Paper: Lewis et al. 2020, arXiv 1910.13461.
@@ -8,8 +8,6 @@ Data: RoBERTa's: BooksCorpus, Wikipedia, CC-News, OpenWebText and Stories, 160 G
 example: `--data` names your files.
 Expected: SQuAD 1.1 dev 88.8 EM, 94.6 F1, MNLI-m 89.9 (Table 2); CNN/DailyMail ROUGE 44.16, 21.28, 40.90, XSum 45.14,
 22.27, 37.25 (Table 3).
-Measured: bart_mini on WikiText-2's validation text, held out: nll 5.648; unigram baseline 6.520 (nats per token); 31
-s on 2 cores.
 Sizes: `ptm train bart_base`.
 """
 

@@ -7,9 +7,9 @@ Paper: Clark et al. 2020, arXiv 2003.10555.
 Data: small and base BERT's (English Wikipedia and BooksCorpus), large XLNet's. The pattern in `data` is an example:
 `--data` names your files.
 Expected: GLUE dev average 79.9 with 14 M parameters, base 85.1 (Table 1); large, 1.75 M steps: 89.5 dev, SQuAD 2.0
-dev 88.0 EM, 90.6 F1. The survey's 88.6 is the test average of large.
-Measured: electra_mini on WikiText-2's validation text, held out: mlm_accuracy 0.100, mlm_nll 6.234, rtd_accuracy
-0.857, rtd_nll 0.407, rtd_share 0.143; unigram baseline 6.378 (nats per token); 32 s on 2 cores.
+dev 88.0 EM, 90.6 F1. The survey's Table 2 has 88.6.
+Measured: electra_mini on WikiText-2's validation text, held out: mlm_accuracy 0.104, mlm_nll 6.176, rtd_accuracy
+0.858, rtd_nll 0.406, rtd_share 0.142; unigram baseline 6.378 (nats per token); 65 CPU-seconds on 2 cores.
 Sizes: `ptm train electra_small_plus`, `electra_base`, `electra_large`.
 """
 

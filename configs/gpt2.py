@@ -8,7 +8,7 @@ Data: WebText, 8 million documents, 40 GB; OpenWebText stands in. The pattern in
 your files.
 Expected: without training on the set, perplexity 35.13 on LAMBADA, 29.41 on WikiText-2, 37.50 on WikiText-103 (Table
 3); the largest: 8.63, 18.34, 17.48.
-Sizes: `ptm train gpt2_medium`, `gpt2_large`, `gpt2_xl` (`--rules fsdp`).
+Sizes: `ptm train gpt2_medium`, `gpt2_large`, `gpt2_xl` (`--mesh fsdp=8 --rules fsdp`).
 """
 
 from ptm_jax.core.system import Experiment

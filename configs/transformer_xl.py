@@ -1,14 +1,13 @@
 """Transformer-XL: a causal decoder with relative positions and the row before in memory. Row 48.
 
     ptm train configs/transformer_xl.py --data 'data/wikitext-103/train.txt' --workdir runs/transformer_xl
+    ptm train transformer_xl_mini --data TEXT --workdir runs/transformer_xl_mini
     ptm train transformer_xl_words_mini --data TEXT --workdir runs/transformer_xl_words_mini
 
 Paper: Dai et al. 2019, arXiv 1901.02860.
 Data: WikiText-103, 103 million words. The pattern in `data` is an example: `--data` names your files.
 Expected: test perplexity 24.0; large: 18.3 (Table 1). enwik8: 1.06 bits per character with 12 layers, 0.99 with 24
 (Table 2). Perplexity is per word, a run's per token: multiply nats by tokens and divide by words first.
-Measured: transformer_xl_words_mini on WikiText-2's validation text, held out: nll 5.338; unigram baseline 6.520 (nats
-per token); 26 s on 2 cores.
 Sizes: `ptm train transformer_xl_wt103_large`, `transformer_xl_enwik8`, `transformer_xl_enwik8_large`.
 """
 

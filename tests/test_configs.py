@@ -11,6 +11,7 @@ import tyro
 from ptm_jax import systems
 from ptm_jax.cli import options, target, train
 from ptm_jax.core.system import Experiment, System, refusal
+from ptm_jax.mesh.tables import AXES, TABLES
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIGS = sorted((ROOT / "configs").glob("*.py"))
@@ -55,7 +56,8 @@ def test_its_notebook_names_the_paper_and_commands_that_are_understood(path):
         args = tyro.cli(train.Args, args=words)
         targets.append(args.target)
         target.resolve(args.target, options.pairs(args.set), experiment=True)
-        assert all(re.fullmatch(r"\w+=\d+", part) for part in (args.mesh or "a=1").split(","))
+        axes = set(re.findall(r"(\w+)=\d+", args.mesh or ""))
+        assert {axis for _, axis in TABLES[args.rules or "replicated"]} <= axes <= set(AXES)
     assert f"configs/{path.name}" in targets
 
 
