@@ -92,7 +92,7 @@ def _systems():
         "electra_large", 1024, 24, 1024, 16, 1 / 4, Phase(steps=1_750_000, batch=2048, length=512), lr=2e-4, rate=0.25
     )
     mini = electra("", 128, 2, 128, 2, 0.5, Phase(steps=1, batch=1, length=8), lr=1e-3)
-    yield miniature(mini, "electra_mini", steps=400, lr=2e-3, std=0.08)
+    yield miniature(mini, "electra_mini", steps=800, lr=3e-3, std=0.08, length=64)
 
 
 catalogue.add(*_systems())

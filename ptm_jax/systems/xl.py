@@ -192,7 +192,7 @@ def untied(system: System) -> System:
 def _systems():
     yield xlnet("xlnet_base", 12, 768, 12)
     yield xlnet("xlnet_large", 24, 1024, 16)
-    yield miniature(xlnet("", 2, 128, 2, memory=64), "xlnet_mini", steps=300, lr=2e-3, std=0.08)
+    yield miniature(xlnet("", 2, 128, 2, memory=64), "xlnet_mini", steps=200, lr=2e-3, std=0.08)
     words = Training(length=150, batch=60, steps=200_000)
     yield of_words("transformer_xl_wt103", 16, 410, 10, 2100, 1, words)
     long = Training(length=384, batch=128, steps=4_000_000, warmup=16_000, dropout=0.2, attention_dropout=0.2)

@@ -48,7 +48,7 @@ TRAINS = {
     "cloze_mini": [(unigram("cloze_nll"), 0.3)],
     "contrast_mini": [(classes("pair_nll", 16), 0.15)],
     "ctrl_mini": [(unigram("nll"), 0.3)],
-    "electra_mini": [(unigram("mlm_nll"), 0.05), (share("rtd"), 0.005)],
+    "electra_mini": [(unigram("mlm_nll"), 0.05), (share("rtd"), 0.003)],
     "hibert_mini": [(unigram("nll"), 0.3)],
     "infoword_mini": [(unigram("mlm_nll"), 0.05), (classes("dim_nll", 16), 0.1)],
     "mass_mini": [(unigram("nll"), 0.4)],
