@@ -174,7 +174,7 @@ def _finetuned(system: System, corpus: Corpus, sentences, pretrained, count: int
     }
     state = jax.jit(work.init)(batch("train", np.arange(rows)))
     if pretrained is not None:
-        params = {"main": {**state.params["main"], "encoder": jax.tree.map(jnp.asarray, pretrained["main"]["encoder"])}}
+        params = {"main": {**state.params["main"], "encoder": jax.tree.map(jnp.array, pretrained["main"]["encoder"])}}
         state = dataclasses.replace(state, params=params)
     step = jax.jit(work.step, donate_argnums=0)
     order = pick.permutation(len(sentences["train"]["label"]))[: steps * rows].reshape(steps, rows)

@@ -50,7 +50,7 @@ TRAINS = {
     "ctrl_mini": [(unigram("nll"), 0.3)],
     "electra_mini": [(unigram("mlm_nll"), 0.05), (share("rtd"), 0.003)],
     "hibert_mini": [(unigram("nll"), 0.3)],
-    "infoword_mini": [(unigram("mlm_nll"), 0.05), (classes("dim_nll", 16), 0.1)],
+    "infoword_mini": [(unigram("mlm_nll"), 0.05), (classes("dim_nll", 16), 0.05)],
     "mass_mini": [(unigram("nll"), 0.4)],
     "megatron_bert_mini": [(unigram("mlm_nll"), 0.05)],
     "megatron_gpt2_mini": [(unigram("nll"), 0.3)],
@@ -65,7 +65,7 @@ TRAINS = {
     "transformer_xl_mini": [(unigram("nll"), 0.3)],
     "transformer_xl_words_mini": [(unigram("nll"), 0.3)],
     "unilm_mini": [(unigram("mlm_nll"), 0.05)],
-    "unilmv2_mini": [(unigram("mlm_nll"), 0.05), (unigram("plm_nll"), 0.05)],
+    "unilmv2_mini": [(unigram("mlm_nll"), 0.05), (unigram("plm_nll"), 0.01)],
     "universal_mini": [(unigram("nll"), 0.3)],
     "xlnet_mini": [(unigram("plm_nll"), 0.05)],
 }
