@@ -7,6 +7,7 @@ import pytest
 
 from ptm_jax import systems
 from ptm_jax.cli.main import COMMANDS, main
+from ptm_jax.core.system import refusal
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf8")
@@ -33,6 +34,13 @@ def test_help_shows_an_example(command, capsys):
     assert main([command, "--help"]) == 0
     shown = capsys.readouterr().out
     assert f"ptm {command}" in shown and "Example" in shown
+
+
+def test_the_compositions_can_be_trained():
+    names = re.findall(r'systems\.get\("(\w+\+\w+)"\)', README)
+    assert len(names) >= 3
+    for name in names:
+        assert refusal(systems.get(name)) is None
 
 
 def test_systems_that_the_readme_names_exist():
