@@ -45,6 +45,11 @@ class Hierarchical(nn.Module):
             return None
         return f"this encoder reads a sentence in every {self.tokens} tokens; take DocumentSlots(width={self.tokens})"
 
+    @property
+    def embed(self):
+        """The sentence encoder's embeddings: their vocabulary and position table are the model's."""
+        return self.sentence.embed
+
     def table(self):
         return self.sentence.table()
 

@@ -31,6 +31,11 @@ class EncoderDecoder(nn.Module):
         """Who sees whom when a batch says nothing: objectives ask before they are compiled."""
         return "bidirectional" if self.decoder.direction == "bidirectional" else "decoder"
 
+    @property
+    def embed(self):
+        """The encoder's embeddings: their vocabulary and position table are the model's."""
+        return self.encoder.embed
+
     def table(self):
         return self.encoder.table()
 

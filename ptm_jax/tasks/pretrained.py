@@ -71,8 +71,13 @@ class Pretrained:
 
     @property
     def causal(self) -> bool:
-        """Whether tokens see only what is before them: such a model generates."""
+        """Whether tokens see only what is before them."""
         return getattr(self.module.encoder, "direction", None) == "causal"
+
+    @property
+    def generates(self) -> bool:
+        """Whether the model continues a text: it is causal, has a vocabulary head and keeps a cache."""
+        return self.causal and self.head is not None and _caches(self.module.encoder)
 
     @property
     def limit(self) -> int | None:
@@ -125,14 +130,16 @@ class Pretrained:
         if pooling not in ("mean", "cls", "max"):
             raise unknown("pooling", str(pooling), ("mean", "cls", "max"))
         rows = self.ids_of(texts)
-        vectors = np.zeros((len(rows), self.module.encoder.embed.width), np.float32)
+        found: dict[int, np.ndarray] = {}
         for chosen in _batches(rows, batch_size):
             ids, mask = inputs.rectangle([rows[i] for i in chosen], self.vocab.pad)
             hidden, real = self(ids, mask, logits=False).hidden.astype(np.float32), mask[..., None] > 0
             if pooling == "mean":
-                vectors[chosen] = np.where(real, hidden, 0).sum(1) / real.sum(1)
+                pooled = np.where(real, hidden, 0).sum(1) / real.sum(1)
             else:
-                vectors[chosen] = hidden[:, 0] if pooling == "cls" else np.where(real, hidden, -np.inf).max(1)
+                pooled = hidden[:, 0] if pooling == "cls" else np.where(real, hidden, -np.inf).max(1)
+            found.update(zip(chosen.tolist(), pooled, strict=True))
+        vectors = np.stack([found[i] for i in range(len(rows))])
         if normalize:
             vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
         return vectors
@@ -153,7 +160,7 @@ class Pretrained:
         With answers=A above 1, a list of A texts for every prompt. Raises UserError for a model that does not generate,
         options that contradict each other, and prompts that leave no room in the position table.
         """
-        if not self.causal or self.head is None:
+        if not self.generates:
             raise UserError(f"{self.system.name} does not generate text; {_generators()} do")
         plan = _plan({"max_new_tokens": max_new_tokens, **options})
         texts = inputs.texts_of(prompts, "prompts")
@@ -255,11 +262,14 @@ def _generators() -> str:
 
     registry.discover("ptm_jax.systems")
     systems = [registry.catalogue.get(name) for name in registry.catalogue.names()]
-    causal = [
-        s.name for s in systems
-        if any(getattr(getattr(t, "encoder", None), "direction", "") == "causal" for t in s.towers.values())
-    ]  # fmt: skip
-    return ", ".join(causal) or "causal models"
+    encoders = {s.name: getattr(s.towers.get("main"), "encoder", None) for s in systems}
+    names = [name for name, e in encoders.items() if getattr(e, "direction", "") == "causal" and _caches(e)]
+    more = f" and {len(names) - 6} more" if len(names) > 6 else ""
+    return ", ".join(names[:6]) + more if names else "causal models"
+
+
+def _caches(encoder: Any) -> bool:
+    return hasattr(encoder, "empty_cache")
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
