@@ -70,7 +70,7 @@ def cloze(name: str, layers: int, width: int, heads: int, last_heads: int, steps
 def _systems():
     yield cloze("cloze_base", 6, 1024, 16, 16, steps=600_000)
     yield cloze("cloze_large", 12, 1024, 16, 32, steps=1_000_000)
-    yield miniature(cloze("", 2, 128, 2, 2, steps=1), "cloze_mini", steps=250, lr=2e-3)
+    yield miniature(cloze("", 2, 128, 2, 2, steps=1), "cloze_mini", steps=150, lr=2e-3)
 
 
 catalogue.add(*_systems())

@@ -33,7 +33,7 @@ def on_bert(name: str, paper: str, row: int, corruption: Any, objective: Any, he
 
 def _systems():
     yield dataclasses.replace(
-        miniature(cloze.cloze("", 2, 128, 2, 2, steps=1), "bilm_mini", steps=300, lr=2e-3),
+        miniature(cloze.cloze("", 2, 128, 2, 2, steps=1), "bilm_mini", steps=180, lr=2e-3),
         paper="Peters et al. 2018, NAACL (task)",
         rows=(69,),
         objective=BiLM(),
@@ -70,7 +70,7 @@ def _systems():
         NoisyWords(vocab=BERT_UNCASED),
         AddedWords(),
         {"noise": Detector()},
-        steps=300,
+        steps=180,
         lr=1e-3,
         std=0.08,
     )
@@ -81,7 +81,7 @@ def _systems():
         NoisyPairs(vocab=BERT_UNCASED),
         NSP(label="pair_label", name="original"),
         {"pool": Pooler(), "nsp": Classifier(2)},
-        steps=300,
+        steps=180,
         lr=5e-4,
         std=0.08,
     )

@@ -71,7 +71,7 @@ def universal_lm(name: str, steps: int, width: int, heads: int) -> System:
 def _systems():
     yield universal_transformer()
     yield universal_lm("universal_lm", 12, 1024, 16)
-    yield miniature(universal_lm("", 3, 128, 2), "universal_mini", steps=250, lr=2e-3)
+    yield miniature(universal_lm("", 3, 128, 2), "universal_mini", steps=200, lr=2e-3)
 
 
 catalogue.add(*_systems())

@@ -192,7 +192,7 @@ def untied(system: System) -> System:
 def _systems():
     yield xlnet("xlnet_base", 12, 768, 12)
     yield xlnet("xlnet_large", 24, 1024, 16)
-    yield miniature(xlnet("", 2, 128, 2, memory=64), "xlnet_mini", steps=200, lr=2e-3, std=0.08)
+    yield miniature(xlnet("", 2, 128, 2, memory=64), "xlnet_mini", steps=140, lr=2e-3, std=0.08)
     words = Training(length=150, batch=60, steps=200_000)
     yield of_words("transformer_xl_wt103", 16, 410, 10, 2100, 1, words)
     long = Training(length=384, batch=128, steps=4_000_000, warmup=16_000, dropout=0.2, attention_dropout=0.2)
@@ -202,11 +202,11 @@ def _systems():
     yield of_characters("transformer_xl_enwik8_large", 24, 1024, 8, 3072, long)
     short = Training(length=64, batch=16, steps=1)
     small = of_words("", 2, 128, 2, 512, 1, short, cutoffs=(1000, 2000))
-    yield miniature(small, "transformer_xl_words_mini", steps=250, lr=2e-3)
+    yield miniature(small, "transformer_xl_words_mini", steps=160, lr=2e-3)
     # A plain table, which every other system's heads can read.
     small = dataclasses.replace(of_characters("", 2, 128, 2, 512, short), examples=small.examples)
     small = respell(small, Vocab, WIKITEXT103)
-    yield miniature(small, "transformer_xl_mini", steps=250, lr=2e-3)
+    yield miniature(small, "transformer_xl_mini", steps=160, lr=2e-3)
 
 
 catalogue.add(*_systems())

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import time
 
 import pytest
 
@@ -79,8 +80,11 @@ def test_every_miniature_is_trained_here():
 @pytest.mark.full
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.status(n, "trains")) for n in TRAINS])
 def test_heldout_loss_is_below_the_baseline_of_its_task(name, data, tmp_path):
-    text = str(data / TEXT.get(name, WIKITEXT))
+    text, clock, work = str(data / TEXT.get(name, WIKITEXT)), time.perf_counter(), time.process_time()
     result = loop.train(Experiment(system=systems.get(name), data=(text,), save_every=0), tmp_path / "run", quiet=True)
+    seconds, busy = time.perf_counter() - clock, time.process_time() - work
+    rounded = {metric: round(value, 3) for metric, value in result.heldout.items()}
+    print(name, f"{seconds:.0f}s cpu {busy:.0f} base {result.baseline:.3f} {rounded}")  # pytest -rP shows it
     assert result.done
     for (metric, baseline), margin in TRAINS[name]:
         assert result.heldout[metric] < baseline(result) - margin, (metric, result.heldout, result.baseline)
