@@ -9,7 +9,23 @@ The table goes to WORKDIR/table.md, the plot to WORKDIR/curves.png. Run again, i
 
 The held-out losses are those of each task, in nats per predicted token; they compare with their baseline only.
 
-MEASURED
+Measured (2026-11-21, 2 CPU cores, 12 minutes; `--data` WikiText-2's validation text, 214,000 words, `--sst2` the first
+12,000 training sentences and the dev set of SST-2; budget 8.41e12 operations; spread: greatest less least of 3 seeds):
+
+| task | steps | held-out loss (nats) | unigram | SST-2 accuracy (spread) |
+| --- | --- | --- | --- | --- |
+| LM | 629 | nll 3.836 | 5.596 | 71.0 (0.5) |
+| MLM | 1200 | mlm_nll 4.623 | 5.596 | 67.0 (1.9) |
+| span | 1030 | mlm_nll 5.236, sbo_nll 5.278 | 5.596 | 69.3 (1.1) |
+| PLM | 496 | plm_nll 3.914 | 5.596 | 72.8 (0.7) |
+| RTD | 909 | mlm_nll 5.182, rtd_nll 0.395 | 5.596 | 62.8 (4.2) |
+| infilling | 435 | nll 3.888 | 5.596 | 70.5 (0.6) |
+| T5 denoising | 1098 | nll 4.052 | 5.596 | 58.9 (3.4) |
+| none | 0 |  |  | 70.2 (2.2) |
+
+Nothing to conclude about the tasks at their own size: a network this small, that has read this little, gives SST-2 a
+point or two at best over none at all; permutation and plain language models and infilling, which predict most tokens a
+step, do so first, and the two tasks with the fewest or the easiest predictions leave it worse than it began.
 """
 
 from __future__ import annotations
