@@ -63,7 +63,7 @@ class LMHead(nn.Module):
     """The tied table alone: GPT and GPT-2. `bias`: one more number for each word (XLNet, BART, CTRL).
 
     `scale` multiplies the features (T5's tied table: D**-0.5). `tied=False` has a table of its own, which needs `vocab`
-    (T5 1.1).
+    (T5 1.1). A tied table of another width than the states' is reached by a dense layer (ALBERT's factorised one).
     """
 
     vocab: Any = None
@@ -81,12 +81,16 @@ class LMHead(nn.Module):
     def __call__(self, hidden, *, table):
         if not self.tied:
             table = self.param("table", self.initializer, (self.vocab.size, hidden.shape[-1]))
+        if table.shape[-1] != hidden.shape[-1]:
+            hidden = Dense(table.shape[-1], initializer=self.initializer, precision=self.precision, name="project")(hidden)
         bias = self.param("bias", Zeros(), (table.shape[0],)) if self.bias else None
         return Readout(hidden * self.scale, table, bias, self.precision)
 
 
 class Pooler(nn.Module):
     """[B, L, D] -> [B, D]: a dense layer and tanh on the first token (BERT)."""
+
+    reads_first = True
 
     activation: Activation = "tanh"
     initializer: Any = TruncatedNormal()

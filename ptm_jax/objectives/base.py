@@ -71,6 +71,14 @@ def encoder_of(system: Any, tower: str = "main") -> Any:
     return getattr(system.towers.get(tower), "encoder", None)
 
 
+def blind(system: Any, tower: str, pool: str) -> str | None:
+    """Why a pooled row would say nothing of it: the first token of a causal encoder has seen itself alone."""
+    heads = getattr(system.towers.get(tower), "heads", {})
+    if getattr(encoder_of(system, tower), "sees", "") == "causal" and getattr(heads.get(pool), "reads_first", False):
+        return "the pooled first token of a causal encoder has seen nothing else; take an encoder that sees both ways"
+    return None
+
+
 def corruption_says(system: Any, fact: str) -> bool:
     """Whether the system's corruption, or a part of its chain, has the attribute `fact` set."""
     parts = getattr(system.corruption, "parts", (system.corruption,))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, Batch, Encoded, Loss, Ratio
-from ptm_jax.objectives.base import OnePass, encode_view, real_rows, token_loss, view_of
+from ptm_jax.objectives.base import OnePass, blind, encode_view, real_rows, token_loss, view_of
 
 _ABSENT = -1e30
 
@@ -69,6 +69,9 @@ class InfoNCE(OnePass):
         nll, right = in_batch(anchors / self.temperature, positives, real, self.both_ways)
         return token_loss(nll, real, right, "pair_nll")
 
+    def refusal(self, system: Any) -> str | None:
+        return blind(system, self.tower, self.pool)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DIM(OnePass):
@@ -92,6 +95,9 @@ class DIM(OnePass):
         nll, right = in_batch(sentence / self.temperature, ngram, real)
         return token_loss(nll, real, right, "dim_nll")
 
+    def refusal(self, system: Any) -> str | None:
+        return blind(system, self.tower, self.pool)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PairwiseRanking(OnePass):
@@ -111,6 +117,9 @@ class PairwiseRanking(OnePass):
         real = real_rows(batch)
         hinge = token_loss(jnp.maximum(0.0, self.margin - good + bad), real, name="ranking_loss")
         return Loss(hinge.sum, hinge.weight, {**hinge.metrics, "ranking_accuracy": _share(good > bad, real)})
+
+    def refusal(self, system: Any) -> str | None:
+        return blind(system, self.tower, self.pool)
 
 
 def _share(right: Array, weights: Array) -> Ratio:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Batch, Encoded, Loss
-from ptm_jax.objectives.base import OnePass, real_rows, token_loss
+from ptm_jax.objectives.base import OnePass, blind, real_rows, token_loss
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,3 +34,6 @@ class NSP(OnePass):
         labels = batch[self.label]
         nll = jax.nn.logsumexp(scores, -1) - jnp.take_along_axis(scores, labels[:, None], -1)[:, 0]
         return token_loss(nll, real_rows(batch), scores.argmax(-1) == labels, f"{self.name}_nll")
+
+    def refusal(self, system: Any) -> str | None:
+        return blind(system, self.tower, self.pool)

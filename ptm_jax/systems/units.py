@@ -70,7 +70,7 @@ def _systems():
         NoisyWords(vocab=BERT_UNCASED),
         AddedWords(),
         {"noise": Detector()},
-        steps=180,
+        steps=300,
         lr=1e-3,
         std=0.08,
     )
