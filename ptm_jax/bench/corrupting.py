@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -28,15 +29,24 @@ def run(sizes: Sizes, repeats: int, say: timing.Say) -> list[Entry]:
         extra=tuple(range(sizes.vocab - 100, sizes.vocab)),
     )  # fmt: skip
     meters: dict[str, Any] = {"step": timing.Step(work.step, work.state, batch), "gemm": timing.products(sizes.gemm)}
-    given = marked(batch)
     for task, name in TASKS.items():
         corruption = spec.respell(systems.get(name).corruption, Vocab, vocab)
         if corruption is not None:
             say(f"corruptions: compiling {task}")
-            meters[task] = _alone(jax.jit(corruption), given)
+            meters[task] = _alone(jax.jit(corruption), _given(corruption, sizes))
     found = timing.alternate(meters, repeats, warmup=2, say=say)
     share = products(work.flops, found["step"], found["gemm"])
     return [_entry(task, found, sizes, share) for task in meters if task not in ("step", "gemm")]
+
+
+def _given(corruption: Any, sizes: Sizes) -> dict[str, jax.Array]:
+    """Marked rows; for a corruption of sentences in slots (HIBERT), full slots of its own number and width."""
+    slots = getattr(corruption, "sentences", None), getattr(corruption, "width", None)
+    if None in slots:
+        return marked(programs.rows(sizes))
+    batch = marked(programs.rows(dataclasses.replace(sizes, length=slots[0] * slots[1])))
+    place = jnp.broadcast_to(jnp.arange(slots[0] * slots[1], dtype=jnp.int32), batch["input_ids"].shape)
+    return {**batch, "segment_ids": place // slots[1] + 1, "positions": place % slots[1]}
 
 
 def marked(batch: dict[str, jax.Array]) -> dict[str, jax.Array]:
