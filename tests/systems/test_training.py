@@ -53,7 +53,7 @@ TRAINS = {
     "hibert_mini": [(unigram("nll"), 0.3)],
     "infoword_mini": [(unigram("mlm_nll"), 0.05), (classes("dim_nll", 16), 0.05)],
     "mass_mini": [(unigram("nll"), 0.4)],
-    "megatron_bert_mini": [(unigram("mlm_nll"), 0.05)],
+    "megatron_bert_mini": [(unigram("mlm_nll"), 0.02)],
     "megatron_gpt2_mini": [(unigram("nll"), 0.3)],
     "noisypairs_mini": [(classes("original_nll", 2), 0.02)],
     "noisywords_mini": [(share("noise"), 0.005)],
