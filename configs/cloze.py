@@ -8,7 +8,7 @@ Data: news text and Common Crawl. The pattern in `data` is an example: `--data` 
 Expected: of the large model with characters as input, which this record lacks: CoNLL-2003 93.5 F1, Penn Treebank
 parsing 95.6 F1, SST-2 94.6. Read in listings of the paper's results; the figures of byte pairs were not.
 Measured: cloze_mini on WikiText-2's validation text, 2% of it held out: cloze_nll 5.150; unigram baseline 6.422 (nats
-per token); 43 CPU-seconds on 2 cores.
+per token); 41 CPU-seconds on 2 cores.
 Sizes: `ptm train cloze_large`.
 """
 

@@ -9,7 +9,7 @@ files.
 Expected: CNN/DailyMail, extractive, ROUGE 42.37, 19.95, 38.83 after a second stage on that text and training as a
 summariser.
 Measured: hibert_mini on WikiText-2's validation text, 2% of it held out: nll 5.817; unigram baseline 6.422 (nats per
-token); 55 CPU-seconds on 2 cores.
+token); 52 CPU-seconds on 2 cores.
 Sizes: `ptm train hibert_s`.
 """
 

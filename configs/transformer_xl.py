@@ -9,7 +9,7 @@ Data: WikiText-103, 103 million words. The pattern in `data` is an example: `--d
 Expected: test perplexity 24.0; large: 18.3 (Table 1). enwik8: 1.06 bits per character with 12 layers, 0.99 with 24
 (Table 2). Perplexity is per word, a run's per token: multiply nats by tokens and divide by words first.
 Measured: transformer_xl_mini on WikiText-2's validation text, 2% of it held out: nll 5.674; unigram baseline 6.520
-(nats per token); 33 CPU-seconds on 2 cores.
+(nats per token); 34 CPU-seconds on 2 cores.
 Sizes: `ptm train transformer_xl_wt103_large`, `transformer_xl_enwik8`, `transformer_xl_enwik8_large`.
 """
 
