@@ -130,6 +130,9 @@ class Pretrained:
         if pooling not in ("mean", "cls", "max"):
             raise unknown("pooling", str(pooling), ("mean", "cls", "max"))
         rows = self.ids_of(texts)
+        if not rows:
+            width = self(np.zeros((1, 1), np.int32), logits=False).hidden.shape[-1]
+            return np.zeros((0, width), np.float32)
         found: dict[int, np.ndarray] = {}
         for chosen in _batches(rows, batch_size):
             ids, mask = inputs.rectangle([rows[i] for i in chosen], self.vocab.pad)

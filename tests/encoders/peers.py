@@ -4,8 +4,6 @@ import dataclasses
 import math
 
 import numpy as np
-import torch
-import transformers
 
 from ptm_jax import systems
 from ptm_jax.core.spec import respell
@@ -17,6 +15,12 @@ from ptm_jax.nn.embeddings import Embeddings, LearnedPositions
 from ptm_jax.nn.heads import LMHead
 from ptm_jax.nn.layers import Dense
 from ptm_jax.nn.relative import Buckets
+
+try:  # without them the records are still collected, and what their marks claim is known
+    import torch
+    import transformers
+except ModuleNotFoundError:
+    torch = transformers = None
 
 VOCAB = Vocab(size=61, pad=0)
 HEADS, HIDDEN, LIMIT = 3, 40, 20

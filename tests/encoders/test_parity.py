@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import peers
 import pytest
 
 from ptm_jax import systems
@@ -12,10 +13,11 @@ from ptm_jax.core.towers import Tower, bind
 from ptm_jax.objectives.base import binary_loss
 from ptm_jax.train.step import tied
 
-pytestmark = pytest.mark.full
-pytest.importorskip("torch")
-import peers  # noqa: E402
-import torch  # noqa: E402
+torch = peers.torch
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(torch is None, reason="torch and transformers are not installed; make test-full installs them"),
+]
 
 PAIRS = ("t5", "t5v11", "bart", "pegasus")
 PRE = ("t5", "t5v11", "pegasus", "ctrl", "megatron_bert")  # the oracle's last state has passed the final norm
