@@ -131,6 +131,10 @@ def test_bad_arrays_are_one_line(bert, words, message):
         bert(**words)
 
 
+def test_encode_of_no_text_is_no_vector_of_the_width(bert):
+    assert bert.encode([]).shape == (0, bert.encode(["a"]).shape[1])
+
+
 def test_encode_pools_real_tokens_and_ignores_batches(bert):
     texts = ["the king", "the queen sees the hat of the city.", "hat"]
     vectors = bert.encode(texts)
