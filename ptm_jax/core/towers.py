@@ -31,10 +31,18 @@ class Tower:
 
     def head(self, name: str, *args: Any, key: Array | None = None) -> Any:
         """Apply the head `name`; an unknown name is an error that lists the heads there are."""
+        self._need(name)
+        return self._apply("head", name, *args, key=key)
+
+    def read(self, name: str, encoded: Encoded, batch: Batch, key: Array | None = None) -> Any:
+        """Apply the head `name` to what it reads of a batch and its encoding; a task head's dropout is by `key`."""
+        self._need(name)
+        return self._apply("read", name, encoded, batch, key=key)
+
+    def _need(self, name: str) -> None:
         heads = self.module.heads
         if name not in heads:
             raise KeyError(f"this tower has no head {name!r}; it has {', '.join(sorted(heads))}")
-        return self._apply("head", name, *args, key=key)
 
     def __getattr__(self, name: str) -> Any:
         """Facts of the network the heads or objectives ask for (`width`, `vocab`)."""

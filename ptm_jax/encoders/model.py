@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
+import jax.numpy as jnp
 from flax.core import FrozenDict
 
 from ptm_jax.core.types import Batch, Encoded
+from ptm_jax.nn.layers import Context
 
 
 def distinct(value: Any) -> Any:
@@ -46,10 +48,19 @@ class Model(nn.Module):
     def encode(self, batch: Batch, train: bool = False, **options) -> Encoded:
         return self.encoder(batch, train=train, **options)
 
-    def head(self, name: str, *args, train: bool = False):
-        del train
-        table = getattr(self.encoder, "table", None)
-        return self.heads[name](*args, table=None if table is None else table())
+    def head(self, name: str, *args, train: bool = False, rows=None):
+        """One head on its inputs. `rows` [B] are what its dropout is drawn by; without them it has none."""
+        head, table, noise = self.heads[name], getattr(self.encoder, "table", None), {}
+        if hasattr(head, "dropout") and rows is not None:
+            noise = {"context": Context(visibility=None, rows=rows, train=train)}
+        return head(*args, table=None if table is None else table(), **noise)
+
+    def read(self, name: str, encoded: Encoded, batch: Batch, train: bool = False):
+        """One head on what it reads of an encoded batch."""
+        head = self.heads[name]
+        inputs = head.reads(encoded, batch) if hasattr(head, "reads") else (encoded.hidden,)
+        rows = batch["rows"] if "rows" in batch else jnp.arange(len(batch["input_ids"]), dtype=jnp.int32)
+        return self.head(name, *inputs, train=train, rows=rows)
 
     def initialise(self, batch: Batch) -> None:
         """Create every parameter of the tower, whatever an objective reads."""

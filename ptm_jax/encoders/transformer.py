@@ -149,17 +149,25 @@ def transformer(
     eps: float = 1e-12,
     activation: Activation = "gelu",
     dropout: float = 0.1,
+    attention_dropout: float | None = None,
     embed_norm: bool = True,
     final_norm: bool = False,
     direction: Direction = "bidirectional",
     initializer: Any = TruncatedNormal(),
     out_init: Any = None,
 ) -> Transformer:
-    """A Transformer from its sizes; `hidden` (F) defaults to 4 D. Anything finer is a `replace` of a slot.
+    """A Transformer from its sizes; `hidden` (F) defaults to 4 D, `attention_dropout` to `dropout`. Anything finer is a
+    `replace` of a slot.
 
     `out_init` initialises the two layers that write into the residual stream (GPT-2 scales them by depth).
     """
-    attention = Attention(heads=heads, width=width, dropout=dropout, initializer=initializer, out_init=out_init)
+    attention = Attention(
+        heads=heads,
+        width=width,
+        dropout=dropout if attention_dropout is None else attention_dropout,
+        initializer=initializer,
+        out_init=out_init,
+    )
     ffn = FeedForward(hidden=hidden or 4 * width, activation=activation, initializer=initializer, out_init=out_init)
     return Transformer(
         embed=Embeddings(

@@ -1,5 +1,6 @@
 """Heads: what stands on top of an encoder. Each has `example(encoded)`, the inputs that initialise it, and is called
-as `head(*inputs, table=token_table)`."""
+as `head(*inputs, table=token_table)`. What it reads of a batch is the last layer, or what `reads(encoded, batch)` says;
+one with a field `dropout` is also given the layers' `context`."""
 
 from __future__ import annotations
 
@@ -40,11 +41,15 @@ class Readout:
 
 
 class MLMHead(nn.Module):
-    """Dense (to the table's width), activation and norm, then the tied table and a bias: BERT, RoBERTa, ALBERT."""
+    """Dense (to the table's width), activation and norm, then the tied table and a bias: BERT, RoBERTa, ALBERT.
+
+    `tied=False` has a table of its own, as wide as the encoder's.
+    """
 
     vocab: Any
     activation: Activation = "gelu"
     eps: float = 1e-12
+    tied: bool = True
     initializer: Any = TruncatedNormal()
     precision: Precision = Precision()
 
@@ -56,6 +61,8 @@ class MLMHead(nn.Module):
     def __call__(self, hidden, *, table):
         h = Dense(table.shape[-1], initializer=self.initializer, precision=self.precision, name="dense")(hidden)
         h = LayerNorm(self.eps, name="norm")(activate(self.activation, h))
+        if not self.tied:
+            table = self.param("table", self.initializer, (self.vocab.size, h.shape[-1]))
         return Readout(h, table, self.param("bias", Zeros(), (self.vocab.size,)), self.precision)
 
 

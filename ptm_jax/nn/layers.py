@@ -6,6 +6,7 @@ Every layer is a frozen value; parameters are float32 and products follow the la
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any, Literal
 
 import flax.linen as nn
@@ -17,13 +18,29 @@ from ptm_jax.core.streams import keep_mask
 from ptm_jax.core.types import Visibility, record, static
 from ptm_jax.nn.initializers import TruncatedNormal, Zeros
 
-Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "tanh", "identity"]
+Activation = Literal[
+    "gelu", "gelu_tanh", "gelu_quick", "gelu_clipped", "relu", "relu6", "relu_squared", "leaky_relu", "silu", "mish",
+    "hardswish", "laplace", "sigmoid", "sqrt_softplus", "tanh", "identity",
+]  # fmt: skip
+"""gelu is exact, gelu_tanh its tanh form, gelu_quick x sigmoid(1.702 x), gelu_clipped lies in [-10, 10]; leaky_relu has slope
+0.01; laplace is the Gaussian's distribution function of mean 0.707107 and deviation 0.282095 (MEGA); sqrt_softplus is
+sqrt(softplus(x))."""
 
 _ACTIVATIONS = {
     "gelu": functools.partial(jax.nn.gelu, approximate=False),
     "gelu_tanh": functools.partial(jax.nn.gelu, approximate=True),
+    "gelu_quick": lambda x: x * jax.nn.sigmoid(1.702 * x),
+    "gelu_clipped": lambda x: jnp.clip(jax.nn.gelu(x, approximate=False), -10, 10),
     "relu": jax.nn.relu,
+    "relu6": jax.nn.relu6,
+    "relu_squared": lambda x: jnp.square(jax.nn.relu(x)),
+    "leaky_relu": lambda x: jax.nn.leaky_relu(x, 0.01),
     "silu": jax.nn.silu,
+    "mish": jax.nn.mish,
+    "hardswish": jax.nn.hard_swish,
+    "laplace": lambda x: 0.5 * (1 + jax.lax.erf((x - 0.707107) / (0.282095 * math.sqrt(2.0)))),
+    "sigmoid": jax.nn.sigmoid,
+    "sqrt_softplus": lambda x: jnp.sqrt(jax.nn.softplus(x)),
     "tanh": jnp.tanh,
     "identity": lambda x: x,
 }

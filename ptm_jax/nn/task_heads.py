@@ -1,7 +1,7 @@
 """Heads of pre-training tasks beside the vocabulary's, published poolers, and the five kinds of task head (row 67).
 
-As in `nn.heads`, each has `example(encoded)` and is called as `head(*inputs, table=token_table)`. Heads run without
-dropout: a tower does not hand them the rows that it is drawn by.
+As in `nn.heads`, each has `example(encoded)` and is called as `head(*inputs, table=token_table)`. Task heads have
+dropout before their last layer, which `Tower.read` switches on with the encoder's.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from ptm_jax.core.precision import Precision
 from ptm_jax.nn.heads import Readout
 from ptm_jax.nn.initializers import TruncatedNormal, Zeros
-from ptm_jax.nn.layers import Activation, Dense, LayerNorm, activate
+from ptm_jax.nn.layers import Activation, Context, Dense, Dropout, LayerNorm, activate
 
 
 class BoundaryHead(nn.Module):
@@ -96,15 +96,24 @@ def last_of(ids, word: int):
     return jnp.where(ids == word, jnp.arange(ids.shape[1], dtype=jnp.int32), 0).max(1)
 
 
+def noisy(rate: float, x, context: Context | None):
+    """Dropout of a head's input: none where the head is not given a context."""
+    return x if context is None else Dropout(rate)(x, context)
+
+
 class Summary(nn.Module):
-    """[B, L, D] -> [B, D]: a dense layer and activation on the token at `where` [B], or on the first.
+    """[B, L, D] -> [B, D]: a dense layer and activation on one token: the first, the `last` that is not padding, or the
+    last `eos` of the input.
 
     With "tanh" on the first token it is BERT's and ALBERT's pooler and the dense layer of RoBERTa's classifier; with
-    "gelu", ELECTRA's; "tanh" at `last_token`, XLNet's; "tanh" on the decoder's state at `last_of(ids, eos)`, BART's.
-    "none": the bare state (GPT).
+    "gelu", ELECTRA's; "relu", DistilBERT's; "tanh" on the last token, XLNet's; on the decoder's state at the last
+    `eos`, BART's. "none": the bare state (GPT). `dropout` is before the dense layer (RoBERTa).
     """
 
-    activation: Literal["gelu", "tanh", "none"] = "tanh"
+    activation: Activation | Literal["none"] = "tanh"
+    at: Literal["first", "last", "eos"] = "first"
+    eos: int | None = None
+    dropout: float = 0.0
     initializer: Any = TruncatedNormal()
     precision: Precision = Precision()
 
@@ -112,23 +121,36 @@ class Summary(nn.Module):
     def example(encoded):
         return (encoded.hidden,)
 
+    def where(self, batch):
+        """Places [B] of the tokens that are summarised; None for the first."""
+        if self.at == "first":
+            return None
+        if self.at == "eos":
+            return last_of(batch["input_ids"], self.eos)
+        ids = batch["input_ids"]
+        return last_token(batch.get("segment_ids", jnp.ones_like(ids)))
+
+    def reads(self, encoded, batch):
+        return encoded.hidden, self.where(batch)
+
     @nn.compact
-    def __call__(self, hidden, where=None, *, table=None):
+    def __call__(self, hidden, where=None, *, table=None, context=None):
         del table
         chosen = hidden[:, 0] if where is None else jnp.take_along_axis(hidden, where[:, None, None], 1)[:, 0]
         if self.activation == "none":
             return chosen
         dense = Dense(hidden.shape[-1], initializer=self.initializer, precision=self.precision, name="dense")
-        return activate(self.activation, dense(chosen))
+        return activate(self.activation, dense(noisy(self.dropout, chosen, context)))
 
 
 class SequenceHead(nn.Module):
     """Scores of a whole text [B, C] float32 from [B, L, D]: `summary`, then a dense layer. With two classes on BERT's
-    pooler it is the head of next sentence prediction."""
+    pooler it is the head of next sentence prediction; with one, of regression."""
 
     classes: int
     summary: nn.Module = Summary()
     bias: bool = True
+    dropout: float = 0.0
     initializer: Any = TruncatedNormal()
     precision: Precision = Precision()
 
@@ -136,17 +158,21 @@ class SequenceHead(nn.Module):
     def example(encoded):
         return (encoded.hidden,)
 
+    def reads(self, encoded, batch):
+        return self.summary.reads(encoded, batch)
+
     @nn.compact
-    def __call__(self, hidden, where=None, *, table=None):
+    def __call__(self, hidden, where=None, *, table=None, context=None):
         del table
         out = Dense(self.classes, bias=self.bias, initializer=self.initializer, precision=self.precision, name="classes")
-        return out(self.summary(hidden, where)).astype(jnp.float32)
+        return out(noisy(self.dropout, self.summary(hidden, where, context=context), context)).astype(jnp.float32)
 
 
 class TokenHead(nn.Module):
     """Scores of every token [B, L, C] float32 from [B, L, D]."""
 
     classes: int
+    dropout: float = 0.0
     initializer: Any = TruncatedNormal()
     precision: Precision = Precision()
 
@@ -155,10 +181,10 @@ class TokenHead(nn.Module):
         return (encoded.hidden,)
 
     @nn.compact
-    def __call__(self, hidden, *, table=None):
+    def __call__(self, hidden, *, table=None, context=None):
         del table
         out = Dense(self.classes, initializer=self.initializer, precision=self.precision, name="classes")
-        return out(hidden).astype(jnp.float32)
+        return out(noisy(self.dropout, hidden, context)).astype(jnp.float32)
 
 
 class ChoiceHead(nn.Module):
@@ -166,24 +192,30 @@ class ChoiceHead(nn.Module):
 
     choices: int
     summary: nn.Module = Summary()
+    dropout: float = 0.0
     initializer: Any = TruncatedNormal()
     precision: Precision = Precision()
 
     def example(self, encoded):
         return (jnp.repeat(encoded.hidden[:1], self.choices, 0),)
 
+    def reads(self, encoded, batch):
+        return self.summary.reads(encoded, batch)
+
     @nn.compact
-    def __call__(self, hidden, where=None, *, table=None):
+    def __call__(self, hidden, where=None, *, table=None, context=None):
         del table
         if len(hidden) % self.choices:
             raise ValueError(f"{len(hidden)} rows are not questions of {self.choices} choices each")
         out = Dense(1, initializer=self.initializer, precision=self.precision, name="score")
-        return out(self.summary(hidden, where)).astype(jnp.float32).reshape(-1, self.choices)
+        scores = out(noisy(self.dropout, self.summary(hidden, where, context=context), context))
+        return scores.astype(jnp.float32).reshape(-1, self.choices)
 
 
 class SpanHead(nn.Module):
     """Scores of an answer's first and last token, [B, L] float32 each, from [B, L, D] (Devlin et al. 2019, 4.2)."""
 
+    dropout: float = 0.0
     initializer: Any = TruncatedNormal()
     precision: Precision = Precision()
 
@@ -192,8 +224,8 @@ class SpanHead(nn.Module):
         return (encoded.hidden,)
 
     @nn.compact
-    def __call__(self, hidden, *, table=None):
+    def __call__(self, hidden, *, table=None, context=None):
         del table
         out = Dense(2, initializer=self.initializer, precision=self.precision, name="ends")
-        scores = out(hidden).astype(jnp.float32)
+        scores = out(noisy(self.dropout, hidden, context)).astype(jnp.float32)
         return scores[..., 0], scores[..., 1]

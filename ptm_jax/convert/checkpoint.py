@@ -1,0 +1,168 @@
+"""A directory of a published checkpoint as a record with parameters, and the other way round."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ptm_jax.convert import engine
+from ptm_jax.convert.config import Config
+from ptm_jax.convert.family import Family, families, family_of, names
+from ptm_jax.convert.files import open_tensors, write_tensors
+from ptm_jax.core import spec, towers
+from ptm_jax.core.errors import UserError, unknown
+from ptm_jax.core.paths import flatten
+from ptm_jax.core.streams import stream
+from ptm_jax.core.system import System
+from ptm_jax.core.types import Vocab
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """What a directory holds: the record, its parameters {tower: tree}, what was found, and the config as published."""
+
+    system: System
+    params: Mapping[str, Any]
+    report: engine.Report
+    config: Config
+    architecture: str
+
+
+def example(system: System) -> dict[str, Any]:
+    """The smallest batch that every tower of a published architecture initialises on."""
+    ids = jnp.zeros((1, 2), jnp.int32)
+    return {"input_ids": ids, "decoder_input_ids": ids, "segment_ids": jnp.ones_like(ids)}
+
+
+def record_of(config: Config, architecture: str | None = None, vocab: Vocab | None = None) -> tuple[System, str]:
+    """(record, architecture) of a config.json. `vocab` has the special ids of the checkpoint's tokenizer."""
+    family = family_of(config)
+    if architecture is not None and architecture not in family.heads:
+        raise unknown("architecture", architecture, family.heads)
+    name = architecture or family.architecture(config)
+    try:
+        system = family.build(config, name)
+    except ValueError as error:
+        raise UserError(f"{config.file}: {error}") from error
+    if vocab is not None:
+        size = system.towers["main"].encoder.embed.vocab.size
+        if vocab.size > size:
+            raise UserError(f"{config.file} has a vocabulary of {size}, its tokenizer {vocab.size} pieces; one of them is another model's")
+        system = dataclasses.replace(
+            system,
+            **{
+                field: spec.respell(getattr(system, field), Vocab, dataclasses.replace(vocab, size=size))
+                for field in ("towers", "corruption", "objective", "examples")
+            },
+        )
+    return dataclasses.replace(system, name=Path(config.file).absolute().parent.name), name
+
+
+def read(
+    folder: str | os.PathLike,
+    *,
+    architecture: str | None = None,
+    vocab: Vocab | None = None,
+    allow_pickle: bool = False,
+    shardings: Callable[[Any], Any] | None = None,
+    seed: int = 0,
+) -> Checkpoint:
+    """A published checkpoint: a directory with config.json and tensors.
+
+    architecture  another class of the same family: a task head that the checkpoint lacks is drawn from `seed`, and told
+    shardings     abstract parameters -> a tree of shardings; every device is given its part alone
+    Raises UserError: what is absent, damaged, of another shape, or of a kind that is not known. Nothing is executed.
+    """
+    folder = Path(folder)
+    config = Config.read(folder / "config.json" if folder.is_dir() else folder.parent / "config.json")
+    system, name = record_of(config, architecture, vocab)
+    family = family_of(config)
+    tensors = open_tensors(folder, allow_pickle=allow_pickle)
+    shapes = towers.abstract(system.towers, example(system))
+    draw = None
+    if architecture is not None and architecture != _written_by(family, config):
+        draw = lambda paths: _drawn(system, seed, paths)
+    lines = family.lines(config, name)
+    where = None if shardings is None else shardings(shapes)["main"]
+    params, report = engine.read(tensors, shapes["main"], family, lines, fresh=draw, shardings=where)
+    return Checkpoint(system, {"main": params}, report, config, name)
+
+
+def _written_by(family: Family, config: Config) -> str | None:
+    named = config("architectures", list, None)
+    return named[0] if named else family.bare
+
+
+def _drawn(system: System, seed: int, paths: tuple[str, ...]) -> dict[str, Any]:
+    """{path: array} of fresh parameters of the main tower."""
+    params = towers.init(system.towers, stream(seed, "init"), example(system))["main"]
+    return {path: leaf for path, leaf in flatten(params).items() if path in paths}
+
+
+def published(system: System, config: Mapping[str, Any] | None = None) -> tuple[Family, Config, str]:
+    """(family, config, architecture) whose checkpoint a system's towers are.
+
+    `config` is the one it was imported with, which is kept where it still describes the towers. Raises UserError where no
+    family has them, with the first part that differs in the nearest.
+    """
+    nearest: list[str] = []
+    candidates = [Config(config)] if config is not None else []
+    for candidate in candidates:
+        family = family_of(candidate)
+        architecture = family.architecture_of(system)
+        if _same(family, candidate, architecture, system) is None:
+            return family, candidate, architecture
+    for name in names():
+        family = families.get(name)
+        try:
+            architecture = family.architecture_of(system)
+            fields = {"model_type": name, "architectures": [architecture], **family.config(system)}
+            difference = _same(family, Config(fields), architecture, system)
+        except (UserError, AttributeError, KeyError, TypeError, ValueError):
+            continue
+        if difference is None:
+            return family, Config(fields), architecture
+        nearest.append(f"{name}: {difference}")
+    reason = min(nearest, key=len) if nearest else "none has its heads and layers"
+    raise UserError(f"{system.name} is no architecture of the Hugging Face library ({reason}); export a system of one of {', '.join(names())}")
+
+
+def _same(family: Family, config: Config, architecture: str, system: System) -> str | None:
+    """The first difference between a system's towers and what a config describes; None where there is none that counts."""
+    plain = lambda value: spec.respell(value, Vocab, Vocab(size=value["main"].encoder.embed.vocab.size))
+    built = family.build(config, architecture)
+    for name, there, here in spec.differences(plain(built.towers), plain(system.towers)):
+        if name.rpartition(".")[2] not in ("precision", "initializer", "remat", "std"):
+            return f"{name} is {spec.to_line(here)}, there {spec.to_line(there)}"
+    return None
+
+
+def write(
+    folder: str | os.PathLike,
+    system: System,
+    params: Mapping[str, Any],
+    *,
+    config: Mapping[str, Any] | None = None,
+    dtype: str = "float32",
+    max_shard_bytes: int = 5_000_000_000,
+) -> list[Path]:
+    """A directory that Transformers loads: config.json and safetensors. Returns the files. Raises UserError."""
+    family, fields, architecture = published(system, config)
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = engine.write(params["main"], family, family.lines(fields, architecture), bare=architecture == family.bare)
+    written = write_tensors(folder, ((name, np.asarray(value)) for name, value in tensors), dtype=dtype, max_shard_bytes=max_shard_bytes)
+    file = folder / "config.json"
+    facts = {**fields, "architectures": [architecture], "dtype": dtype}
+    draft = file.with_suffix(".draft")
+    draft.write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf8")
+    draft.replace(file)
+    return [*written, file]

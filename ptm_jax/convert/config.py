@@ -1,0 +1,115 @@
+"""A published `config.json`, read field by field: what is absent or of another type is one line that names the file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ptm_jax.core.errors import UserError, closest
+
+_MISSING = object()
+_TYPES = {"whole number": int, "number": (int, float), "text": str, "true or false": bool, "list": list, "object": dict}
+
+
+class Config(Mapping):
+    """The fields of a config.json. `config("hidden_size", int)` must be there; a default makes it optional."""
+
+    def __init__(self, fields: Mapping[str, Any], file: str | Path = "config.json"):
+        self._fields, self.file = dict(fields), str(file)
+
+    @classmethod
+    def read(cls, file: str | Path) -> Config:
+        """From a file. Raises UserError where it is absent or holds no JSON object."""
+        file = Path(file)
+        try:
+            fields = json.loads(file.read_text(encoding="utf8"))
+            if not isinstance(fields, dict):
+                raise ValueError("it holds no object")
+        except OSError as error:
+            raise UserError(f"{file} cannot be read ({error.strerror or error}); a checkpoint needs its config.json") from None
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{file} is not a config ({error})") from None
+        return cls(fields, file)
+
+    def __call__(self, name: str, kind: Any = None, default: Any = _MISSING) -> Any:
+        """The field `name`; a `null` counts as absent. `kind` is int, float, str, bool, list or dict."""
+        value = self._fields.get(name)
+        if value is None:
+            if default is _MISSING:
+                raise UserError(f"{self.file} has no field {name!r}, which this architecture needs.{closest(name, self._fields)}")
+            return default
+        wanted = (int, float) if kind is float else kind
+        wrong = wanted is not None and (not isinstance(value, wanted) or (isinstance(value, bool) and kind is not bool))
+        if wrong:
+            said = next((word for word, types in _TYPES.items() if types == wanted), getattr(kind, "__name__", str(kind)))
+            raise UserError(f"{self.file}: {name} is {value!r}; expected a {said}")
+        return value
+
+    def positive(self, name: str, default: Any = _MISSING) -> int:
+        """A whole number of at least 1."""
+        value = self(name, int, default)
+        if value is not None and value < 1:
+            raise UserError(f"{self.file}: {name} is {value}; it must be at least 1")
+        return value
+
+    def one_of(self, name: str, choices: Mapping[str, Any], default: Any = _MISSING) -> Any:
+        """What `choices` has for the field's value."""
+        value = self(name, None, default)
+        if value not in choices:
+            raise UserError(
+                f"{self.file}: {name} is {value!r}; supported are {', '.join(map(str, choices))}.{closest(str(value), choices)}"
+            )
+        return choices[value]
+
+    def refuse(self, name: str, but: Any, reason: str) -> None:
+        """Raises UserError where the field is there and is not `but`."""
+        value = self._fields.get(name)
+        if value is not None and value != but:
+            raise UserError(f"{self.file}: {name} is {value!r}: {reason}")
+
+    @property
+    def labels(self) -> int:
+        """The number of classes of a task head: `num_labels`, or the length of `id2label`; 2 where neither is given."""
+        names = self("id2label", dict, None)
+        return len(names) if names else self.positive("num_labels", 2)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._fields[name]
+
+    def __iter__(self):
+        return iter(self._fields)
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_python": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_accurate": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_python_tanh": "gelu_tanh",
+    "gelu_10": "gelu_clipped",
+    "hardswish": "hardswish",
+    "laplace": "laplace",
+    "leaky_relu": "leaky_relu",
+    "linear": "identity",
+    "mish": "mish",
+    "quick_gelu": "gelu_quick",
+    "relu": "relu",
+    "relu2": "relu_squared",
+    "relu6": "relu6",
+    "sigmoid": "sigmoid",
+    "silu": "silu",
+    "sqrtsoftplus": "sqrt_softplus",
+    "swish": "silu",
+    "tanh": "tanh",
+}
+"""Names of activations in a config and ours."""
+
+PUBLISHED = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())} | {"silu": "silu"}
+"""The other way, for a config that we write."""

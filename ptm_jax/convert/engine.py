@@ -1,0 +1,214 @@
+"""One engine in both directions over rename tables: published tensors into a tower's parameters, and out again.
+
+Nothing here knows a family. A tensor is read when its parameter is made and forgotten afterwards; with shardings, only
+the slices that a device holds are read where the table can tell them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from ptm_jax.convert.family import Family
+from ptm_jax.convert.files import Tensors
+from ptm_jax.convert.place import place
+from ptm_jax.convert.table import Line
+from ptm_jax.core.errors import UserError, closest
+from ptm_jax.core.paths import flatten, unflatten
+
+OLD = ((r"\.gamma$", ".weight"), (r"\.beta$", ".bias"))
+"""Names of norms in checkpoints that began in TensorFlow."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What an import found: `missing` paths of ours that no tensor fills (heads, made anew), `extra` published tensors
+    that no parameter takes, and how many were `read`."""
+
+    read: int
+    missing: tuple[str, ...] = ()
+    extra: tuple[str, ...] = ()
+
+    def lines(self) -> list[str]:
+        """What a user is told, a line each."""
+        told = []
+        if self.missing:
+            told.append(f"not in the checkpoint, made anew: {_listed(self.missing)}")
+        if self.extra:
+            told.append(f"in the checkpoint, not used: {_listed(self.extra)}")
+        return told
+
+
+def _listed(names: tuple[str, ...], most: int = 8) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+@dataclasses.dataclass(frozen=True)
+class Leaf:
+    """One parameter of ours and the published tensors that fill it, [n_i, n_j] in the order of its stacked axes."""
+
+    path: str
+    shape: tuple[int, ...]
+    line: Line
+    part: str
+    names: tuple[str, ...]
+
+    @property
+    def inner(self) -> tuple[int, ...]:
+        """The shape of one layer."""
+        return self.shape[self.line.depth :]
+
+
+def leaves(shapes: Mapping[str, tuple[int, ...]], lines: tuple[Line, ...]) -> tuple[dict[str, Leaf], tuple[str, ...]]:
+    """({path: Leaf}, paths that no line names) of {path: shape}."""
+    found, rest = {}, []
+    for path, shape in shapes.items():
+        match = next(((line, hit) for line in lines if (hit := line.leaf(path)) is not None), None)
+        if match is None:
+            rest.append(path)
+            continue
+        line, (name, part) = match
+        counts = itertools.product(*(range(n) for n in shape[: line.depth]))
+        names = tuple(_counted(name, count) for count in counts)
+        found[path] = Leaf(path, tuple(shape), line, part, names)
+    return found, tuple(rest)
+
+
+def _counted(name: str, count: tuple[int, ...]) -> str:
+    for mark, number in zip(("{i}", "{j}"), count, strict=False):
+        name = name.replace(mark, str(number))
+    return name
+
+
+def read(
+    tensors: Tensors, shapes: Mapping[str, Any], family: Family, lines: tuple[Line, ...], *, fresh: Any = None, shardings: Any = None
+) -> tuple[dict[str, Any], Report]:
+    """(parameters of a tower, what was found) from a checkpoint; `shapes` is the tower's abstract tree.
+
+    `fresh(paths)` gives {path: array} for parameters of heads that the checkpoint lacks (None: a missing tensor is an
+    error). `shardings` is a tree like `shapes`, or None: arrays on the default device. Raises UserError.
+    """
+    flat = flatten(shapes)
+    where = None if shardings is None else flatten(shardings)
+    found, rest = leaves({path: leaf.shape for path, leaf in flat.items()}, lines)
+    if rest:
+        raise UserError(f"{tensors.folder}: the table of {family.model_type} has no line for {', '.join(rest[:3])}; report this")
+    actual = _actual(tensors, family, {name for leaf in found.values() for name in leaf.names})
+    missing = [path for path, leaf in found.items() if not any(name in actual for name in leaf.names)]
+    for leaf in found.values():
+        absent = [name for name in leaf.names if name not in actual]
+        if absent and (leaf.path not in missing or fresh is None or not leaf.path.startswith("heads_")):
+            raise UserError(f"{tensors.folder} has no tensor {absent[0]!r}, which {leaf.path} is made of.{closest(absent[0], tensors.names())}")
+    _check_shapes(tensors, actual, found, missing)
+    _check_ties(tensors, actual, family)
+    made = fresh(tuple(missing)) if missing else {}
+    for path, leaf in found.items():
+        if path not in made:
+            made[path] = _made(tensors, actual, leaf, None if where is None else where[path])
+    used = {actual[name] for leaf in found.values() for name in leaf.names if name in actual}
+    used |= {actual[name] for name in family.ties if name in actual}
+    extra = tuple(name for name in tensors.names() if name not in used and not family.ignored(name))
+    return unflatten({path: made[path] for path in flat}), Report(len(used), tuple(missing), extra)
+
+
+def _actual(tensors: Tensors, family: Family, wanted: set[str]) -> dict[str, str]:
+    """{name in the table: name in the file}: with or without the bare model's root, in today's spelling."""
+    known, found = wanted | set(family.ties), {}
+    for name in tensors.names():
+        spelled = name
+        for old, new in (*OLD, *family.renames):
+            spelled = re.sub(old, new, spelled)
+        for candidate in (spelled, family.root + spelled, spelled.removeprefix(family.root)):
+            if candidate in known:
+                found.setdefault(candidate, name)
+                break
+    return found
+
+
+def _check_shapes(tensors: Tensors, actual: Mapping[str, str], found: Mapping[str, Leaf], missing: list[str]) -> None:
+    """Raises UserError for a tensor of another shape, before anything is read."""
+    for leaf in found.values():
+        if leaf.path in missing:
+            continue
+        expected = leaf.line.theirs_of(leaf.part, leaf.inner)
+        for name in leaf.names:
+            shape = tuple(tensors.shape(actual[name]))
+            if expected is not None and shape != tuple(expected):
+                raise UserError(
+                    f"{tensors.file(actual[name])}: {actual[name]} has the shape {list(shape)}; the config says {list(expected)}"
+                )
+
+
+def _check_ties(tensors: Tensors, actual: Mapping[str, str], family: Family) -> None:
+    """Raises UserError where a tensor that repeats another one does not."""
+    for copy, source in family.ties.items():
+        if copy in actual and source in actual and actual[copy] != actual[source]:
+            if not np.array_equal(tensors.read(actual[copy]), tensors.read(actual[source])):
+                raise UserError(
+                    f"{tensors.file(actual[copy])}: {actual[copy]} differs from {actual[source]}, which the config ties it to; "
+                    "set tie_word_embeddings to false in config.json if it is a table of its own"
+                )
+
+
+def _made(tensors: Tensors, actual: Mapping[str, str], leaf: Leaf, sharding: Any) -> Any:
+    """One parameter. Layers are read one after the other."""
+
+    def layer(name: str, index: tuple[slice, ...]) -> np.ndarray:
+        window = leaf.line.window(leaf.part, index, leaf.inner)
+        size = tuple(len(range(*s.indices(n))) for s, n in zip(index, leaf.inner, strict=True))
+        if window is not None and size != leaf.inner:
+            piece = tensors.read_slice(actual[name], window)
+            return (piece.T if leaf.part == "kernel" and leaf.line.kind == "dense" else piece).reshape(size)
+        try:
+            return leaf.line.read(tensors.read(actual[name]), leaf.part, leaf.inner)[index]
+        except ValueError as error:
+            raise UserError(
+                f"{tensors.file(actual[name])}: {actual[name]} {list(tensors.shape(actual[name]))} does not fit {leaf.path} "
+                f"{list(leaf.inner)}: {error}"
+            ) from None
+
+    def read_index(index: tuple[slice, ...]) -> np.ndarray:
+        index = tuple(index) if index else (slice(None),) * len(leaf.shape)
+        stacked, inner = index[: leaf.line.depth], index[leaf.line.depth :]
+        if not stacked:
+            return layer(leaf.names[0], inner)
+        size = tuple(len(range(*s.indices(n))) for s, n in zip(index, leaf.shape, strict=True))
+        out = np.empty(size, np.float32)
+        names = np.array(leaf.names, object).reshape(leaf.shape[: leaf.line.depth])[stacked]
+        for place_, name in np.ndenumerate(names):
+            out[place_] = layer(name, inner)
+        return out
+
+    if sharding is None:
+        return jax.numpy.asarray(read_index(()))
+    return place(leaf.shape, np.float32, sharding, read_index)
+
+
+def write(params: Mapping[str, Any], family: Family, lines: tuple[Line, ...], bare: bool) -> Iterator[tuple[str, np.ndarray]]:
+    """(published name, tensor) of a tower's parameters, one after the other. `bare`: without the model's root."""
+    flat = flatten(params)
+    found, rest = leaves({path: tuple(np.shape(leaf)) for path, leaf in flat.items()}, lines)
+    if rest:
+        raise UserError(f"{family.model_type} has no tensor for {', '.join(rest[:3])}; choose a system of that family")
+    shared: dict[str, list[tuple[Leaf, tuple[int, ...]]]] = {}
+    for leaf in found.values():
+        for count, name in zip(np.ndindex(*leaf.shape[: leaf.line.depth]), leaf.names, strict=True):
+            shared.setdefault(name, []).append((leaf, count))
+    for name, parts in shared.items():
+        parts = sorted(parts, key=lambda p: p[0].line.part or (0, 1))
+        pieces = [leaf.line.write(np.asarray(flat[leaf.path])[count], leaf.part) for leaf, count in parts]
+        tensor = pieces[0] if len(pieces) == 1 else np.concatenate(pieces, -1)
+        yield (name.removeprefix(family.root) if bare else name), tensor
+
+
+def names_of(shapes: Mapping[str, Any], lines: tuple[Line, ...]) -> dict[str, tuple[str, ...]]:
+    """{path of ours: published names} of a tower."""
+    found, _ = leaves({path: tuple(leaf.shape) for path, leaf in flatten(shapes).items()}, lines)
+    return {path: leaf.names for path, leaf in found.items()}

@@ -1,0 +1,158 @@
+"""BERT and what loads as it: SpanBERT, MiniLM, TinyBERT, UniLM, SciBERT, BioBERT, Chinese wwm, StructBERT, InfoWord."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ptm_jax.convert.config import ACTIVATIONS, PUBLISHED, Config
+from ptm_jax.convert.family import Family, families
+from ptm_jax.convert.records import adopted, objective_of, task_fields, task_heads
+from ptm_jax.convert.table import Line, attention
+from ptm_jax.core.system import System
+from ptm_jax.core.types import Vocab
+from ptm_jax.encoders.model import Model
+from ptm_jax.encoders.transformer import transformer
+from ptm_jax.nn.embeddings import LearnedPositions
+from ptm_jax.nn.heads import Classifier, MLMHead, Pooler
+from ptm_jax.nn.initializers import TruncatedNormal
+from ptm_jax.nn.task_heads import Summary
+from ptm_jax.systems.transformers import bert
+
+HEADS = {
+    "BertModel": ("pool",),
+    "BertForPreTraining": ("mlm", "pool", "nsp"),
+    "BertForMaskedLM": ("mlm",),
+    "BertLMHeadModel": ("lm",),
+    "BertForNextSentencePrediction": ("pool", "nsp"),
+    "BertForSequenceClassification": ("classify",),
+    "BertForMultipleChoice": ("choose",),
+    "BertForTokenClassification": ("tag",),
+    "BertForQuestionAnswering": ("span",),
+}
+
+
+def vocab_of(config: Config) -> Vocab:
+    """Sizes and the special ids that a config names; a tokenizer's own replace them."""
+    return Vocab(size=config.positive("vocab_size"), pad=config("pad_token_id", int, None))
+
+
+def encoder(config: Config, causal: bool = False):
+    """The encoder of BERT's config; its kin replace slots of it."""
+    eps, init = config("layer_norm_eps", float, 1e-12), TruncatedNormal(config("initializer_range", float, 0.02))
+    config.refuse("add_cross_attention", False, "a BERT with cross-attention is half of an encoder-decoder; not supported")
+    config.refuse("position_embedding_type", "absolute", "relative keys of BERT are not supported")
+    return transformer(
+        vocab=vocab_of(config),
+        layers=config.positive("num_hidden_layers"),
+        width=config.positive("hidden_size"),
+        heads=config.positive("num_attention_heads"),
+        hidden=config.positive("intermediate_size"),
+        positions=LearnedPositions(config.positive("max_position_embeddings"), initializer=init),
+        types=config.positive("type_vocab_size", 2),
+        eps=eps,
+        activation=config.one_of("hidden_act", ACTIVATIONS, "gelu"),
+        dropout=config("hidden_dropout_prob", float, 0.1),
+        attention_dropout=config("attention_probs_dropout_prob", float, 0.1),
+        direction="causal" if causal else "bidirectional",
+        initializer=init,
+    )
+
+
+def build(config: Config, architecture: str) -> System:
+    core = encoder(config, causal=architecture == "BertLMHeadModel" and config("is_decoder", bool, False))
+    init = core.embed.initializer
+    mlm = MLMHead(
+        vocab=core.embed.vocab,
+        activation=config.one_of("hidden_act", ACTIVATIONS, "gelu"),
+        eps=config("layer_norm_eps", float, 1e-12),
+        tied=config("tie_word_embeddings", bool, True),
+        initializer=init,
+    )
+    heads = {"mlm": mlm, "lm": mlm, "pool": Pooler(initializer=init), "nsp": Classifier(2, initializer=init)}
+    heads |= task_heads(config, Summary(initializer=init), init)
+    chosen = {name: heads[name] for name in HEADS[architecture]}
+    return adopted(bert("", 2, 128, 2), Model(encoder=core, heads=chosen), objective_of(chosen))
+
+
+def encoder_lines(ours: str = "encoder", root: str = "bert.") -> tuple[Line, ...]:
+    """Embeddings and layers of BERT's names."""
+    block, layer = f"{ours}/stack/block", f"{root}encoder.layer.{{i}}"
+    parts = tuple(f"{layer}.attention.{x}" for x in ("self.query", "self.key", "self.value", "output.dense"))
+    return (
+        Line(f"{ours}/embed/token", f"{root}embeddings.word_embeddings.weight"),
+        Line(f"{ours}/embed/position/table", f"{root}embeddings.position_embeddings.weight"),
+        Line(f"{ours}/embed/type", f"{root}embeddings.token_type_embeddings.weight"),
+        Line(f"{ours}/embed/norm", f"{root}embeddings.LayerNorm", "norm"),
+        *attention(f"{block}/attention", parts),
+        Line(f"{block}/attention_norm", f"{layer}.attention.output.LayerNorm", "norm"),
+        Line(f"{block}/ffn/up", f"{layer}.intermediate.dense", "dense"),
+        Line(f"{block}/ffn/down", f"{layer}.output.dense", "dense"),
+        Line(f"{block}/ffn_norm", f"{layer}.output.LayerNorm", "norm"),
+    )
+
+
+def vocabulary_lines(head: str, root: str = "cls.predictions.") -> tuple[Line, ...]:
+    """The masked language model's head of BERT's names."""
+    return (
+        Line(f"heads_{head}/dense", f"{root}transform.dense", "dense"),
+        Line(f"heads_{head}/norm", f"{root}transform.LayerNorm", "norm"),
+        Line(f"heads_{head}/bias", f"{root}bias"),
+        Line(f"heads_{head}/table", f"{root}decoder.weight"),
+    )
+
+
+def task_lines(pooler: str = "bert.pooler.dense", classifier: str = "classifier") -> tuple[Line, ...]:
+    """Task heads of BERT's names: the pooler is the summary of the heads that read a whole text."""
+    return (
+        Line("heads_classify/summary/dense", pooler, "dense"),
+        Line("heads_classify/classes", classifier, "dense"),
+        Line("heads_choose/summary/dense", pooler, "dense"),
+        Line("heads_choose/score", classifier, "dense"),
+        Line("heads_tag/classes", "classifier", "dense"),
+        Line("heads_span/ends", "qa_outputs", "dense"),
+    )
+
+
+def lines(config: Config, architecture: str) -> tuple[Line, ...]:
+    return (
+        *encoder_lines(),
+        *vocabulary_lines("mlm"),
+        *vocabulary_lines("lm"),
+        Line("heads_pool/dense", "bert.pooler.dense", "dense"),
+        Line("heads_nsp/dense", "cls.seq_relationship", "dense"),
+        *task_lines(),
+    )
+
+
+def config(system: System) -> dict[str, Any]:
+    core = system.towers["main"].encoder
+    embed, block, vocab = core.embed, core.stack.block, core.embed.vocab
+    heads = system.towers["main"].heads
+    tied = all(getattr(heads.get(name), "tied", True) for name in ("mlm", "lm"))
+    return {
+        "vocab_size": vocab.size,
+        "pad_token_id": vocab.pad,
+        "hidden_size": block.attention.width,
+        "num_hidden_layers": core.stack.layers,
+        "num_attention_heads": block.attention.heads,
+        "intermediate_size": block.ffn.hidden,
+        "hidden_act": PUBLISHED[block.ffn.activation],
+        "hidden_dropout_prob": block.dropout,
+        "attention_probs_dropout_prob": block.attention.dropout,
+        "max_position_embeddings": embed.position.size,
+        "type_vocab_size": embed.types,
+        "layer_norm_eps": block.attention_norm.eps,
+        "initializer_range": embed.initializer.std,
+        "is_decoder": core.direction == "causal",
+        "tie_word_embeddings": tied,
+    } | task_fields(heads)
+
+
+TIES = {
+    "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
+    "cls.predictions.decoder.bias": "cls.predictions.bias",
+}
+
+families.add(
+    Family(model_type="bert", build=build, lines=lines, config=config, root="bert.", heads=HEADS, ties=TIES)
+)

@@ -1,0 +1,77 @@
+"""What the families' records share: task heads from a config, the objective that trains them, a parent's other slots."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+
+from ptm_jax.convert.config import Config
+from ptm_jax.core.system import System
+from ptm_jax.objectives.downstream import AnswerSpan, Choosing, Classification, Tagging
+from ptm_jax.objectives.joint import Joint
+from ptm_jax.objectives.language import LM, MLM
+from ptm_jax.objectives.pairs import NSP
+from ptm_jax.nn.task_heads import ChoiceHead, SequenceHead, SpanHead, TokenHead
+
+PROBLEMS = {"single_label_classification": "classes", "regression": "number", "multi_label_classification": "labels"}
+"""`problem_type` of a config and `Classification.kind`."""
+
+
+def task_heads(config: Config, summary: Any, init: Any, dropout: float | None = None) -> dict[str, Any]:
+    """The four task heads of a config: `classify`, `choose`, `tag`, `span`."""
+    if dropout is None:
+        dropout = config("classifier_dropout", float, None)
+    if dropout is None:
+        dropout = config("hidden_dropout_prob", float, 0.1)
+    classes = config.labels
+    return {
+        "classify": SequenceHead(classes, summary, dropout=dropout, initializer=init),
+        "choose": ChoiceHead(config.positive("num_choices", 2), summary, dropout=dropout, initializer=init),
+        "tag": TokenHead(classes, dropout=dropout, initializer=init),
+        "span": SpanHead(initializer=init),
+    }
+
+
+def task_fields(heads: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a config.json that say what task heads there are."""
+    fields: dict[str, Any] = {}
+    for name in ("classify", "tag"):
+        if name in heads:
+            classes = heads[name].classes
+            fields["id2label"] = {str(i): f"LABEL_{i}" for i in range(classes)}
+            fields["label2id"] = {f"LABEL_{i}": i for i in range(classes)}
+            fields["classifier_dropout"] = heads[name].dropout
+    if "choose" in heads:
+        fields["classifier_dropout"] = heads["choose"].dropout
+        fields["num_choices"] = heads["choose"].choices
+    return fields
+
+
+def objective_of(heads: Mapping[str, Any], parent: Any = None, kind: str | None = None) -> Any:
+    """The objective that trains the heads of a checkpoint; the bare model is trained as its `parent` (None: by none)."""
+    if "classify" in heads:
+        classes = getattr(heads["classify"], "classes", 2)
+        return Classification(kind=kind or ("number" if classes == 1 else "classes"))
+    for name, task in (("choose", Choosing()), ("tag", Tagging()), ("span", AnswerSpan())):
+        if name in heads:
+            return task
+    if "mlm" in heads and "nsp" in heads:
+        return Joint(parts=((1.0, MLM()), (1.0, NSP())))
+    if "nsp" in heads:
+        return NSP()
+    if "mlm" in heads:
+        return MLM()
+    if "lm" in heads:
+        return LM()
+    return parent
+
+
+def adopted(parent: System, tower: Any, objective: Any, **slots: Any) -> System:
+    """A published checkpoint's record: the parent's with another tower, and the objective of its heads."""
+    tasks = isinstance(objective, Classification | Choosing | Tagging | AnswerSpan)
+    corruption = None if tasks or isinstance(objective, LM | NSP) else parent.corruption
+    return dataclasses.replace(
+        parent, towers={"main": tower}, objective=objective or parent.objective, corruption=corruption, **slots
+    )

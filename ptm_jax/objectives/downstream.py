@@ -1,0 +1,104 @@
+"""Objectives of downstream tasks: a class or a number for a text, a class for every token, an answer's span, one of
+several readings (survey section 7; Devlin et al. 2019, section 4)."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+
+from ptm_jax.core.streams import named
+from ptm_jax.core.towers import Tower
+from ptm_jax.core.types import Array, Batch, Encoded, Loss, Ratio, add_losses
+from ptm_jax.objectives.base import OnePass, real_rows, real_tokens, token_loss
+
+
+def _nll(scores: Array, labels: Array) -> Array:
+    """-log softmax(scores)[label] [..] of scores [.., C] and labels [..] int32."""
+    chosen = jnp.take_along_axis(scores, labels[..., None], -1)[..., 0]
+    return jax.nn.logsumexp(scores, -1) - chosen
+
+
+def _scores(tower: Tower, head: str, encoded: Encoded, batch: Batch) -> Any:
+    key = batch.get("noise")
+    return tower.read(head, encoded, batch, None if key is None else named(key, head))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Classification(OnePass):
+    """A task on whole texts, from `label` [B] and a head that gives scores [B, C].
+
+    kind    "classes": cross-entropy of `label` int32; "number": squared error of the one score and `label` float32;
+            "labels": logistic loss of each class on its own, `label` [B, C] of 0 and 1, the mean over classes
+    A row has the weight `label_weights` [B] where the batch has them, else 1 where it holds a token.
+    """
+
+    tower: str = "main"
+    head: str = "classify"
+    kind: Literal["classes", "number", "labels"] = "classes"
+
+    def of(self, tower: Tower, encoded: Encoded, batch: Batch) -> Loss:
+        scores, label = _scores(tower, self.head, encoded, batch), batch["label"]
+        weights = batch["label_weights"] if "label_weights" in batch else real_rows(batch)
+        if self.kind == "classes":
+            return token_loss(_nll(scores, label), weights, scores.argmax(-1) == label, "nll")
+        if self.kind == "number":
+            squared = jnp.square(scores[:, 0] - label.astype(jnp.float32))
+            return token_loss(squared, weights, name="squared_error")
+        logistic = jax.nn.softplus(scores) - scores * label
+        return token_loss(logistic.mean(-1), weights, ((scores > 0) == (label > 0)).mean(-1), "nll")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tagging(OnePass):
+    """Cross-entropy of a class for every token: `token_labels` [B, L] int32, with `token_weights` [B, L] where only some
+    tokens count (the first piece of a word)."""
+
+    tower: str = "main"
+    head: str = "tag"
+
+    def of(self, tower: Tower, encoded: Encoded, batch: Batch) -> Loss:
+        scores, labels = _scores(tower, self.head, encoded, batch), batch["token_labels"]
+        weights = batch["token_weights"] if "token_weights" in batch else real_tokens(batch)
+        return token_loss(_nll(scores, labels), weights, scores.argmax(-1) == labels, "nll")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AnswerSpan(OnePass):
+    """The mean of the cross-entropies of an answer's first and last token, over the places of the row (Devlin et al. 2019,
+    section 4.2): `answer_start`, `answer_end` [B] int32; a place outside the row has no weight.
+
+    Padding stays among the places, as in the original.
+    """
+
+    tower: str = "main"
+    head: str = "span"
+
+    def of(self, tower: Tower, encoded: Encoded, batch: Batch) -> Loss:
+        parts, exact = [], jnp.ones(len(batch["input_ids"]))
+        for scores, field in zip(_scores(tower, self.head, encoded, batch), ("answer_start", "answer_end"), strict=True):
+            place, length = batch[field], scores.shape[-1]
+            inside = ((place >= 0) & (place < length)).astype(jnp.float32)
+            nll = _nll(scores, jnp.clip(place, 0, length - 1))
+            parts.append((0.5, token_loss(nll, inside, name=f"{field.removeprefix('answer_')}_nll")))
+            exact = exact * (scores.argmax(-1) == place)
+        loss = add_losses(*parts)
+        both = Ratio(exact.sum(), jnp.float32(len(exact)))
+        return dataclasses.replace(loss, metrics={**loss.metrics, "exact": both})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Choosing(OnePass):
+    """Cross-entropy of the right one of C readings, rows [B C, L] with a question's together; `label` [B C] int32 has the
+    question's answer in each of its rows (Radford et al. 2018, section 3.3)."""
+
+    tower: str = "main"
+    head: str = "choose"
+
+    def of(self, tower: Tower, encoded: Encoded, batch: Batch) -> Loss:
+        scores = _scores(tower, self.head, encoded, batch)
+        choices = scores.shape[-1]
+        label, weights = batch["label"][::choices], real_rows(batch)[::choices]
+        return token_loss(_nll(scores, label), weights, scores.argmax(-1) == label, "nll")
