@@ -1,0 +1,225 @@
+"""Checkpoint files in: one table {torch name: tensor} over whatever files a directory holds.
+
+Of several formats in one directory the first of these is read (`prefer` names another):
+
+    safetensors   model.safetensors, or the shards of model.safetensors.index.json
+    flax          flax_model.msgpack, or the shards of flax_model.msgpack.index.json
+    pickle        pytorch_model.bin, or the shards of pytorch_model.bin.index.json; only with `allow_pickle`
+
+Within a format the one file comes before the index, as in Transformers. All tables are read and checked before the
+first tensor is; tensors are read when asked for, one at a time, and none is kept.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Literal
+
+import numpy as np
+
+from ptm_jax.convert.formats import Entry, Stored, broken, read_json, shown, size_of
+from ptm_jax.convert.formats_flax import open_flax, torch_entries
+from ptm_jax.convert.formats_pickle import Pickled
+from ptm_jax.convert.formats_safetensors import open_safetensors
+from ptm_jax.convert.writing import Lazy, write_tensors
+from ptm_jax.core.errors import UserError, closest
+
+__all__ = ["Format", "Lazy", "Tensors", "open_tensors", "write_tensors"]
+
+Format = Literal["safetensors", "flax", "pickle"]
+
+_FILES: dict[Format, tuple[str, str]] = {
+    "safetensors": ("model.safetensors", "model.safetensors.index.json"),
+    "flax": ("flax_model.msgpack", "flax_model.msgpack.index.json"),
+    "pickle": ("pytorch_model.bin", "pytorch_model.bin.index.json"),
+}
+_SUFFIXES: dict[str, Format] = {
+    ".safetensors": "safetensors",
+    ".msgpack": "flax",
+    ".bin": "pickle",
+    ".pt": "pickle",
+    ".pth": "pickle",
+    ".ckpt": "pickle",
+}
+_INDEX = ".index.json"
+
+
+class Tensors:
+    """A read-only table of the named tensors of a checkpoint.
+
+    folder  the directory that they lie in
+    files   names of the files, in the order in which they were opened
+    """
+
+    def __init__(self, folder: Path, tables: Mapping[str, Stored | Pickled]):
+        self.folder, self.files = folder, tuple(dict.fromkeys(table.path.name for table in tables.values()))
+        self._tables = dict(tables)
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._tables)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tables)
+
+    def __len__(self) -> int:
+        return len(self._tables)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tables
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self._entry(name).shape
+
+    def dtype(self, name: str) -> str:
+        """Its element type in the file: "F32", "F16", "BF16", "I64", ..."""
+        return self._entry(name).dtype
+
+    def file(self, name: str) -> Path:
+        """The file that holds it, for error lines."""
+        return self._table(name).path
+
+    def read(self, name: str, keep: bool = False) -> np.ndarray:
+        """A tensor; floating point as float32 unless `keep`. It may be a transposed view."""
+        return self.read_slice(name, (), keep)
+
+    def read_slice(self, name: str, index: tuple[slice, ...], keep: bool = False) -> np.ndarray:
+        """A part of a tensor, by slices without steps along its first axes.
+
+        Only the file's rows (its first axis that is cut) that hold it are read, and never more than a few megabytes
+        beside the result are held.
+        """
+        return self._table(name).read(name, index, keep)
+
+    def _table(self, name: str) -> Stored | Pickled:
+        if name not in self._tables:
+            raise UserError(f"{self.folder}: there is no tensor {shown(name)}.{closest(name, self._tables)}")
+        return self._tables[name]
+
+    def _entry(self, name: str) -> Entry:
+        return self._table(name).entries[name]
+
+
+def open_tensors(folder: str | os.PathLike, allow_pickle: bool = False, prefer: Format | None = None) -> Tensors:
+    """The tensors of a checkpoint.
+
+    folder        its directory, or one file of it: weights, or the index of shards
+    allow_pickle  may a torch pickle be read (by torch's weights_only)?
+    prefer        which format, where the directory holds several
+    """
+    path = Path(folder)
+    if path.is_dir():
+        path, kind = _choose(path, allow_pickle, prefer)
+    elif path.exists():
+        kind = _kind(path)
+    else:
+        raise broken(path, "there is no such directory or file")
+    if kind == "pickle" and not allow_pickle:
+        raise broken(
+            path, "is a torch pickle, which can hold code; convert it to safetensors, or pass --allow-pickle if you trust it"
+        )
+    if path.name.endswith(_INDEX):
+        return _open_sharded(path, kind, allow_pickle)
+    table = _open(path, kind)
+    return Tensors(path.parent, dict.fromkeys(table.entries, table))
+
+
+def _kind(path: Path) -> Format:
+    """The format of one file, by its name."""
+    name = path.name.removesuffix(_INDEX)
+    suffix = Path(name).suffix
+    if suffix not in _SUFFIXES:
+        raise broken(path, f"is not a checkpoint; its name must end in {', '.join(_SUFFIXES)} or one of these with {_INDEX}")
+    return _SUFFIXES[suffix]
+
+
+def _choose(folder: Path, allow_pickle: bool, prefer: Format | None) -> tuple[Path, Format]:
+    """The file to begin with in a directory."""
+    if prefer is not None and prefer not in _FILES:
+        raise ValueError(f"prefer is {prefer!r}; it must be one of {', '.join(_FILES)}")
+    kinds = (prefer,) if prefer else tuple(_FILES)
+    for kind in kinds:
+        for name in _FILES[kind]:
+            if os.path.lexists(folder / name):
+                return folder / name, kind
+    wanted = ", ".join(name for kind in kinds for name in _FILES[kind] if kind != "pickle" or allow_pickle or prefer)
+    there = sorted(os.listdir(folder))
+    listed = ", ".join(map(shown, there[:8])) + (f" and {len(there) - 8} more" if len(there) > 8 else "")
+    hint = (
+        " A tf_model.h5 or a TensorFlow checkpoint is not read." if any(n.endswith((".h5", ".index")) for n in there) else ""
+    )
+    raise broken(folder, f"holds no checkpoint; looked for {wanted}; there is {listed or 'nothing'}.{hint}")
+
+
+def _open(path: Path, kind: Format) -> Stored | Pickled:
+    if kind == "flax":
+        return open_flax(path)
+    if kind == "pickle":
+        return Pickled(path)
+    table = open_safetensors(path)
+    written = table.metadata.get("format")
+    if written == "tf":
+        raise broken(path, "was written by TensorFlow, whose names and layouts are not read; save it from torch")
+    if written == "flax":  # of a Flax model in Transformers 4, whose key paths were joined by dots
+        entries = torch_entries(path, {tuple(name.split(".")): entry for name, entry in table.entries.items()})
+        return dataclasses.replace(table, entries=entries)
+    return table
+
+
+def _open_sharded(index: Path, kind: Format, allow_pickle: bool) -> Tensors:
+    """The tensors of all shards of an index; whatever the index says of them must hold."""
+    table = read_json(index, "the index")
+    places = table.get("weight_map") if isinstance(table, dict) else None
+    if not isinstance(places, dict) or not places or not all(isinstance(shard, str) for shard in places.values()):
+        raise broken(index, "has no weight_map from tensors to files")
+    shards: dict[str, Stored | Pickled] = {}
+    for name, shard in places.items():
+        if shard not in shards:
+            path = _shard_path(index, shard, name)
+            if _kind(path) != kind:
+                raise broken(index, f"sends it to {shown(shard)}, which is not of the index's own format", name)
+            shards[shard] = _open(path, kind)
+    tables: dict[str, Stored | Pickled] = {}
+    for name, shard in places.items():
+        own = _torch_name(name, shards[shard]) if kind == "flax" else name
+        if own not in shards[shard].entries:
+            raise broken(shards[shard].path, f"is not there, but {index.name} says so", name)
+        tables[own] = shards[shard]
+    settled = frozenset(tables)
+    for shard in shards.values():
+        for name in shard.entries:
+            if tables.setdefault(name, shard) is not shard and name not in settled:
+                raise broken(
+                    shard.path, f"is also in {tables[name].path.name}, and {index.name} does not say which counts", name
+                )
+    return Tensors(index.parent, tables)
+
+
+def _torch_name(name: str, shard: Stored | Pickled) -> str:
+    """An index of Flax shards joins key paths by slashes; the name that the shard's table gives it."""
+    stand_in = Entry(dtype="F32", stored=(), extents=())
+    renamed = next(iter(torch_entries(shard.path, {tuple(name.split("/")): stand_in})))
+    return renamed
+
+
+def _shard_path(index: Path, shard: str, name: str) -> Path:
+    """The file of a shard, which must lie beside its index."""
+    plain = (
+        PurePosixPath(shard).name == shard == PureWindowsPath(shard).name
+        and shard not in ("", ".", "..")
+        and "\0" not in shard
+    )
+    if not plain:
+        raise broken(index, f"lies in {shown(shard)}, which is not a file beside the index", name)
+    path = index.parent / shard
+    if not os.path.lexists(path):
+        raise broken(index, f"lies in {shown(shard)}, which is missing", name)
+    size_of(path)
+    folder, target = index.parent.resolve(), path.resolve()
+    # A snapshot of the Hub's cache consists of links into the `blobs` of its own repository.
+    homes = (folder, folder.parent.parent / "blobs") if folder.parent.name == "snapshots" else (folder,)
+    if target.parent not in homes:
+        raise broken(path, f"links to {target}, outside its directory")
+    return path

@@ -1,0 +1,256 @@
+"""What the checkpoint formats share: where the bytes of a tensor lie in a file, and reading a part of them.
+
+Nothing of a file is trusted: who makes an `Entry` has checked that its extents lie in the file and hold exactly its
+shape. Every refusal is one `UserError` line that names the file and the tensor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import math
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from ptm_jax.core.errors import UserError
+
+# The element types that are read, under safetensors' names. All files are little-endian.
+DTYPES = {
+    "BOOL": np.dtype("?"),
+    "U8": np.dtype("u1"),
+    "I8": np.dtype("i1"),
+    "I16": np.dtype("<i2"),
+    "U16": np.dtype("<u2"),
+    "F16": np.dtype("<f2"),
+    "BF16": np.dtype(ml_dtypes.bfloat16),
+    "I32": np.dtype("<i4"),
+    "U32": np.dtype("<u4"),
+    "F32": np.dtype("<f4"),
+    "F64": np.dtype("<f8"),
+    "I64": np.dtype("<i8"),
+    "U64": np.dtype("<u8"),
+}
+FLOATS = frozenset({"F16", "BF16", "F32", "F64"})
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
+
+_MAX_JSON = 100_000_000  # of safetensors itself, for a header
+_PIECE = 1 << 22  # bytes that are read at a time where they must be converted or cut; they stay in the cache
+ALIGN = 64  # XLA on a CPU takes such an array over without copying it
+
+Box = tuple[tuple[int, int], ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Entry:
+    """Where a tensor lies in its file.
+
+    dtype    element type, one of `DTYPES`
+    stored   its shape in the file, row-major
+    extents  (offset, length) of the bytes which, joined, are the array
+    axes     the order of the stored axes that is torch's layout; None where it is the stored one
+    """
+
+    dtype: str
+    stored: tuple[int, ...]
+    extents: tuple[tuple[int, int], ...]
+    axes: tuple[int, ...] | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """In torch's layout."""
+        return self.stored if self.axes is None else tuple(self.stored[axis] for axis in self.axes)
+
+
+def shown(name: Any) -> str:
+    """A name out of a file as it may stand in a line: quoted, escaped and not endless."""
+    text = repr(name)
+    return text if len(text) <= 120 else f"{text[:100]}...{text[-10:]}"
+
+
+def broken(path: Path, why: str, tensor: str | None = None) -> UserError:
+    """The line for a file (and a tensor in it) that cannot be used."""
+    where = str(path) if str(path).isprintable() else repr(str(path))
+    return UserError(f"{where}: {why}" if tensor is None else f"{where}: tensor {shown(tensor)} {why}")
+
+
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """What the operating system refuses inside, as a line about `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise broken(path, f"cannot be read ({error.strerror or error})") from None
+
+
+def size_of(path: Path) -> int:
+    """Bytes of a regular file; anything else could block or never end."""
+    with reading(path):
+        found = path.stat()
+    if not stat.S_ISREG(found.st_mode):
+        raise broken(path, "is not a regular file")
+    return found.st_size
+
+
+def bytes_of(dtype: str, shape: tuple[int, ...]) -> int | None:
+    """Size of an array; None for a shape that no array can have, even an empty one."""
+    if len(shape) > 32 or math.prod(max(dim, 1) for dim in shape) * DTYPES[dtype].itemsize >= 1 << 62:
+        return None
+    return math.prod(shape) * DTYPES[dtype].itemsize
+
+
+def parse_json(path: Path, raw: bytes, what: str) -> Any:
+    """JSON out of a file, without repeated keys."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            names = [name for name, _ in pairs]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise broken(path, f"{what} names {shown(twice)} twice")
+        return found
+
+    try:
+        text = raw.decode("utf8")
+        return json.loads(text, object_pairs_hook=unique)
+    except (ValueError, RecursionError):
+        raise broken(path, f"{what} is not JSON") from None
+
+
+def read_json(path: Path, what: str) -> Any:
+    """The JSON file at `path`."""
+    if size_of(path) > _MAX_JSON:
+        raise broken(path, f"{what} is larger than {_MAX_JSON:,} bytes")
+    with reading(path):
+        raw = path.read_bytes()
+    return parse_json(path, raw, what)
+
+
+def aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """An uninitialised array that begins at a multiple of 64 bytes."""
+    length = math.prod(shape) * dtype.itemsize
+    room = np.empty(length + ALIGN, np.uint8)
+    start = -room.ctypes.data % ALIGN
+    return room[start : start + length].view(dtype).reshape(shape)
+
+
+def box_of(index: tuple[slice, ...], shape: tuple[int, ...]) -> Box:
+    """(start, stop) along every axis, of slices without steps; axes that the index does not name are whole."""
+    if len(index) > len(shape) or not all(isinstance(part, slice) and part.step in (None, 1) for part in index):
+        raise ValueError(f"{index} is not an index of slices without steps into shape {shape}")
+    full = (*index, *[slice(None)] * (len(shape) - len(index)))
+    bounds = (part.indices(dim)[:2] for part, dim in zip(full, shape, strict=True))
+    return tuple((start, max(start, stop)) for start, stop in bounds)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Stored:
+    """A file of raw row-major arrays. It is opened for each read, and none of it is held.
+
+    path      the file
+    size      its bytes when its table was read
+    entries   {torch name: where it lies}
+    metadata  what the file says of itself
+    """
+
+    path: Path
+    size: int
+    entries: dict[str, Entry]
+    metadata: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    def read(self, name: str, index: tuple[slice, ...], keep: bool) -> np.ndarray:
+        """The part `index` of a tensor; where the file has other axes first, a transposed view."""
+        entry = self.entries[name]
+        kind = DTYPES[entry.dtype]
+        target = np.dtype(np.float32) if entry.dtype in FLOATS and not keep else kind
+        box = box_of(index, entry.shape)
+        if entry.axes is not None:
+            box = tuple(box[entry.axes.index(axis)] for axis in range(len(box)))
+        out = aligned(tuple(stop - start for start, stop in box), target)
+        if out.size:
+            with reading(self.path), self.path.open("rb", buffering=0) as file:
+                if os.fstat(file.fileno()).st_size != self.size:
+                    raise broken(self.path, "has changed its size since it was opened")
+                _Filler(self.path, file.fileno(), name, entry, kind).fill(out, 0, entry.stored, box)
+        return out if entry.axes is None else out.transpose(entry.axes)
+
+
+class _Filler:
+    """Reads parts of one tensor. Offsets count elements from the tensor's begin."""
+
+    def __init__(self, path: Path, descriptor: int, name: str, entry: Entry, kind: np.dtype):
+        self.path, self.descriptor, self.name, self.entry, self.kind = path, descriptor, name, entry, kind
+        self.scratch = np.empty(0, np.uint8)
+
+    def fill(self, out: np.ndarray, offset: int, shape: tuple[int, ...], box: Box) -> None:
+        """`out` = the `box` of the array of that shape which begins at `offset`."""
+        inner = math.prod(shape[1:])
+        if all(bounds == (0, dim) for bounds, dim in zip(box[1:], shape[1:], strict=True)):
+            self.run(out.reshape(-1), offset + (box[0][0] * inner if box else 0))
+            return
+        (start, stop), rows = box[0], max(1, _PIECE // (inner * self.kind.itemsize))
+        if rows == 1:
+            for i in range(start, stop):
+                self.fill(out[i - start], offset + i * inner, shape[1:], box[1:])
+            return
+        cut = tuple(slice(*bounds) for bounds in box[1:])
+        for i in range(start, stop, rows):
+            n = min(rows, stop - i)
+            raw = self.borrow(n * inner)
+            self.bytes(raw, (offset + i * inner) * self.kind.itemsize)
+            block = raw.view(self.kind).reshape(n, *shape[1:])
+            convert(block[(slice(None), *cut)], out[i - start : i - start + n])
+
+    def run(self, out: np.ndarray, offset: int) -> None:
+        """Consecutive elements from `offset` on into a flat array."""
+        if out.dtype == self.kind and self.kind != np.bool_:
+            self.bytes(out.view(np.uint8), offset * self.kind.itemsize)
+            return
+        step = _PIECE // self.kind.itemsize
+        for i in range(0, out.size, step):
+            part = out[i : i + step]
+            raw = self.borrow(part.size)
+            self.bytes(raw, (offset + i) * self.kind.itemsize)
+            convert(raw.view(self.kind), part)
+
+    def borrow(self, elements: int) -> np.ndarray:
+        """Bytes for so many elements, valid until the next call."""
+        length = elements * self.kind.itemsize
+        if self.scratch.size < length:
+            self.scratch = aligned((length,), np.dtype(np.uint8))
+        return self.scratch[:length]
+
+    def bytes(self, into: np.ndarray, start: int) -> None:
+        """Bytes of the tensor from `start` on, over the borders of its extents."""
+        view, done = memoryview(into), 0
+        for offset, length in self.entry.extents:
+            if start >= length:
+                start -= length
+                continue
+            while start < length and done < len(view):
+                got = os.preadv(self.descriptor, [view[done : done + length - start]], offset + start)
+                if got <= 0:
+                    raise broken(self.path, "ends within its data", self.name)
+                done, start = done + got, start + got
+            if done == len(view):
+                return
+            start = 0
+        raise broken(self.path, "ends within its data", self.name)
+
+
+def convert(source: np.ndarray, out: np.ndarray) -> None:
+    """`out[...] = source`, exact also for bfloat16 that is no number, and any byte but 0 as True."""
+    if source.dtype == DTYPES["BF16"] and out.dtype == np.float32:
+        # numpy's own cast goes element by element through a function pointer
+        np.left_shift(source.view(np.uint16), 16, out=out.view(np.uint32), dtype=np.uint32)
+    elif source.dtype == np.bool_:
+        np.not_equal(source.view(np.uint8), 0, out=out)
+    else:
+        with np.errstate(over="ignore", invalid="ignore"):
+            np.copyto(out, source, casting="unsafe")

@@ -1,0 +1,104 @@
+"""Where a checkpoint lies: a directory, or a model of the Hugging Face Hub, through its own cache."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from ptm_jax.convert.formats import shown
+from ptm_jax.core.errors import UserError
+
+# Configuration and the files of every tokenizer; then weights, of which the first kind that the model has is fetched.
+SMALL = (
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "bpe.codes",
+    "dict.txt",
+    "vocab.bin",
+    "*.model",
+    "modules.json",
+    "sentence_bert_config.json",
+    "*_Pooling/config.json",
+)
+SAFETENSORS = ("model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors")
+FLAX = ("flax_model.msgpack", "flax_model.msgpack.index.json", "flax_model-*-of-*.msgpack")
+PICKLE = ("pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model-*-of-*.bin")
+
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
+
+
+def locate(
+    name_or_path: str | os.PathLike,
+    *,
+    revision: str | None = None,
+    files: Sequence[str] | None = None,
+    allow_pickle: bool = False,
+) -> Path:
+    """The directory (or file) of a checkpoint.
+
+    name_or_path  a path that exists, as it is; else a name on the Hub: "bert-base-uncased", "org/name"
+    revision      branch, tag or commit there
+    files         patterns to fetch; None: configuration, tokenizer, and weights as safetensors, or else as Flax
+                  msgpack, or else (`allow_pickle`) as a torch pickle
+
+    What is fetched stays in the Hub's cache, and an interrupted download goes on where it stopped. Without a network
+    the cache alone is asked. Raises UserError.
+    """
+    path = Path(name_or_path).expanduser()
+    if path.exists():
+        return path
+    name = os.fspath(name_or_path)
+    if not _NAME.fullmatch(name) or ".." in name:
+        raise UserError(f"{shown(name)}: there is no such directory, and the Hugging Face Hub has no names like that")
+    if files is not None:
+        return _snapshot(name, revision, tuple(files))
+    kinds = (SAFETENSORS, FLAX, PICKLE) if allow_pickle else (SAFETENSORS, FLAX)
+    for kind in kinds:
+        folder = _snapshot(name, revision, SMALL + kind)
+        if any((folder / weights).exists() for weights in kind[:2]):
+            break
+    return folder
+
+
+def _snapshot(name: str, revision: str | None, patterns: tuple[str, ...]) -> Path:
+    """The folder of a model in the cache, fetched if it can be."""
+    try:
+        import huggingface_hub
+        from huggingface_hub import constants, errors
+    except ImportError:
+        raise UserError(f"{shown(name)}: there is no such directory, and huggingface_hub is not installed") from None
+    get = lambda local: huggingface_hub.snapshot_download(
+        name, revision=revision, allow_patterns=list(patterns), local_files_only=local
+    )
+    try:
+        return Path(get(False))
+    except Exception as error:  # its own, the HTTP client's, the operating system's: all mean that it was not fetched
+        cause = error
+    if not isinstance(cause, errors.RevisionNotFoundError):
+        try:
+            return Path(get(True))
+        except Exception:
+            pass  # the first error is the one that tells
+    if isinstance(cause, errors.RevisionNotFoundError):
+        why = f"the Hub's model has no revision {shown(revision)}"
+    elif isinstance(cause, errors.GatedRepoError):
+        why = "the Hub gives it only to those who were granted access; log in with `hf auth login`"
+    elif isinstance(cause, errors.RepositoryNotFoundError):
+        why = "the Hub has no such model (a private one needs `hf auth login`)"
+    else:
+        root = cause.__cause__ or cause
+        line = next(iter(str(root).strip().splitlines()), "")[:160]
+        why = f"{constants.ENDPOINT} could not be asked ({type(root).__name__}: {line})"
+    raise UserError(
+        f"{shown(name)}: no such directory here, not in the cache {constants.HF_HUB_CACHE}, and {why}; "
+        "give the directory of a checkpoint"
+    )

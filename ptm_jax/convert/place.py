@@ -1,0 +1,80 @@
+"""Tensors straight into their shards: what is in memory is the shards, and one tensor of the file beside them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from ptm_jax.convert.formats import ALIGN, Box, aligned, box_of
+
+Index = tuple[slice, ...]
+
+
+def place(
+    shape: Sequence[int],
+    dtype: Any,
+    sharding: jax.sharding.Sharding,
+    read: Callable[[Index], np.ndarray],
+    *,
+    lead: int = 0,
+) -> jax.Array:
+    """The array of that shape under `sharding`, with the values of `read(index)`.
+
+    read  gives the part at an index of slices, one per axis; it is asked for each part once, whatever the number of
+          devices that hold it, and only for what the devices of this process hold
+    lead  how many of the first axes stack tensors that lie apart in the file: then `read` is asked for one of them at
+          a time, and no more than one is in memory beside the shards
+    """
+    shape, kind = tuple(shape), np.dtype(dtype)
+    wanted = {box_of(index, shape) for index in sharding.addressable_devices_indices_map(shape).values()}
+    shards = _shards(shape, kind, wanted, read, lead)
+    return jax.make_array_from_callback(shape, sharding, lambda index: shards[box_of(index, shape)], dtype=kind)
+
+
+def _shards(
+    shape: tuple[int, ...], kind: np.dtype, wanted: set[Box], read: Callable[[Index], np.ndarray], lead: int
+) -> dict[Box, np.ndarray]:
+    """{bounds: values} of all shards, filled one tensor after the other."""
+    if len(wanted) == 1 and not lead:
+        box = next(iter(wanted))
+        return {box: _aligned(_checked(read(_slices(box)), box), kind)}
+    shards = {box: aligned(tuple(stop - start for start, stop in box), kind) for box in wanted}
+    hull = tuple((min(b[0] for b in bounds), max(b[1] for b in bounds)) for bounds in zip(*wanted, strict=True))
+    for count in itertools.product(*(range(*bounds) for bounds in hull[:lead])):
+        one = (*((i, i + 1) for i in count), *hull[lead:])
+        takers = [box for box in wanted if all(start <= i < stop for i, (start, stop) in zip(count, box, strict=False))]
+        if not takers:
+            continue
+        value = _checked(read(_slices(one)), one)
+        for box in takers:
+            into = tuple(slice(i - start, i - start + 1) for i, (start, _) in zip(count, box, strict=False))
+            inner = zip(box[lead:], hull[lead:], strict=True)
+            taken = tuple(slice(start - low, stop - low) for (start, stop), (low, _) in inner)
+            shards[box][into] = value[(slice(None),) * lead + taken]
+        del value
+    return shards
+
+
+def _aligned(value: np.ndarray, kind: np.dtype) -> np.ndarray:
+    """`value` as a device of the host takes it over without copying."""
+    if value.dtype == kind and value.flags.c_contiguous and value.ctypes.data % ALIGN == 0:
+        return value
+    out = aligned(value.shape, kind)
+    out[...] = value
+    return out
+
+
+def _slices(box: Box) -> Index:
+    return tuple(slice(*bounds) for bounds in box)
+
+
+def _checked(value: np.ndarray, box: Box) -> np.ndarray:
+    """`value`, if it is what was asked for."""
+    expected = tuple(stop - start for start, stop in box)
+    if value.shape != expected:
+        raise ValueError(f"read gave shape {value.shape} for an index of shape {expected}")
+    return value
