@@ -56,9 +56,15 @@ class Adagrad:
 
 @spec
 class SGD:
-    """Plain or momentum gradient descent: word2vec, AWD-LSTM."""
+    """Plain or momentum gradient descent: word2vec, AWD-LSTM. `nesterov` looks ahead along the momentum (Sutskever et al.
+    2013; in the form of Bengio et al. 2013, whose parameters are the ones looked ahead to): fairseq's language models."""
 
     momentum: float = 0.0
+    nesterov: bool = False
+
+    def __post_init__(self):
+        if self.nesterov and not self.momentum:
+            raise ValueError("SGD with nesterov=True needs a momentum above 0; give one, or leave nesterov out")
 
 
 Optimizer = AdamW | LAMB | Adafactor | Adagrad | SGD

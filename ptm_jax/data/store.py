@@ -37,6 +37,7 @@ class Block:
     documents  [N] int32   sentences of every document
     continued  [N] bool    the document goes on from the block that was written before this one
     words      [V] bool    ids that begin a word (`Corpus.word_starts`); None where nobody asked. It is not stored
+    spellings  [V, C] int16 characters of every id (`data.words.spellings`); the same
     """
 
     tokens: np.ndarray
@@ -44,6 +45,7 @@ class Block:
     documents: np.ndarray
     continued: np.ndarray
     words: np.ndarray | None = None
+    spellings: np.ndarray | None = None
 
     @functools.cached_property
     def sentence_starts(self) -> np.ndarray:

@@ -80,6 +80,7 @@ class _Groups:
     words: np.ndarray | None = None
     consecutive: bool = False
     parts: int = 1
+    spellings: np.ndarray | None = None
     orders: dict[int, np.ndarray] = dataclasses.field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -107,7 +108,7 @@ class _Groups:
         else:
             blocks = self.order(epoch)[run * self.size : (run + 1) * self.size]
         block = store.join([store.from_bytes(self.source[int(i)]) for i in blocks])
-        block = dataclasses.replace(block, words=self.words)
+        block = dataclasses.replace(block, words=self.words, spellings=self.spellings)
         rng = np.random.default_rng([self.seed, epoch, run, 1])
         rows = self.layout.join(self.examples.rows(block, length=self.length, vocab=self.corpus.vocab, rng=rng))
         return rows[len(rows) * part // self.parts : len(rows) * (part + 1) // self.parts]
@@ -327,8 +328,9 @@ def _groups(corpus: store.Corpus, split: str, examples: Examples, length: int, b
     if consecutive:
         count, parts = max(1, min(count, size["blocks"] // batch)), max(1, -(-batch // size["blocks"]))
     words = corpus.word_starts() if getattr(examples, "needs_words", False) else None
+    spellings = examples.table(corpus.tokenizer()) if hasattr(examples, "table") else None
     source = grain.sources.ArrayRecordDataSource(corpus.paths(split))
-    return _Groups(corpus, split, examples, length, seed, count, layout, source, words, consecutive, parts)
+    return _Groups(corpus, split, examples, length, seed, count, layout, source, words, consecutive, parts, spellings)
 
 
 def _continuing(batch: int, groups: _Groups, epochs: int | None, lanes: int | None) -> int:

@@ -1,8 +1,9 @@
 """Tokenizers: what one is (`TokenizerSpec`), and one that is trained or loaded (`Tokenizer`).
 
-WordPiece (BERT) and byte-level BPE (GPT-2, RoBERTa) run on the `tokenizers` library, unigram and BPE (T5, XLNet,
-ALBERT) on `sentencepiece`. Special tokens are found by their published names, so that a published vocabulary and one
-that is trained here are the same kind of thing. Text that happens to spell a special token is ordinary text.
+WordPiece (BERT), byte-level BPE (GPT-2, RoBERTa) and whole words (`data.words`) run on the `tokenizers` library, unigram
+and BPE (T5, XLNet, ALBERT) on `sentencepiece`. Special tokens are found by their published names, so that a published
+vocabulary and one that is trained here are the same kind of thing. Text that happens to spell a special token is
+ordinary text.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
 from ptm_jax.core.errors import UserError, unknown
 
-Kind = Literal["wordpiece", "bytebpe", "unigram", "bpe"]
+Kind = Literal["wordpiece", "bytebpe", "unigram", "bpe", "word"]
 
 STYLES = {
     "bert": ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
@@ -63,8 +64,8 @@ class TokenizerSpec:
     train_bytes: int = 32_000_000
 
     def __post_init__(self):
-        if self.kind not in ("wordpiece", "bytebpe", "unigram", "bpe"):
-            raise unknown("tokenizer kind", str(self.kind), ("wordpiece", "bytebpe", "unigram", "bpe"))
+        if self.kind not in get_args(Kind):
+            raise unknown("tokenizer kind", str(self.kind), get_args(Kind))
         if self.specials not in STYLES:
             raise unknown("style of special tokens", str(self.specials), STYLES)
         if self.vocab < 1 or self.sentinels < 0:
@@ -198,7 +199,7 @@ class Tokenizer:
     def continuations(self) -> np.ndarray:
         """bool [V]: True for pieces that continue a word (for whole-word masking); False for special tokens."""
         table = np.zeros(len(self.pieces), bool)
-        for i, piece in enumerate(self.pieces):
+        for i, piece in enumerate(self.pieces if self.kind != "word" else ()):
             if self.kind == "wordpiece":
                 table[i] = piece.startswith("##")
             else:
@@ -242,7 +243,7 @@ def load(folder: str | Path) -> Tokenizer:
     folder = Path(folder)
     try:
         facts = json.loads((folder / "tokenizer_spec.json").read_text())
-        backend = HuggingFace if facts["kind"] in ("wordpiece", "bytebpe") else SentencePiece
+        backend = HuggingFace if facts["kind"] in ("wordpiece", "bytebpe", "word") else SentencePiece
         if not (folder / backend.file).exists() and backend is SentencePiece:
             backend = HuggingFace  # a unigram model that came as a tokenizer.json
         tokenizer = Tokenizer(

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.data import tokenizers as ours
+from ptm_jax.data import words
 from ptm_jax.data.tokenizers import STYLES, HuggingFace, SentencePiece, Tokenizer, TokenizerSpec
 
 _LONGEST_ALPHABET = 6000
@@ -27,7 +28,9 @@ def make(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
     """
     if spec.path is not None:
         return read(spec)
-    train = {"wordpiece": _wordpiece, "bytebpe": _bytebpe, "unigram": _sentencepiece, "bpe": _sentencepiece}[spec.kind]
+    train = {
+        "wordpiece": _wordpiece, "bytebpe": _bytebpe, "unigram": _sentencepiece, "bpe": _sentencepiece, "word": words.train,
+    }[spec.kind]  # fmt: skip
     size = spec.vocab - spec.sentinels
     if size <= len(STYLES[spec.specials]):
         raise UserError(f"a vocabulary of {spec.vocab} has no room beside its special tokens; give more")
@@ -72,7 +75,8 @@ def _read(path: Path, spec: TokenizerSpec):
         merges = path.with_name(path.name.replace("vocab.json", "merges.txt"))
         return "bytebpe", HuggingFace(_bytebpe_model(models.BPE.from_file(str(path), str(merges)), spec))
     model = json.loads(path.read_text("utf-8"))["model"]
-    kind = {"WordPiece": "wordpiece", "BPE": "bytebpe", "Unigram": "unigram"}.get(model.get("type", "BPE"), "bytebpe")
+    kinds = {"WordPiece": "wordpiece", "BPE": "bytebpe", "Unigram": "unigram", "WordLevel": "word"}
+    kind = kinds.get(model.get("type", "BPE"), "bytebpe")
     return kind, HuggingFace.read(path)
 
 

@@ -24,6 +24,7 @@ PACKAGES = (
     "ptm_jax.data.pairs",
     "ptm_jax.data.slots",
     "ptm_jax.data.tokenizers",
+    "ptm_jax.data.words",
 )
 """Where the parts of a system are defined; of `data` the modules that hold specs."""
 

@@ -257,7 +257,8 @@ def _adagrad(spec: Adagrad) -> Rule:
 
 @rule_of.register
 def _sgd(spec: SGD) -> Rule:
-    """Gradient descent; with momentum the velocity is m = momentum * m + g (as in torch)."""
+    """Gradient descent; with momentum the velocity is m = momentum * m + g, and the direction m, or Nesterov's
+    g + momentum * m (as in torch)."""
 
     def init(param, axes):
         return {"mu": jnp.zeros_like(param, jnp.float32)} if spec.momentum else {}
@@ -266,6 +267,6 @@ def _sgd(spec: SGD) -> Rule:
         if not spec.momentum:
             return g, {}
         mu = spec.momentum * moments["mu"] + g
-        return mu, {"mu": mu}
+        return (g + spec.momentum * mu if spec.nesterov else mu), {"mu": mu}
 
     return Rule(init, update)

@@ -100,6 +100,13 @@ def momentum_paper(path, s, w, g, t):
     return s["m"]
 
 
+def nesterov_paper(path, s, w, g, t):
+    """Sutskever et al. 2013, Eqs. 3 and 4, over the point looked ahead to, theta + 0.9 v (Bengio et al. 2013, Eq. 7)."""
+    before = s.get("v", np.zeros_like(g))
+    s["v"] = 0.9 * before - 0.01 * g
+    return -(0.9 * s["v"] - 0.9 * before + s["v"]) / 0.01
+
+
 def rms(x):
     return np.sqrt(np.mean(x**2))
 
@@ -142,6 +149,7 @@ def adafactor_paper(relative=True, momentum=None):
         (Adagrad(), adagrad_paper),
         (SGD(), sgd_paper),
         (SGD(momentum=0.9), momentum_paper),
+        (SGD(momentum=0.9, nesterov=True), nesterov_paper),
     ],
     ids=lambda value: "" if callable(value) else repr(value),
 )
@@ -259,13 +267,19 @@ def test_an_unknown_optimizer_is_named():
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("optimizer", [AdamW(eps=1e-8, decay_rules=()), Adagrad(eps=1e-10)])
+@pytest.mark.parametrize(
+    "optimizer", [AdamW(eps=1e-8, decay_rules=()), Adagrad(eps=1e-10), SGD(momentum=0.99, nesterov=True)]
+)
 def test_torch(optimizer):
     name = type(optimizer).__name__
     torch = pytest.importorskip("torch")
     grads = [draw(k + 1) for k in range(STEPS)]
     theirs = {path: torch.nn.Parameter(torch.tensor(w, dtype=torch.float32)) for path, w in draw(0, 0.5).items()}
-    options = {"AdamW": {"weight_decay": 0.01}, "Adagrad": {"initial_accumulator_value": 0.1}}[name]
+    options = {
+        "AdamW": {"weight_decay": 0.01},
+        "Adagrad": {"initial_accumulator_value": 0.1},
+        "SGD": {"momentum": 0.99, "nesterov": True},
+    }[name]
     reference = getattr(torch.optim, name)(theirs.values(), lr=0.01, **options)
     for grad in grads:
         for path, param in theirs.items():
