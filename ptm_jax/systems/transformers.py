@@ -46,7 +46,8 @@ BYTE_BPE = TokenizerSpec(kind="bytebpe", vocab=50265, lowercase=False, specials=
 def bert(name: str, layers: int, width: int, heads: int, vocab: Vocab = BERT_UNCASED) -> System:
     """BERT (Devlin et al. 2019): MLM and NSP, length 128 for 90% of the steps and 512 for the rest (appendix A.2).
 
-    Row 44. Heads as in the original: dense + GELU + norm and a tied table for MLM, a tanh pooler for NSP.
+    Row 44; epsilon, clipping and no bias correction from google-research/bert, optimization.py. Heads as there: dense + GELU
+    + norm and a tied table for MLM, a tanh pooler for NSP.
     Deviation: the 15% are drawn anew at every step (see `TokenMasking`).
     """
     return System(
@@ -123,7 +124,8 @@ def gpt(name: str, layers: int = 12, width: int = 768, heads: int = 12) -> Syste
     """GPT (Radford et al. 2018): a causal post-norm decoder without embedding norm, section 4.1.
 
     Row 42. BPE of 40,000 merges, 40,478 entries; 100 epochs of 64 x 512 tokens over BooksCorpus, about 0.8 B words,
-    which this record counts as 3 M steps (the paper states epochs only).
+    which this record counts as 3 M steps (the paper states epochs only). Adam's betas and epsilon, and the clipping, are
+    those of openai/finetune-transformer-lm, train.py.
     """
     init = Normal(0.02)
     return System(
@@ -165,7 +167,8 @@ def gpt(name: str, layers: int = 12, width: int = 768, heads: int = 12) -> Syste
 def gpt2(name: str, layers: int, width: int, heads: int) -> System:
     """GPT-2 (Radford et al. 2019): pre-norm, a final norm, residual outputs initialised at 0.02 / sqrt(2 N), 1024 tokens.
 
-    Row 43. The paper gives the batch (512) and says that the rate was tuned by hand; the rest of the recipe is GPT's.
+    Row 43, sizes of Table 2. The paper gives the batch (512, section 2.3) and says that the rate was tuned by hand; the rest
+    of the recipe is GPT's, but for the 800,000 steps, which are a guess.
     """
     init = Normal(0.02)
     return System(
@@ -200,7 +203,7 @@ def gpt2(name: str, layers: int, width: int, heads: int) -> System:
         recipe=Recipe(
             phases=(Phase(steps=800_000, batch=512, length=1024),),
             lr=2.5e-4,
-            optimizer=AdamW(b1=0.9, b2=0.95, eps=1e-8, weight_decay=0.01),
+            optimizer=AdamW(b1=0.9, b2=0.999, eps=1e-8, weight_decay=0.01),
             schedule=Cosine(warmup=2000),
             clip=1.0,
         ),
