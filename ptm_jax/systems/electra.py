@@ -46,9 +46,9 @@ def electra(
     lr: float,
     rate: float = 0.15,
 ) -> System:
-    """ELECTRA (Clark et al. 2020): L_MLM(generator) + 50 L_RTD(discriminator), trained jointly (section 3.1, Table 6).
+    """ELECTRA (Clark et al. 2020): L_MLM(generator) + 50 L_RTD(discriminator), trained jointly (section 3.1).
 
-    Row 50. The generator has the discriminator's depth and `share` of its width, with heads of 64, and its embeddings:
+    Row 50; Table 6, and google-research/electra, configure_pretraining.py and model/optimization.py. The generator has the discriminator's depth and `share` of its width, with heads of 64, and its embeddings:
     tokens, positions and types, and their norm, as in google-research/electra. Deviation: documents are packed, and the
     15% are drawn among words only; the survey's two stages (section 3.1.5) are `RTD(frozen_generator=True)`.
     """
@@ -79,8 +79,8 @@ def electra(
 
 
 def small(name: str, share: float = 0.25, phase: Phase = Phase(steps=1_000_000, batch=128, length=128)) -> System:
-    """ELECTRA-Small. The released checkpoint, Small++, has a generator of full width (the repository's README), longer
-    rows and more steps, whose number is not stated: four times as many here."""
+    """ELECTRA-Small. The released checkpoint, Small++, has a generator of full width and 4 million steps (the repository's
+    README), and rows of 512; that its batch is Small's was not checked."""
     return electra(name, 128, 12, 256, 4, share, phase, lr=5e-4)
 
 
