@@ -39,8 +39,9 @@ def albert(
 ) -> System:
     """ALBERT (Lan et al. 2020): factorised embedding, layers of one set of parameters, SOP and n-gram masking; section 3.
 
-    Row 51. LAMB at 0.00176 with batches of 4096 (section 4.1). Version 2 has no dropout and more steps. Groups of layers
-    are `Stack.groups`. Deviation: see `corruptions.units.NGrams` for how n-grams that meet are treated.
+    Row 51. LAMB at 0.00176 with batches of 4096, 125,000 steps (section 4.1); warm-up, decay and clipping from
+    google-research/albert, run_pretraining.py and optimization.py. By its README xxlarge was released after 1.5 million
+    steps, and version 2 without dropout after 10 million (base) or 3 million. Groups of layers are `Stack.groups`. Deviation: see `corruptions.units.NGrams` for how n-grams that meet are treated.
     """
     encoder = transformer(
         vocab=ALBERT,
@@ -96,7 +97,8 @@ SIZES = {"base": (12, 768, 12), "large": (24, 1024, 16), "xlarge": (24, 2048, 16
 
 def _systems():
     for size, sizes in SIZES.items():
-        yield albert(f"albert_{size}", *sizes, dropout=0.0 if size == "xxlarge" else 0.1, steps=125_000)
+        longest = size == "xxlarge"  # dropout was left out of the largest only (section 4.8)
+        yield albert(f"albert_{size}", *sizes, dropout=0.0 if longest else 0.1, steps=1_500_000 if longest else 125_000)
         yield albert(f"albert_{size}_v2", *sizes, steps=10_000_000 if size == "base" else 3_000_000)
     parent = albert("", *SIZES["base"], dropout=0.1, steps=125_000)
     yield sharing(parent, "albert_base_shared_attention", "^attention/")  # Table 4, E = 128
