@@ -41,7 +41,8 @@ def albert(
 
     Row 51. LAMB at 0.00176 with batches of 4096, 125,000 steps (section 4.1); warm-up, decay and clipping from
     google-research/albert, run_pretraining.py and optimization.py. By its README xxlarge was released after 1.5 million
-    steps, and version 2 without dropout after 10 million (base) or 3 million. Groups of layers are `Stack.groups`. Deviation: see `corruptions.units.NGrams` for how n-grams that meet are treated.
+    steps, and version 2 without dropout after 10 million (base) or 3 million. Groups of layers are `Stack.groups`.
+    Deviation: see `corruptions.units.NGrams` for how n-grams that meet are treated.
     """
     encoder = transformer(
         vocab=ALBERT,

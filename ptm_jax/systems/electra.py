@@ -48,9 +48,10 @@ def electra(
 ) -> System:
     """ELECTRA (Clark et al. 2020): L_MLM(generator) + 50 L_RTD(discriminator), trained jointly (section 3.1).
 
-    Row 50; Table 6, and google-research/electra, configure_pretraining.py and model/optimization.py. The generator has the discriminator's depth and `share` of its width, with heads of 64, and its embeddings:
-    tokens, positions and types, and their norm, as in google-research/electra. Deviation: documents are packed, and the
-    15% are drawn among words only; the survey's two stages (section 3.1.5) are `RTD(frozen_generator=True)`.
+    Row 50; Table 6, and google-research/electra, configure_pretraining.py and model/optimization.py. The generator has the
+    discriminator's depth and `share` of its width, with heads of 64, and its embeddings: tokens, positions and types, and
+    their norm, as in google-research/electra. Deviation: documents are packed, and the 15% are drawn among words only; the
+    survey's two stages (section 3.1.5) are `RTD(frozen_generator=True)`.
     """
     narrow = round(width * share)
     return System(
