@@ -40,9 +40,13 @@ def headed(parent: System, drop: tuple[str, ...] = (), **heads) -> dict[str, Mod
 def spanbert(name: str, layers: int, width: int, heads: int, vocab: Vocab = BERT_CASED) -> System:
     """SpanBERT (Joshi et al. 2020): spans of whole words, predicted from their boundary as well; no NSP; section 3.
 
-    Row 46, recipe of section 4.2. Deviation: documents are packed, where the original gives a row to each.
+    Row 46, recipe of section 4.2 for the large one; the released command (facebookresearch/SpanBERT, pretraining/README.md)
+    clips at 1 and has a weight decay of 0.01, the paper 0.1. Base: eight times the rows for an eighth of the steps at 5e-4
+    (its author, issue 6 there); that its warm-up is the large one's was not checked. Deviation: documents are packed, where
+    the original gives a row to each.
     """
     parent = bert(name, layers, width, heads, vocab)
+    wide = width > 768
     return dataclasses.replace(
         parent,
         paper="Joshi et al. 2020, arXiv 1907.10529",
@@ -52,8 +56,8 @@ def spanbert(name: str, layers: int, width: int, heads: int, vocab: Vocab = BERT
         corruption=Masking(vocab=vocab, units=Spans(p=0.2, longest=10), together=True),
         objective=Joint(parts=((1.0, MLM()), (1.0, SBO()))),
         recipe=Recipe(
-            phases=(Phase(steps=2_400_000, batch=256, length=512),),
-            lr=1e-4,
+            phases=(Phase(steps=2_400_000 if wide else 300_000, batch=256 if wide else 2048, length=512),),
+            lr=1e-4 if wide else 5e-4,
             optimizer=AdamW(b1=0.9, b2=0.999, eps=1e-8, weight_decay=0.1),
             schedule=Linear(warmup=10_000),
             clip=1.0,
@@ -65,7 +69,7 @@ def structbert(name: str, layers: int, width: int, heads: int) -> System:
     """StructBERT (Wang et al. 2019): shuffled trigrams are put in order, and a pair is next, previous or unrelated.
 
     Row 47, section 2. The trigrams are drawn among what is not masked and share the MLM head; the three losses are
-    added. The recipe is BERT's, as the paper's is but for the number of epochs (40).
+    added. The recipe is BERT's: the paper's own (40 epochs) was not compared, and alibaba/AliceMind has none.
     """
     parent = bert(name, layers, width, heads)
     return dataclasses.replace(
@@ -98,9 +102,11 @@ def bert_wwm(name: str, layers: int, width: int, heads: int, vocab: Vocab) -> Sy
 
 
 def chinese_wwm(name: str, layers: int = 12, width: int = 768, heads: int = 12) -> System:
-    """Chinese BERT-wwm (Cui et al. 2019): the characters of a word are masked together; LAMB, section 4.1.
+    """Chinese BERT-wwm (Cui et al. 2019): the characters of a word are masked together.
 
-    Row 63. Words are a segmenter's (LTP in the paper): give text with spaces between words, which `word_starts` follows.
+    Row 63. Steps, batches and LAMB from the table in the README of ymcui/Chinese-BERT-wwm; rate and warm-up were not checked.
+    The original starts from Google's Chinese BERT. Words are a segmenter's (LTP in the paper): give text with spaces between
+    words, which `word_starts` follows.
     """
     parent = bert_wwm(name, layers, width, heads, BERT_CHINESE)
     return dataclasses.replace(
@@ -117,14 +123,19 @@ def chinese_wwm(name: str, layers: int = 12, width: int = 768, heads: int = 12) 
 
 
 def roberta_wwm_ext(name: str, layers: int, width: int, heads: int) -> System:
-    """RoBERTa-wwm-ext (Cui et al. 2019): the same without NSP, in long rows from the start; a BERT in everything else."""
+    """RoBERTa-wwm-ext (Cui et al. 2019): the same without NSP, in long rows from the start; a BERT in everything else.
+
+    AdamW, steps and batches from the same table; the original base starts from Google's Chinese BERT, the large from nothing.
+    """
     parent = chinese_wwm(name, layers, width, heads)
+    phase = Phase(steps=2_000_000, batch=512, length=512) if width > 768 else Phase(steps=1_000_000, batch=384, length=512)
+    adam = AdamW(b1=0.9, b2=0.999, eps=1e-6, weight_decay=0.01, bias_correction=False)
     return dataclasses.replace(
         parent,
         towers=headed(parent, ("pool", "nsp")),
         examples=Annotated(examples=Packed(), fields=WORDS),
         objective=MLM(),
-        recipe=dataclasses.replace(parent.recipe, phases=(Phase(steps=1_000_000, batch=384, length=512),)),
+        recipe=dataclasses.replace(parent.recipe, phases=(phase,), optimizer=adam),
     )
 
 
@@ -132,7 +143,8 @@ def infoword(name: str, layers: int, width: int, heads: int) -> System:
     """InfoWord (Kong et al. 2020): MLM and, 1 to 1, the mutual information of a sentence and an n-gram of it; section 4.
 
     Row 57. The pooled [CLS] of the sentence without the n-gram against the n-gram read alone; negatives are the n-grams
-    of the other rows. Deviations: rows are packed documents, so that [CLS] is the first document's; BERT's recipe.
+    of the other rows. Deviations: rows are packed documents, so that [CLS] is the first document's; BERT's recipe, which was
+    not compared with the paper's.
     """
     parent = bert(name, layers, width, heads)
     return dataclasses.replace(
