@@ -104,8 +104,8 @@ def bert_wwm(name: str, layers: int, width: int, heads: int, vocab: Vocab) -> Sy
 def chinese_wwm(name: str, layers: int = 12, width: int = 768, heads: int = 12) -> System:
     """Chinese BERT-wwm (Cui et al. 2019): the characters of a word are masked together.
 
-    Row 63. Steps, batches and LAMB from the table in the README of ymcui/Chinese-BERT-wwm; rate and warm-up were not checked.
-    The original starts from Google's Chinese BERT. Words are a segmenter's (LTP in the paper): give text with spaces between
+    Row 63. Steps, batches and LAMB from the README of ymcui/Chinese-BERT-wwm; rate and warm-up were not checked. The
+    original starts from Google's Chinese BERT. Words are a segmenter's (LTP in the paper): give text with spaces between
     words, which `word_starts` follows.
     """
     parent = bert_wwm(name, layers, width, heads, BERT_CHINESE)
@@ -125,7 +125,7 @@ def chinese_wwm(name: str, layers: int = 12, width: int = 768, heads: int = 12) 
 def roberta_wwm_ext(name: str, layers: int, width: int, heads: int) -> System:
     """RoBERTa-wwm-ext (Cui et al. 2019): the same without NSP, in long rows from the start; a BERT in everything else.
 
-    AdamW, steps and batches from the same table; the original base starts from Google's Chinese BERT, the large from nothing.
+    AdamW, steps and batches from the same README; the original base starts from Google's Chinese BERT, large from nothing.
     """
     parent = chinese_wwm(name, layers, width, heads)
     phase = Phase(steps=2_000_000, batch=512, length=512) if width > 768 else Phase(steps=1_000_000, batch=384, length=512)
