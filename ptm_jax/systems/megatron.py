@@ -62,8 +62,8 @@ def megatron_bert(name: str, layers: int, width: int, heads: int) -> System:
     """Megatron-LM's BERT (Shoeybi et al. 2019): norms before the branches and none on the embeddings, so that it still
     trains when it is large (Figure 7b); SOP for NSP, n-grams of whole words; sizes of Table 4, section 4.2.
 
-    Row 60. The rate falls to 0 over 2 million steps; of these the largest ran 1.5 million, at whose end a quarter of the peak
-    is left (section 5.3).
+    Row 60. The rate falls to 0 over 2 million steps; of these the largest ran 1.5 million, at whose end a quarter of the
+    peak is left (section 5.3).
     """
     init = Normal(0.02)
     encoder = transformer(

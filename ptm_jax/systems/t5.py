@@ -77,9 +77,10 @@ def t5(name: str, version: Version, layers: int, width: int, heads: int, head_wi
     """T5 (Raffel et al. 2020) and its version 1.1 (Shazeer 2020: GEGLU, untied output, no dropout in pre-training).
 
     Row 56. Spans of mean 3 over 15% of 568 tokens leave 512 for the encoder and 114 for the decoder; documents follow each
-    other without a mark. Adafactor at 1/sqrt(max(step, 10^4)); a million steps of 2048 rows (section 3.7). Sizes: section
-    3.7 and google-research/text-to-text-transfer-transformer, t5/models/gin/models. Version 1.0 was released after a mixture of this task with supervised ones; 1.1 after this task alone, as here. Deviations: the stacks'
-    outputs are not dropped out once more after the final norm; the code's z-loss is left out.
+    other without a mark. Adafactor at 1/sqrt(max(step, 10^4)); a million steps of 2048 rows (section 3.7). Sizes: the same
+    section, and google-research/text-to-text-transfer-transformer, t5/models/gin/models. Version 1.0 was released after a
+    mixture of this task with supervised ones; 1.1 after this task alone, as here. Deviations: the stacks' outputs are not
+    dropped out once more after the final norm; the code's z-loss is left out.
     """
     tied = version == "1.0"
     encoder = t5_network(version, T5_VOCAB, layers, width, heads, head_width, hidden)
