@@ -25,7 +25,7 @@ from ptm_jax.systems.transformers import BERT_CASED, BERT_UNCASED, bert, miniatu
 def unilm(name: str, layers: int, width: int, heads: int, vocab: Vocab = BERT_CASED) -> System:
     """UniLM (Dong et al. 2019): BERT under four masks, a third, a third, a sixth and a sixth of the rows; section 2.
 
-    Row 52, recipe of section 2.6; the paper starts from BERT-large. 80% of what is masked is one token, 20% are two or
+    Row 52, recipe of section 2.4 for large, which starts from BERT-large. 80% of what is masked is one token, 20% are two or
     three; six token types tell the masks apart. Deviations: a source and a target are two pieces of text as BERT pairs
     them, so half of the targets are unrelated; every row is asked for NSP, there the bidirectional ones.
     """
