@@ -55,7 +55,8 @@ def recurrent(layers: int, width: int, heads: int, hidden: int, *, dropout: floa
 def xlnet(name: str, layers: int, width: int, heads: int, memory: int = 384) -> System:
     """XLNet (Yang et al. 2019): permutation language modelling over two streams and a memory; section 2.
 
-    Row 49, recipe of Table 8 (XLNet-Large). GELU by its tanh form, as in zihangdai/xlnet. Deviations: rows are
+    Row 49, recipe of Table 7 (XLNet-Large; clipping, end of the decay and no bias correction: zihangdai/xlnet, train.py and
+    model_utils.py), which base has too. GELU by its tanh form, as in zihangdai/xlnet. Deviations: rows are
     contiguous text, whose memory is the row before; the paper also pairs two pieces of text in a row, with relative
     segments to tell them apart, and reads half of the batch from right to left.
     """
@@ -90,8 +91,8 @@ def xlnet(name: str, layers: int, width: int, heads: int, memory: int = 384) -> 
         recipe=Recipe(
             phases=(Phase(steps=500_000, batch=8192, length=512),),
             lr=4e-4,
-            optimizer=AdamW(b1=0.9, b2=0.999, eps=1e-6, weight_decay=0.01),
-            schedule=Linear(warmup=40_000),
+            optimizer=AdamW(b1=0.9, b2=0.999, eps=1e-6, weight_decay=0.01, bias_correction=False),
+            schedule=Linear(warmup=40_000, end=0.001),
             clip=1.0,
         ),
     )
