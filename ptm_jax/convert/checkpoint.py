@@ -16,7 +16,7 @@ import numpy as np
 from ptm_jax.convert import engine
 from ptm_jax.convert.config import Config
 from ptm_jax.convert.family import Family, families, family_of, names
-from ptm_jax.convert.files import open_tensors, write_tensors
+from ptm_jax.convert.files import open_tensors
 from ptm_jax.core import spec, towers
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.paths import flatten
@@ -155,6 +155,8 @@ def write(
     max_shard_bytes: int = 5_000_000_000,
 ) -> list[Path]:
     """A directory that Transformers loads: config.json and safetensors. Returns the files. Raises UserError."""
+    from ptm_jax.convert.files import write_tensors
+
     family, fields, architecture = published(system, config)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)

@@ -107,7 +107,8 @@ def read(
         if absent and (leaf.path not in missing or fresh is None or not leaf.path.startswith("heads_")):
             raise UserError(f"{tensors.folder} has no tensor {absent[0]!r}, which {leaf.path} is made of.{closest(absent[0], tensors.names())}")
     _check_shapes(tensors, actual, found, missing)
-    _check_ties(tensors, actual, family)
+    wanted = {name for leaf in found.values() for name in leaf.names}
+    _check_ties(tensors, actual, {copy: source for copy, source in family.ties.items() if copy not in wanted})
     made = fresh(tuple(missing)) if missing else {}
     for path, leaf in found.items():
         if path not in made:
@@ -146,9 +147,9 @@ def _check_shapes(tensors: Tensors, actual: Mapping[str, str], found: Mapping[st
                 )
 
 
-def _check_ties(tensors: Tensors, actual: Mapping[str, str], family: Family) -> None:
+def _check_ties(tensors: Tensors, actual: Mapping[str, str], ties: Mapping[str, str]) -> None:
     """Raises UserError where a tensor that repeats another one does not."""
-    for copy, source in family.ties.items():
+    for copy, source in ties.items():
         if copy in actual and source in actual and actual[copy] != actual[source]:
             if not np.array_equal(tensors.read(actual[copy]), tensors.read(actual[source])):
                 raise UserError(
@@ -174,21 +175,16 @@ def _made(tensors: Tensors, actual: Mapping[str, str], leaf: Leaf, sharding: Any
                 f"{list(leaf.inner)}: {error}"
             ) from None
 
-    def read_index(index: tuple[slice, ...]) -> np.ndarray:
-        index = tuple(index) if index else (slice(None),) * len(leaf.shape)
-        stacked, inner = index[: leaf.line.depth], index[leaf.line.depth :]
-        if not stacked:
-            return layer(leaf.names[0], inner)
-        size = tuple(len(range(*s.indices(n))) for s, n in zip(index, leaf.shape, strict=True))
-        out = np.empty(size, np.float32)
-        names = np.array(leaf.names, object).reshape(leaf.shape[: leaf.line.depth])[stacked]
-        for place_, name in np.ndenumerate(names):
-            out[place_] = layer(name, inner)
-        return out
+    depth = leaf.line.depth
+    names = np.array(leaf.names, object).reshape(leaf.shape[:depth])
 
-    if sharding is None:
-        return jax.numpy.asarray(read_index(()))
-    return place(leaf.shape, np.float32, sharding, read_index)
+    def stacked(index: tuple[slice, ...]) -> np.ndarray:
+        name = names[tuple(s.start for s in index[:depth])] if depth else leaf.names[0]
+        value = layer(name, tuple(index[depth:]))
+        return value.reshape((1,) * depth + value.shape)
+
+    sharding = sharding or jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    return place(leaf.shape, np.float32, sharding, stacked, lead=depth)
 
 
 def write(params: Mapping[str, Any], family: Family, lines: tuple[Line, ...], bare: bool) -> Iterator[tuple[str, np.ndarray]]:

@@ -13,6 +13,9 @@ from ptm_jax.convert.formats import ALIGN, Box, aligned, box_of
 
 Index = tuple[slice, ...]
 
+_LARGE = 1 << 16  # elements; a smaller array is in the cache anyway
+_STRIP = 16
+
 
 def place(
     shape: Sequence[int],
@@ -54,7 +57,7 @@ def _shards(
             into = tuple(slice(i - start, i - start + 1) for i, (start, _) in zip(count, box, strict=False))
             inner = zip(box[lead:], hull[lead:], strict=True)
             taken = tuple(slice(start - low, stop - low) for (start, stop), (low, _) in inner)
-            shards[box][into] = value[(slice(None),) * lead + taken]
+            copy(shards[box][into], value[(slice(None),) * lead + taken])
         del value
     return shards
 
@@ -64,8 +67,21 @@ def _aligned(value: np.ndarray, kind: np.dtype) -> np.ndarray:
     if value.dtype == kind and value.flags.c_contiguous and value.ctypes.data % ALIGN == 0:
         return value
     out = aligned(value.shape, kind)
-    out[...] = value
+    copy(out, value)
     return out
+
+
+def copy(out: np.ndarray, value: np.ndarray) -> None:
+    """`out[...] = value`, also quick where the last axis of `value` is not the one that is consecutive in memory.
+
+    numpy goes along the order of one of the two and misses the cache at every element of the other; strips of one
+    cache line (16 float32) do not.
+    """
+    if value.size < _LARGE or abs(value.strides[-1]) <= min(map(abs, value.strides)):
+        out[...] = value
+        return
+    for i in range(0, value.shape[-1], _STRIP):
+        out[..., i : i + _STRIP] = value[..., i : i + _STRIP]
 
 
 def _slices(box: Box) -> Index:

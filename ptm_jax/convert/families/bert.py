@@ -91,12 +91,13 @@ def encoder_lines(ours: str = "encoder", root: str = "bert.") -> tuple[Line, ...
     )
 
 
-def vocabulary_lines(head: str, root: str = "cls.predictions.") -> tuple[Line, ...]:
-    """The masked language model's head of BERT's names."""
+def vocabulary_lines(config: Config, head: str, root: str = "cls.predictions.") -> tuple[Line, ...]:
+    """The masked language model's head of BERT's names. An untied one has a bias of its own, and another that is unused."""
+    tied = config("tie_word_embeddings", bool, True)
     return (
         Line(f"heads_{head}/dense", f"{root}transform.dense", "dense"),
         Line(f"heads_{head}/norm", f"{root}transform.LayerNorm", "norm"),
-        Line(f"heads_{head}/bias", f"{root}bias"),
+        Line(f"heads_{head}/bias", f"{root}bias" if tied else f"{root}decoder.bias"),
         Line(f"heads_{head}/table", f"{root}decoder.weight"),
     )
 
@@ -116,8 +117,8 @@ def task_lines(pooler: str = "bert.pooler.dense", classifier: str = "classifier"
 def lines(config: Config, architecture: str) -> tuple[Line, ...]:
     return (
         *encoder_lines(),
-        *vocabulary_lines("mlm"),
-        *vocabulary_lines("lm"),
+        *vocabulary_lines(config, "mlm"),
+        *vocabulary_lines(config, "lm"),
         Line("heads_pool/dense", "bert.pooler.dense", "dense"),
         Line("heads_nsp/dense", "cls.seq_relationship", "dense"),
         *task_lines(),

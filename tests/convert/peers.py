@@ -1,0 +1,299 @@
+"""Published architectures with random weights in torch, and ours made of their files: outputs, losses, gradients, and back.
+
+One comparison runs all classes of a family that share an encoder: torch's classes get one encoder's weights, ours is one
+encoder with all their heads, compiled once. Gradients of heads are compared class by class, those of the encoder as the
+sum over the classes.
+"""
+
+import copy
+import dataclasses
+import inspect
+from typing import Any
+
+import jax
+import numpy as np
+
+from ptm_jax.convert import checkpoint, engine
+from ptm_jax.convert.config import Config
+from ptm_jax.convert.family import family_of
+from ptm_jax.core.paths import flatten
+from ptm_jax.core.towers import Tower
+from ptm_jax.tasks.inputs import batch_of
+
+try:
+    import torch
+    import transformers
+except ModuleNotFoundError:
+    torch = transformers = None
+
+IGNORED = -100
+ROWS, CHOICES = 4, 2
+
+OUTPUTS = {"mlm": ("labels", "logits"), "lm": ("labels", "logits"), "nsp": ("labels", "logits"), "sop": ("labels", "logits")}
+OUTPUTS |= {"rtd": ("labels", "logits"), "classify": ("labels", "logits"), "tag": ("labels", "logits")}
+OUTPUTS |= {"choose": ("labels", "logits"), "span": (("start_positions", "end_positions"), ("start_logits", "end_logits"))}
+"""{task: (word of torch's forward, attribute of its output)}; classes of two tasks name theirs in `Case.outputs`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One published class: the tasks it is trained on, and where its words and outputs have other names."""
+
+    name: str
+    tasks: tuple[str, ...] = ()
+    outputs: dict = dataclasses.field(default_factory=dict)
+
+    def of(self, task):
+        return self.outputs.get(task, OUTPUTS[task])
+
+
+BERT_TASKS = {"ForMaskedLM": "mlm", "ForSequenceClassification": "classify", "ForMultipleChoice": "choose"}
+BERT_TASKS |= {"ForTokenClassification": "tag", "ForQuestionAnswering": "span"}
+
+
+def cases(prefix: str, *names: str) -> list[Case]:
+    """The bare model and the classes whose tasks their names tell."""
+    return [Case(f"{prefix}Model"), *(Case(prefix + name, (BERT_TASKS[name],)) for name in names or BERT_TASKS)]
+
+
+def drawn(vocab: int, length: int, side: str = "right", types: int = 2, classes: int = 3, seed: int = 0, least: int = 3):
+    """Inputs and labels as numpy: rows of the greatest length, of length 1, and two between, padded on one side."""
+    draw = np.random.default_rng(seed)
+    lengths = np.array([length, 1, length // 2, length - 1])[:, None]
+    slots = np.arange(length)[None]
+    mask = (slots < lengths if side == "right" else slots >= length - lengths).astype(np.int32)
+    token = lambda: np.where(mask, draw.integers(least, vocab, (ROWS, length)), 0).astype(np.int32)
+    chosen = (draw.random((ROWS, length)) < 0.6) & (mask > 0)
+    chosen[:, [0, -1]] |= mask[:, [0, -1]] > 0  # every row has one
+    first = (mask > 0).argmax(1)
+    return {
+        "input_ids": token(),
+        "attention_mask": mask,
+        "token_type_ids": (draw.integers(0, types, (ROWS, length)) * mask).astype(np.int32),
+        "words": token(),
+        "chosen": chosen,
+        "tags": draw.integers(0, classes, (ROWS, length)).astype(np.int32),
+        "replaced": draw.integers(0, 2, (ROWS, length)).astype(np.int32),
+        "class": draw.integers(0, classes, ROWS).astype(np.int32),
+        "pair": draw.integers(0, 2, ROWS).astype(np.int32),
+        "choice": np.repeat(draw.integers(0, CHOICES, ROWS // CHOICES), CHOICES).astype(np.int32),
+        "start": first.astype(np.int32),
+        "end": (first + draw.integers(0, lengths[:, 0])).astype(np.int32),
+    }
+
+
+def label(task: str, given: dict) -> Any:
+    """Torch's labels of a task."""
+    if task == "span":
+        return torch.tensor(given["start"]).long(), torch.tensor(given["end"]).long()
+    found = {
+        "mlm": np.where(given["chosen"], given["words"], IGNORED),
+        "lm": np.where(given["attention_mask"] > 0, given["input_ids"], IGNORED),
+        "tag": np.where(given["chosen"], given["tags"], IGNORED),
+        "classify": given["class"],
+        "nsp": given["pair"],
+        "sop": given["pair"],
+        "rtd": given["replaced"],
+        "choose": given["choice"][::CHOICES],
+    }[task]
+    return torch.tensor(found).long()
+
+
+def labels(given: dict, width: int) -> dict:
+    """Our batch's fields of all tasks, rows as wide as the bucket."""
+    wide = lambda a: np.pad(a, ((0, 0), (0, width - a.shape[1])))
+    chosen = wide(given["chosen"].astype(np.float32))
+    return {
+        "mlm_positions": np.broadcast_to(np.arange(width, dtype=np.int32), (ROWS, width)),
+        "mlm_labels": wide(given["words"]),
+        "mlm_weights": chosen,
+        "token_labels": wide(given["tags"]),
+        "token_weights": chosen,
+        "next_label": given["pair"],
+        "answer_start": given["start"],
+        "answer_end": given["end"],
+        "replaced": wide(given["replaced"]),
+    }
+
+
+def randomise(model, seed: int):
+    """Weights far from their initial values, norms around one."""
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            p.copy_(torch.randn_like(p) * 0.2 + float(p.ndim == 1 and name.endswith("weight")))
+    return model.eval()
+
+
+def torch_models(config, group, seed=0):
+    """One model of each class, the encoder's weights the same in all."""
+    models = []
+    for number, case in enumerate(group):
+        own = copy.deepcopy(config)
+        if "span" in case.tasks:
+            own.num_labels = 2  # the head is as wide as the number of labels, whatever it is
+        model = randomise(getattr(transformers, case.name)(own), seed + number)
+        if models:
+            mine = model.base_model.state_dict()
+            first = {k: v for k, v in models[0].base_model.state_dict().items() if k in mine}
+            model.base_model.load_state_dict(first, strict=False)
+        models.append(model)
+    return models
+
+
+def run_torch(model, case, given):
+    """(output, {published name: gradient} or None) of one class on the inputs."""
+    words = {name: torch.tensor(given[name]) for name in ("input_ids", "attention_mask", "token_type_ids") if name in given}
+    accepted = inspect.signature(model.forward).parameters
+    words = {name: value for name, value in words.items() if name in accepted}
+    for task in case.tasks:
+        names, _ = case.of(task)
+        words |= dict(zip(names, label(task, given), strict=True)) if task == "span" else {names: label(task, given)}
+    if "choose" in case.tasks:
+        length = given["input_ids"].shape[1]
+        words |= {n: words[n].reshape(-1, CHOICES, length) for n in ("input_ids", "attention_mask", "token_type_ids") if n in words}
+    out = model(**words, output_hidden_states=True, output_attentions=True)
+    if not case.tasks:
+        return out, None
+    out.loss.backward()
+    grads = {n: np.zeros(p.shape, np.float32) if p.grad is None else p.grad.numpy() for n, p in model.named_parameters()}
+    return out, grads
+
+
+def close(ours, theirs, atol, what):
+    theirs = theirs.detach().numpy() if hasattr(theirs, "detach") else np.asarray(theirs)
+    np.testing.assert_allclose(np.asarray(ours, np.float32), theirs, atol=atol, rtol=0, err_msg=what)
+
+
+def close_gradient(ours, theirs, what, relative=1e-3):
+    """Within `relative` of the largest entry of the tensor's gradient."""
+    off, scale = np.abs(np.asarray(ours) - theirs).max(), np.abs(theirs).max()
+    assert off <= relative * max(scale, 1e-4), f"{what}: {off:.3g} off a gradient of {scale:.3g}"
+
+
+def compare(folder, config, group, given, *, atol=1e-4, unused=(), seed=0):
+    """Every class of `group` under one config: read, run, differentiate, write, and read again.
+
+    `unused` are published parameters that torch holds and does not use; they are told, and do not come back.
+    """
+    models, found, outs, grads = torch_models(config, group, seed), [], [], []
+    for number, (model, case) in enumerate(zip(models, group, strict=True)):
+        model.save_pretrained(folder / str(number))
+        found.append(checkpoint.read(folder / str(number)))
+        assert set(found[-1].report.extra) <= set(unused) and found[-1].report.missing == (), found[-1].report
+        out, gradient = run_torch(model, case, given)
+        outs.append(out)
+        grads.append(gradient)
+    encoder = found[0].system.towers["main"].encoder
+    batch, ours = _batch(encoder, given), _ours(found, group, given)
+    losses, scores, encoded, gradient = ours(batch)
+    _check_states(encoded, outs[0], given, atol)
+    for number, case in enumerate(group):
+        for task in case.tasks:
+            _check_scores(case, task, scores[number][task], outs[number], given, atol)
+        if case.tasks:
+            close(losses[number], outs[number].loss, atol, f"loss of {case.name}")
+    _check_gradients(found, group, grads, gradient, unused, config.vocab_size, config.pad_token_id)
+    for number, (model, case) in enumerate(zip(models, group, strict=True)):
+        _check_way_back(folder, number, found[number], model, case, unused)
+
+
+def _batch(encoder, given):
+    vocab = encoder.embed.vocab
+    types = given.get("token_type_ids") if getattr(encoder.embed, "types", 0) else None
+    batch = batch_of(encoder, vocab, given["input_ids"], given["attention_mask"], types)
+    width = batch["input_ids"].shape[1]
+    return {**batch, **labels(given, width), "rows": np.arange(ROWS, dtype=np.int32)}
+
+
+def _ours(found, group, given):
+    """A compiled function: (losses, scores {task: array}, encoding, gradients) of all classes on a batch."""
+    params = {"encoder": found[0].params["main"]["encoder"]}
+    params |= {str(n): {k: v for k, v in c.params["main"].items() if k != "encoder"} for n, c in enumerate(found)}
+    label = {"choose": given["choice"], "classify": given["class"]}
+
+    def total(params, batch):
+        losses, scores, encoded = [], [], None
+        for number, case in enumerate(group):
+            system = found[number].system
+            tower = Tower(system.towers["main"], {"encoder": params["encoder"], **params[str(number)]})
+            encoded = tower(batch) if encoded is None else encoded
+            mine = {**batch, "label": label.get(case.tasks[0] if case.tasks else "")}
+            losses.append(system.objective.of(tower, encoded, mine).value() if case.tasks else 0.0)
+            scores.append({task: _scores(tower, task, encoded, mine) for task in case.tasks})
+        return sum(losses), (losses, scores, encoded)
+
+    def run(batch):
+        (_, aux), gradient = jax.value_and_grad(total, has_aux=True)(params, batch)
+        return (*aux, gradient)
+
+    return jax.jit(run)
+
+
+def _scores(tower, task, encoded, batch):
+    if task in ("nsp", "sop"):
+        return tower.head(task, tower.head("pool", encoded.hidden))
+    scores = tower.read(task, encoded, batch)
+    return scores.logits() if task in ("mlm", "lm") else scores
+
+
+def _check_states(encoded, out, given, atol):
+    """The states of every layer and the maps, at real tokens."""
+    real, length = given["attention_mask"] > 0, given["input_ids"].shape[1]
+    states = [*encoded.layers[:-1], encoded.hidden]
+    assert len(states) == len(out.hidden_states)
+    for number, (ours, theirs) in enumerate(zip(states, out.hidden_states, strict=True)):
+        close(np.asarray(ours)[:ROWS, :length][real], theirs.detach().numpy()[real], atol, f"layer {number}")
+    for number, (ours, theirs) in enumerate(zip(encoded.attention, out.attentions, strict=True)):
+        rows = np.asarray(ours)[:ROWS, :, :length, :length].swapaxes(1, 2)[real]
+        close(rows, theirs.detach().numpy().swapaxes(1, 2)[real], atol, f"attention {number}")
+
+
+def _check_scores(case, task, ours, out, given, atol):
+    _, names = case.of(task)
+    real, length = given["attention_mask"] > 0, given["input_ids"].shape[1]
+    for ours_, name in zip(ours if task == "span" else (ours,), names if task == "span" else (names,), strict=True):
+        ours_, theirs = np.asarray(ours_), getattr(out, name).detach().numpy()
+        if task in ("mlm", "lm", "tag", "span", "rtd"):
+            ours_, theirs = ours_[:ROWS, :length][real], theirs[real]
+        close(ours_, theirs, atol, f"{case.name}.{name}")
+
+
+def _check_gradients(found, group, grads, gradient, unused, vocab, pad):
+    """Every published parameter's gradient; the encoder's is the sum over the classes."""
+    trained = [n for n, case in enumerate(group) if case.tasks]
+    total = {}
+    for number in trained:
+        for name, value in grads[number].items():
+            total[name] = total.get(name, 0) + value
+    for number in trained:
+        checked, family = found[number], family_of(found[number].config)
+        lines = family.lines(checked.config, checked.architecture)
+        tree = {"encoder": gradient["encoder"], **gradient[str(number)]}
+        inside = {n for names in engine.names_of({"encoder": tree["encoder"]}, lines).values() for n in names}
+        ours = dict(engine.write(tree, family, lines, bare=False))
+        theirs = grads[number]
+        assert set(ours) == set(theirs) - set(unused), set(ours) ^ set(theirs)
+        for name, value in ours.items():
+            wanted = total[name] if name in inside else theirs[name]
+            if len(value) == vocab and pad is not None:  # torch's lookup keeps the gradient out of the row of `pad`
+                value, wanted = np.delete(value, pad, 0), np.delete(wanted, pad, 0)
+            close_gradient(value, wanted, f"{group[number].name}: {name}")
+
+
+def _check_way_back(folder, number, read, model, case, unused):
+    """Written, it is the original again, in torch and here; and the record says the config without being given one."""
+    out = folder / f"{number}-out"
+    checkpoint.write(out, read.system, read.params, config=read.config)
+    again = getattr(transformers, case.name).from_pretrained(out)
+    mine, theirs = again.state_dict(), model.state_dict()
+    assert mine.keys() == theirs.keys()
+    for name, value in ((name, value) for name, value in theirs.items() if name not in unused):
+        assert torch.equal(value, mine[name]), name
+    second = checkpoint.read(out)
+    assert second.system.towers == read.system.towers
+    for path, leaf in flatten(second.params).items():
+        assert np.array_equal(leaf, flatten(read.params)[path]), path
+    family, fields, architecture = checkpoint.published(read.system)
+    rebuilt, _ = checkpoint.record_of(Config({**fields, "architectures": [architecture]}))
+    assert rebuilt.towers == read.system.towers, family.model_type
