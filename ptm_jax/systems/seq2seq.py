@@ -174,11 +174,12 @@ def denoising(vocab: Vocab) -> Reconstruct:
 def bart(name: str, layers: int, width: int, heads: int, lr: float, warmup: int) -> System:
     """BART (Lewis et al. 2020): RoBERTa's embeddings and vocabulary, post-norm, GELU; text infilling and permutation.
 
-    Row 55. `layers` each side; 8000 rows, 500,000 steps (section 5.1). The paper gives no learning rate: RoBERTa's of the
-    same width. Released configurations have `activation_dropout` 0.1. No dense layer before the tied output, and no bias:
-    `final_logits_bias` of the Hugging Face class is a buffer of zeros. Deviations: dropout stays on for the last 10% of the
-    steps, which the paper trains without; the authors' command has spans of mean 3.5 and 10% random words in
-    the place of the mask, here the paper's mean 3 and the mask alone.
+    Row 55. `layers` each side; 8000 rows, 500,000 steps (section 5.1). The paper gives no optimiser: rate, warm-up, decay,
+    clipping and epsilon of large are those of the authors' command, as copies of it in other repositories have it; base,
+    whose recipe is not published, has RoBERTa's rate and warm-up. Released configurations have `activation_dropout` 0.1. No
+    dense layer before the tied output, and no bias: `final_logits_bias` of the Hugging Face class is a buffer of zeros.
+    Deviations: dropout stays on for the last 10% of the steps, which the paper trains without; the command has spans of mean
+    3.5 and 10% random words in the place of the mask, here the paper's mean 3 and the mask alone.
     """
     init = Normal(0.02)
     return System(
@@ -208,7 +209,7 @@ def bart(name: str, layers: int, width: int, heads: int, lr: float, warmup: int)
         recipe=Recipe(
             phases=(Phase(steps=500_000, batch=8000, length=512),),
             lr=lr,
-            optimizer=AdamW(b1=0.9, b2=0.999, eps=1e-6, weight_decay=0.01),
+            optimizer=AdamW(b1=0.9, b2=0.999, eps=1e-8, weight_decay=0.01),
             schedule=Linear(warmup=warmup),
             clip=0.1,
         ),
@@ -219,7 +220,8 @@ def mass(name: str, layers: int, width: int, heads: int) -> System:
     """MASS (Song et al. 2019): the decoder predicts a fragment, half of the text, that the encoder sees masked.
 
     Row 54; network and recipe of microsoft/MASS (XLM's post-norm Transformer with 512 learned positions and a norm on the
-    embeddings; Adam 1e-4, 3000 tokens on each of 8 devices), vocabulary of English-French. One language here, as under the
+    embeddings; Adam 1e-4, 3000 tokens on each of 8 devices), vocabulary of English-French; its command runs 100 epochs of
+    200,000 sentences, counted here as 200,000 steps. One language here, as under the
     code's `english_only`: language embeddings and one output matrix of cross-attention per language are left
     out. Deviations: one token table for both sides (the code trains two); rows of packed documents, not of sentences; the
     decoder reads the encoder's masked places too, which the code hides from it; one fragment as in the paper, where the
@@ -261,8 +263,9 @@ def pegasus(name: str, layers: int, width: int, heads: int, vocab: Vocab, batch:
     """PEGASUS (Zhang et al. 2020): a pre-norm Transformer that writes the gap sentences masked in its input.
 
     Row 64, section 6: 512 tokens, 30% of the sentences, 500,000 steps, Adafactor at max(step, 10,000)^-0.5 (google-research/
-    pegasus). Base counts 223 M with the 32k vocabulary of the ablations, large 568 M with the 96k unigram one. The second
-    reserved mask (words, MLM) is not used: the paper leaves MLM out of the large model. Deviations: `GapSentences` scores
+    pegasus, params/estimator_utils.py; its pegasus_params.py is a later model, 1.5 million steps and 15 to 45%). Base counts
+    223 M with the 32k vocabulary of the ablations, large 568 M with the 96k unigram one. The second reserved mask (words,
+    MLM) is not used: the paper leaves MLM out of the large model. Deviations: `GapSentences` scores
     sentences by token ids, not by stemmed words; weights start at N(0, 0.02^2), not at Glorot's uniform one; a vocabulary
     that is trained here has the specials of the roberta style; short documents share a row, over which all are compared.
     """
@@ -308,7 +311,7 @@ def _systems():
     yield vaswani("transformer_base", 6, 512, 8, dropout=0.1, steps=100_000)
     yield vaswani("transformer_big", 6, 1024, 16, dropout=0.3, steps=300_000)
     yield bart("bart_base", 6, 768, 12, lr=6e-4, warmup=24_000)
-    yield bart("bart_large", 12, 1024, 16, lr=4e-4, warmup=30_000)
+    yield bart("bart_large", 12, 1024, 16, lr=4e-4, warmup=10_000)
     yield miniature(bart("", 2, 128, 4, lr=6e-4, warmup=1), "bart_mini", steps=160, lr=2e-3, std=0.08)
     yield mass("mass_enfr", 6, 1024, 8)
     yield miniature(mass("", 2, 128, 4), "mass_mini", steps=220, lr=2e-3)
