@@ -27,7 +27,8 @@ def hibert(name: str, layers: int, width: int, heads: int, sentences: int = 30, 
 
     Row 65. Sentence encoder, document encoder and decoder have one size each (section 4.2): `layers` post-norm layers with
     sinusoids, one token table. Documents of 30 sentences of 50 tokens, 256 to a batch, Adam 1e-4 with Vaswani's decay
-    after 10,000 steps; about 45 epochs over 6.6 M documents. The paper's second stage is the same system on the text of
+    after 10,000 steps; about 45 epochs over 6.6 M documents. None of these numbers was checked: no copy of section 4 was
+    found. The paper's second stage is the same system on the text of
     the task: run it from the first stage's checkpoint. Deviations: the paper states no initial distribution; sentences
     and documents that are longer are divided, not cut.
     """
