@@ -133,7 +133,7 @@ class FullSentences:
         size = filling.room(length, 2)
         closing = np.zeros(len(block.sentences), bool)
         closing[block.document_starts[1:] - 1] = True
-        stream, _ = _join(block, end)
+        stream, _ = join_text(block, end)
         starts = block.sentence_starts[:-1] + np.cumsum(closing) - closing
         starts, lengths = filling.cut(starts, block.sentences.astype(np.int64), size)
         ends, first, spans = starts + lengths, 0, []
@@ -147,7 +147,7 @@ class FullSentences:
         ids = out["input_ids"].reshape(-1)
         ids[filling.ranges(corner + 1, count)] = stream[filling.ranges(start, count)]
         ids[corner], ids[corner + 1 + count] = begin, end
-        return _one_segment(out, count + 2)
+        return one_segment(out, count + 2)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -171,13 +171,13 @@ class Contiguous:
 
     def rows(self, block: Block, *, length: int, vocab, rng: np.random.Generator) -> Fields:
         """Fields [R, L]; every token of the block is in exactly one place."""
-        stream, total = _join(block, filling.special(vocab, self.separator))
+        stream, total = join_text(block, filling.special(vocab, self.separator))
         count = -(-total // length)
         out = filling.empty(count, length, vocab.pad, "segment_ids", "positions")
         out["input_ids"].reshape(-1)[:total] = stream
         sizes = np.full(count, length)
         sizes[-1] = total - (count - 1) * length
-        return _one_segment(out, sizes)
+        return one_segment(out, sizes)
 
 
 class PairRows:
@@ -187,10 +187,8 @@ class PairRows:
     target length (the row's, or with `short_probability` a random one, drawn once for a document), and a chunk is
     divided after a random sentence. Of a pair that is longer than a row the longer side loses tokens at random ends.
 
-    `layout` "bert" is [CLS] A [SEP] B [SEP] with token types 0 and 1; "xlnet" is A [SEP] B [SEP] [CLS], 0, 1 and 2.
+    A row is [CLS] A [SEP] B [SEP], with token types 0 and 1.
     """
-
-    layout = "bert"
 
     def __post_init__(self):
         for name in ("next_probability", "short_probability"):
@@ -213,16 +211,13 @@ class PairRows:
         first = np.arange(len(a)) * length
         last = first + size_a + size_b + 2
         ids, types = out["input_ids"].reshape(-1), out["token_type_ids"].reshape(-1)
-        if self.layout == "bert":
-            ids[first], first, end = cls, first + 1, last
-        else:
-            ids[last], types[last], end = cls, 2, last - 1
+        ids[first], first = cls, first + 1
         second = first + size_a + 1
         ids[filling.ranges(first, size_a)] = block.tokens[filling.ranges(a, size_a)]
         ids[filling.ranges(second, size_b)] = block.tokens[filling.ranges(b, size_b)]
-        ids[second - 1], ids[end] = sep, sep
+        ids[second - 1], ids[last] = sep, sep
         types[filling.ranges(second, size_b + 1)] = 1
-        return _one_segment(out, size_a + size_b + 3) | {"next_label": label.astype(np.int32)}
+        return one_segment(out, size_a + size_b + 3) | {"next_label": label.astype(np.int32)}
 
     def pair(self, text: Text, chunk: tuple[int, int, int], target: int, rng) -> tuple[Range, Range, int, int] | None:
         """A, B, label and the sentence to go on with, of the sentences start..stop - 1 that are divided at `cut`.
@@ -245,7 +240,7 @@ class PairRows:
                 start = end
                 if found:
                     a, b, label, start = found
-                    spans.append((*_truncate(*a, *b, room, rng), label))
+                    spans.append((*truncated(*a, *b, room, rng), label))
         return spans
 
 
@@ -301,10 +296,13 @@ class SentencePairs(PairRows):
         return a, text.tokens(cut, stop), 0, stop
 
 
-def _truncate(a0: int, a1: int, b0: int, b1: int, room: int, rng: np.random.Generator) -> tuple[int, int, int, int]:
+def truncated(
+    a0: int, a1: int, b0: int, b1: int, room: int, rng: np.random.Generator | None = None
+) -> tuple[int, int, int, int]:
     """(start, size) of A and B after tokens were taken off the longer one (B where equal) until both fit.
 
-    Each token is taken from the front or the back with equal chance: in all, a binomial number from the front.
+    Each token is taken from the front or the back with equal chance: in all, a binomial number from the front. Without
+    `rng` all are taken from the back.
     """
     excess = (a1 - a0) + (b1 - b0) - room
     if excess > 0:
@@ -313,13 +311,13 @@ def _truncate(a0: int, a1: int, b0: int, b1: int, room: int, rng: np.random.Gene
         from_b = min(excess, max(-difference, 0))
         rest = excess - from_a - from_b
         from_a, from_b = from_a + rest // 2, from_b + rest - rest // 2
-        front_a, front_b = int(rng.binomial(from_a, 0.5)), int(rng.binomial(from_b, 0.5))
+        front_a, front_b = (0, 0) if rng is None else (int(rng.binomial(n, 0.5)) for n in (from_a, from_b))
         a0, a1 = a0 + front_a, a1 - (from_a - front_a)
         b0, b1 = b0 + front_b, b1 - (from_b - front_b)
     return a0, a1 - a0, b0, b1 - b0
 
 
-def _join(block: Block, separator: int | None) -> tuple[np.ndarray, int]:
+def join_text(block: Block, separator: int | None) -> tuple[np.ndarray, int]:
     """The documents of a block, each followed by the separator, and their length."""
     if separator is None:
         return block.tokens, len(block.tokens)
@@ -327,7 +325,7 @@ def _join(block: Block, separator: int | None) -> tuple[np.ndarray, int]:
     return stream, len(stream)
 
 
-def _one_segment(out: Fields, sizes: np.ndarray) -> Fields:
+def one_segment(out: Fields, sizes: np.ndarray) -> Fields:
     """Segment 1 and positions 0, 1, ... on the first sizes[r] places of every row."""
     place = np.arange(out["input_ids"].shape[1], dtype=np.int32)
     real = place < sizes[:, None]

@@ -11,12 +11,15 @@ from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
 from ptm_jax.corruptions.orders import PermutationOrder
 from ptm_jax.data.examples import Contiguous
+from ptm_jax.data.pairs import XLNetPairs
 from ptm_jax.data.tokenizers import TokenizerSpec
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.xl import TransformerXL
+from ptm_jax.encoders.xlnet import XLNetEncoder
 from ptm_jax.nn.adaptive import AdaptiveEmbeddings, AdaptiveHead
 from ptm_jax.nn.attention import Attention
 from ptm_jax.nn.blocks import Block, FeedForward, Recurrence, Stack
+from ptm_jax.nn.directed import DirectedScores
 from ptm_jax.nn.embeddings import Embeddings
 from ptm_jax.nn.heads import LMHead
 from ptm_jax.nn.initializers import Normal
@@ -32,7 +35,8 @@ XLNET = Vocab(size=32_000, unk=0, bos=1, eos=2, cls=3, sep=4, pad=5, mask=6, ext
 def recurrent(layers: int, width: int, heads: int, hidden: int, *, dropout: float, attention_dropout: float, **kinds):
     """The stack of both: post-norm blocks without biases in attention, relative positions, memory.
 
-    `kinds` are the feed-forward layer's `activation` and inner dropout, the norms' `eps`, and XLNet's `segments`.
+    `kinds` are the feed-forward layer's `activation` and inner dropout, the norms' `eps`, the relative `scores`, and XLNet's
+    `segments`.
     """
     init, eps = Normal(0.02), kinds["eps"]
     block = Block(
@@ -42,7 +46,7 @@ def recurrent(layers: int, width: int, heads: int, hidden: int, *, dropout: floa
             dropout=attention_dropout,
             bias=False,
             initializer=init,
-            relative=ShiftedScores(segments=kinds["segments"], initializer=init),
+            relative=kinds["scores"](segments=kinds["segments"], initializer=init),
         ),
         ffn=FeedForward(hidden=hidden, activation=kinds["activation"], dropout=kinds["inner"], initializer=init),
         dropout=dropout,
@@ -56,14 +60,15 @@ def xlnet(name: str, layers: int, width: int, heads: int, memory: int = 384) -> 
     """XLNet (Yang et al. 2019): permutation language modelling over two streams and a memory; section 2.
 
     Row 49, recipe of Table 7 (XLNet-Large; clipping, end of the decay and no bias correction: zihangdai/xlnet, train.py and
-    model_utils.py), which base has too. GELU by its tanh form, as in zihangdai/xlnet. Deviations: rows are
-    contiguous text, whose memory is the row before; the paper also pairs two pieces of text in a row, with relative
-    segments to tell them apart, and reads half of the batch from right to left.
+    model_utils.py), which base has too. GELU by its tanh form, as in zihangdai/xlnet. A row is text that goes into
+    the memory and a pair behind it, told apart by relative segments; half of the text is read from right to left. What
+    still differs is in `XLNetPairs` and `PermutationOrder`.
     """
     init = Normal(0.02)
     stack = recurrent(
         layers, width, heads, 4 * width,
-        dropout=0.1, attention_dropout=0.1, activation="gelu_tanh", inner=0.0, eps=1e-12, segments=True,
+        dropout=0.1, attention_dropout=0.1, activation="gelu_tanh", inner=0.0, eps=1e-12,
+        scores=DirectedScores, segments=True,
     )  # fmt: skip
     return System(
         name=name,
@@ -73,19 +78,20 @@ def xlnet(name: str, layers: int, width: int, heads: int, memory: int = 384) -> 
         rows=(49,),
         towers={
             "main": Model(
-                encoder=TransformerXL(
+                encoder=XLNetEncoder(
                     embed=Embeddings(vocab=XLNET, width=width, dropout=0.1, initializer=init),
                     stack=stack,
                     memory=memory,
                     direction="bidirectional",
                     query=init,
                     dropout=0.1,
+                    reuse=0.5,
                 ),
                 heads={"lm": LMHead(bias=True)},
             )
         },
         tokenizer=TokenizerSpec(kind="unigram", vocab=32_000, lowercase=False, specials="xlnet"),
-        examples=Contiguous(separator="sep", continuing=True),
+        examples=XLNetPairs(reuse=0.5),
         corruption=PermutationOrder(vocab=XLNET, k=6, longest=5, specials="ranked", blocks=2),
         objective=PLM(),
         recipe=Recipe(
@@ -127,7 +133,8 @@ def transformer_xl(name: str, embed, head, layers: int, heads: int, hidden: int,
     stack = recurrent(
         layers, width, heads, hidden,
         dropout=rate, attention_dropout=training.attention_dropout,
-        activation="relu", inner=rate, eps=1e-5, segments=False,
+        activation="relu", inner=rate, eps=1e-5,
+        scores=ShiftedScores, segments=False,
     )  # fmt: skip
     encoder = TransformerXL(
         embed=dataclasses.replace(embed, scale=width**0.5, dropout=rate),

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from test_examples import VOCAB, bounds, make_block, sides
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.data import examples as ex
 from ptm_jax.data.pairs import OrderedPairs, ThreeWayPairs, XLNetPairs
 from ptm_jax.data.store import Block
+from ptm_jax.data.stream import Stream
 
 
 def cut(kind, block, length, seed=0):
@@ -85,18 +87,98 @@ def test_a_document_of_one_token_has_no_order():
     assert len(cut(ThreeWayPairs(), block, 8)["next_label"]) == 1
 
 
-def test_xlnet_layout():
-    block = make_block(40, 7)
-    bert, xlnet = cut(ex.SentencePairs(), block, 48), cut(XLNetPairs(), block, 48)
-    for name in ("segment_ids", "positions", "next_label"):
-        assert np.array_equal(bert[name], xlnet[name])
-    for r in range(len(bert["next_label"])):
-        real = bert["segment_ids"][r] > 0
-        moved = np.roll(bert["input_ids"][r][real], -1)
-        assert np.array_equal(xlnet["input_ids"][r][real], moved) and moved[-1] == VOCAB.cls
-        types = np.append(bert["token_type_ids"][r][real][1:], 2)
-        assert np.array_equal(xlnet["token_type_ids"][r][real], types)
-        assert not xlnet["token_type_ids"][r][~real].any()
+def text_of(block):
+    """The documents, each with its separator, and where sentences begin: by hand."""
+    text, edges, sentence, place = [], [], 0, 0
+    for count in block.documents:
+        for size in block.sentences[sentence : sentence + count]:
+            edges.append(len(text))
+            text += block.tokens[place : place + size].tolist()
+            place += size
+        sentence += count
+        edges.append(len(text))
+        text.append(VOCAB.sep)
+    return text, [*edges, len(text)]
+
+
+def xlnet_parts(rows, r):
+    """[text] A and B of a row, after its frame was checked."""
+    ids, types, real = rows["input_ids"][r], rows["token_type_ids"][r], rows["segment_ids"][r] > 0
+    assert real[: real.sum()].all() and not types[~real].any() and (np.diff(types[real]) >= 0).all()
+    first, second, last = (ids[real & (types == kind)].tolist() for kind in range(3))
+    assert last == [VOCAB.cls] and first.pop() == VOCAB.sep and second.pop() == VOCAB.sep
+    return first, second
+
+
+@pytest.mark.parametrize("backward", [0.0, 1.0])
+@pytest.mark.parametrize("length", [32, 33, 90])
+def test_xlnet_rows_go_on_and_end_in_a_pair(backward, length):
+    """As `_split_a_and_b` of zihangdai/xlnet says: cut points, the random piece, and who loses tokens."""
+    block = make_block(30, 7, longest=9)
+    text, edges = text_of(block)
+    if backward:
+        text, edges = text[::-1], [len(text) - edge for edge in edges[::-1]]
+    rows = cut(XLNetPairs(from_right=backward), block, length)
+    kept, labels = -(-length // 2), rows["next_label"]
+    room = length - kept - 3
+    assert len(labels) == -(-len(text) // kept)
+    assert rows["backward"].tolist() == [int(backward)] * len(labels)
+    for r in range(len(text) // kept):
+        first, second = xlnet_parts(rows, r)
+        begin = (r + 1) * kept
+        assert first == text[r * kept : r * kept + len(first)] and len(first) >= kept
+        a, b = len(first) - kept, len(second)
+        cuts = [edge for edge in edges if begin < edge < begin + room]
+        if labels[r] == 0:
+            (at,) = (edge for edge in cuts if second and text[edge : edge + b] == second and edge >= begin + a)
+            whole = [at - begin, min(edge for edge in edges if edge >= min(begin + room, len(text))) - at]
+            while sum(whole) > room:
+                whole[int(whole[0] <= whole[1])] -= 1
+            assert whole == [a, b]
+        else:
+            assert any(text[edge : edge + b] == second for edge in edges)
+            assert begin + room > len(text) or a + b == room
+    real = (rows["segment_ids"] > 0).sum(1)
+    assert (real[: -(-length // kept)] == length).all()
+
+
+def test_xlnet_rates():
+    """Half of the pairs go on where a row has a sentence end to cut at; half of the blocks are read from the right."""
+    block = make_block(60, 5, longest=8, sentences=400)
+    labels = cut(XLNetPairs(), block, 128)["next_label"]
+    assert abs(labels.mean() - 0.5) < 3 * np.sqrt(0.25 / len(labels))
+    small = make_block(4, 5)
+    falls = [cut(XLNetPairs(), small, 32, seed)["backward"][0] for seed in range(400)]
+    assert abs(np.mean(falls) - 0.5) < 3 * np.sqrt(0.25 / 400)
+
+
+def test_xlnet_rows_of_a_stream_go_on_from_the_batch_before(corpus):
+    """The first halves of a lane's rows are one text, whichever way it is read, until its group ends."""
+    kind = XLNetPairs()
+    stream = Stream(corpus, "train", kind, length=64, batch=4, seed=5)
+    batches = [next(stream) for _ in range(30)]
+    stream.close()
+    directions = set()
+    for lane in range(4):
+        rows = [batch["input_ids"][lane].tolist() for batch in batches]
+        falls = [bool(batch["backward"][lane]) for batch in batches]
+        directions |= set(falls)
+        # A begins where the first half ends: so does the next row.
+        follows = sum(row[32] == after[0] and row[33] in (after[1], corpus.vocab.sep) for row, after in pairwise(rows))
+        assert follows >= 26 and sum(a != b for a, b in pairwise(falls)) <= 3
+    assert directions == {False, True}
+
+
+def test_xlnet_rows_that_are_too_short():
+    with pytest.raises(UserError, match="no room"):
+        XLNetPairs().spec(8, VOCAB)
+    assert set(XLNetPairs().spec(10, VOCAB)) == set(cut(XLNetPairs(), make_block(3, 1), 10))
+
+
+@pytest.mark.parametrize("changes", [{"reuse": 1.5}, {"from_right": -0.1}])
+def test_xlnet_bad_shares(changes):
+    with pytest.raises(UserError, match="expected a number"):
+        XLNetPairs(**changes)
 
 
 @pytest.mark.parametrize("kind", [OrderedPairs, ThreeWayPairs])

@@ -65,7 +65,7 @@ def oracle(family, seed=0):
         intermediate_size=HIDDEN, max_position_embeddings=LIMIT, **eager,
     )  # fmt: skip
     narrow = dict(embedding_size=TABLE.get(family, 24), **bert)
-    xlnet = dict(vocab_size=61, d_model=24, n_layer=2, n_head=HEADS, d_inner=HIDDEN, ff_activation="gelu_new")
+    xlnet = dict(vocab_size=61, d_model=24, n_layer=2, n_head=HEADS, d_inner=HIDDEN, ff_activation="gelu_new", reuse_len=5)
     ctrl = dict(n_positions=LIMIT, n_embd=24, dff=HIDDEN, n_layer=2, n_head=HEADS, **eager)
     model = {
         "t5": lambda: t.T5ForConditionalGeneration(t.T5Config(feed_forward_proj="relu", **t5)),

@@ -1,0 +1,113 @@
+"""XLNet's memory: the first part of a row, in either direction, equal to one long row and to the oracle's `bi_data`."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from test_xl import LENGTH, begin, draw, encoder
+
+from ptm_jax.core.paths import unflatten
+from ptm_jax.core.spec import respell
+from ptm_jax.core.towers import Tower
+from ptm_jax.encoders.xlnet import XLNetEncoder
+from ptm_jax.nn.directed import DirectedScores
+from ptm_jax.nn.relative import ShiftedScores
+
+
+def like(module, memory, reuse=0.5):
+    """The encoder as an `XLNetEncoder` whose scores know directions."""
+    module = respell(module, ShiftedScores, lambda s: DirectedScores(segments=s.segments, initializer=s.initializer))
+    fields = {f.name: getattr(module, f.name) for f in dataclasses.fields(module) if f.name not in ("parent", "name")}
+    return XLNetEncoder(**{**fields, "memory": memory}, reuse=reuse)
+
+
+@pytest.fixture(scope="module")
+def one_layer():
+    """Of one layer: what is remembered are token vectors, so that memory and row equal one long row."""
+    module = like(encoder(layers=1, direction="bidirectional"), memory=4)
+    batch = {"input_ids": draw(), "backward": jnp.zeros(2, jnp.int32)}
+    return module, *begin(module, batch)
+
+
+def test_memory_and_row_equal_one_long_row_in_both_directions(one_layer):
+    module, run, params = one_layer
+    first, second, sides = draw(seed=1), draw(seed=2), jnp.asarray([0, 1])
+    memory = run(params, {"input_ids": first, "backward": sides, "carry": module.empty_memory(2)}).memory
+    np.testing.assert_array_equal(memory["segments"], [[0, 1, 1, 1]] * 2)
+    found = run(params, {"input_ids": second, "backward": sides, "carry": memory})
+    np.testing.assert_array_equal(found.memory["segments"], [[1] * 4] * 2)
+    # 3 of the first row are remembered; the second row of the batch lies from right to left.
+    whole = np.concatenate([np.asarray(first)[:, :3], np.asarray(second)], 1)
+    forward = run(params, {"input_ids": jnp.asarray(whole[:1])}).hidden[0, 3:]
+    backward = run(params, {"input_ids": jnp.asarray(whole[1:, ::-1])}).hidden[0, ::-1][3:]
+    np.testing.assert_allclose(found.hidden[0], forward, atol=2e-5, rtol=1e-5)
+    np.testing.assert_allclose(found.hidden[1], backward, atol=2e-5, rtol=1e-5)
+    turned = run(params, {"input_ids": jnp.asarray(whole[1:])}).hidden[0, 3:]
+    assert np.abs(found.hidden[1] - turned).max() > 1e-2
+
+
+def test_places_of_tokens_keep_their_meaning(one_layer):
+    """As a corruption writes them: the same row with and without, and turned round."""
+    module, run, params = one_layer
+    batch, slots = {"input_ids": draw(seed=1), "backward": jnp.asarray([1, 1])}, jnp.arange(LENGTH)[None]
+    places = jnp.concatenate([slots, -slots])
+    found = run(params, {**batch, "places": places})
+    wanted = run(params, {**batch, "backward": jnp.asarray([0, 1])})
+    np.testing.assert_allclose(found.hidden, wanted.hidden, atol=2e-5, rtol=1e-5)
+
+
+def test_it_holds_the_first_part_of_the_last_rows():
+    module = like(encoder(direction="bidirectional"), memory=5, reuse=1 / 3)
+    ids, types = draw(length=2 * LENGTH), jnp.asarray(np.tile([0, 0, 0, 1, 1, 2], (2, 1)), jnp.int32)
+    run, params = begin(module, {"input_ids": ids[:, :LENGTH], "token_type_ids": types})
+    carry, inputs = module.empty_memory(2), []
+    for start in (0, LENGTH):
+        out = run(params, {"input_ids": ids[:, start : start + LENGTH], "token_type_ids": types, "carry": carry})
+        inputs.append(np.moveaxis(np.asarray(out.layers[:-1]), 0, 1)[:, :, :2])
+        carry = out.memory
+    wanted = np.concatenate([np.zeros_like(inputs[0][:, :, :1]), *inputs], 2)
+    np.testing.assert_array_equal(carry["layers"], wanted)
+    np.testing.assert_array_equal(carry["segments"], [[0, 1, 1, 1, 1]] * 2)
+    assert not np.asarray(carry["types"]).any()
+    alone = run(params, {"input_ids": ids[:, :LENGTH], "token_type_ids": types})
+    np.testing.assert_array_equal(alone.memory["layers"], np.moveaxis(np.asarray(alone.layers[:-1]), 0, 1)[:, :, :2])
+    assert like(encoder(), memory=0).empty_memory(2) is None
+
+
+def test_no_gradient_flows_into_what_is_remembered(one_layer):
+    module, run, params = one_layer
+    batch = {"input_ids": draw(), "backward": jnp.asarray([0, 1])}
+    loss = lambda token: (run({**params, "embed": {"token": token}}, batch).memory["layers"] ** 2).sum()
+    assert (jax.jit(jax.grad(loss))(params["embed"]["token"]) == 0).all()
+
+
+@pytest.mark.full
+def test_two_rows_are_the_oracles_with_reuse_len_and_bi_data():
+    """Both streams and the memory of two rows in turn; the oracle takes the second half of a batch for backward."""
+    torch = pytest.importorskip("torch")
+    import peers
+
+    model, module = peers.oracle("xlnet"), peers.ours("xlnet")
+    model.transformer.reuse_len, model.transformer.mem_len, model.transformer.bi_data = 5, 4, True
+    params = jax.tree.map(jnp.asarray, unflatten(peers.tree("xlnet", dict(model.named_parameters()))))
+    random, sides = np.random.default_rng(0), jnp.asarray([0, 0, 1, 1])
+    encode = jax.jit(lambda batch: Tower(module, params)(batch))
+    mems = carry = None
+    for _ in range(2):
+        ids, types = random.integers(5, 61, (4, 10)), np.sort(random.integers(0, 2, (4, 10)), 1)
+        types[:, :5] = 0  # what is remembered: the oracle takes all of a memory for the first sentence
+        order = np.stack([random.permutation(10) for _ in range(4)])
+        batch = {"input_ids": ids, "token_type_ids": types, "order": order, "backward": sides}
+        found = encode({**batch, "carry": carry} if carry else batch)
+        hidden = torch.tensor(order[:, None, :] >= order[:, :, None]).float()
+        words = {"perm_mask": hidden, "target_mapping": torch.eye(10).expand(4, -1, -1), "mems": mems, "use_mems": True}
+        with torch.no_grad():
+            out = model(torch.tensor(ids), token_type_ids=torch.tensor(types), output_hidden_states=True, **words)
+        np.testing.assert_allclose(found.hidden, out.hidden_states[-2], atol=1e-4, rtol=1e-4)
+        sees = (order > 0) | (mems is not None)  # the first query of a first row has nothing to see
+        np.testing.assert_allclose(found.extra["query"][sees], out.hidden_states[-1][sees], atol=1e-4, rtol=1e-4)
+        carry, mems = found.memory, list(out.mems)
+        theirs = torch.stack(mems).permute(2, 0, 1, 3)
+        np.testing.assert_allclose(carry["layers"], theirs, atol=1e-4, rtol=1e-4)
