@@ -10,7 +10,8 @@ from ptm_jax.core.spec import respell
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
 from ptm_jax.corruptions.base import Chain
-from ptm_jax.corruptions.orders import MaskMixture, PseudoMasks
+from ptm_jax.corruptions.orders import MaskMixture
+from ptm_jax.corruptions.pseudo import PseudoTokens
 from ptm_jax.corruptions.units import Masking, NGrams
 from ptm_jax.data.examples import Packed
 from ptm_jax.encoders.model import Model
@@ -19,6 +20,7 @@ from ptm_jax.nn.embeddings import Embeddings
 from ptm_jax.nn.relative import Buckets
 from ptm_jax.objectives.joint import Joint
 from ptm_jax.objectives.language import MLM
+from ptm_jax.objectives.mixture import BidirectionalNSP
 from ptm_jax.systems.transformers import BERT_CASED, BERT_UNCASED, bert, miniature
 
 
@@ -26,8 +28,8 @@ def unilm(name: str, layers: int, width: int, heads: int, vocab: Vocab = BERT_CA
     """UniLM (Dong et al. 2019): BERT under four masks, a third, a third, a sixth and a sixth of the rows; section 2.
 
     Row 52, recipe of section 2.4 for large, which starts from BERT-large. 80% of what is masked is one token, 20% are two or
-    three; six token types tell the masks apart. Deviations: a source and a target are two pieces of text as BERT pairs
-    them, so half of the targets are unrelated; every row is asked for NSP, there the bidirectional ones.
+    three; six token types tell the masks apart; NSP is asked of the bidirectional rows. Deviation: a source and a target
+    are two pieces of text as BERT pairs them, so half of the targets are unrelated.
     """
     parent = bert(name, layers, width, heads, vocab)
     six = lambda embed: dataclasses.replace(embed, types=6)
@@ -39,6 +41,7 @@ def unilm(name: str, layers: int, width: int, heads: int, vocab: Vocab = BERT_CA
         corruption=Chain(
             parts=(MaskMixture(), Masking(vocab=vocab, units=NGrams(shares=(0.8, 0.1, 0.1), whole_words=False)))
         ),
+        objective=Joint(parts=((1.0, MLM()), (1.0, BidirectionalNSP()))),
         recipe=Recipe(
             phases=(Phase(steps=770_000, batch=330, length=512),),
             lr=3e-5,
@@ -52,18 +55,21 @@ def unilm(name: str, layers: int, width: int, heads: int, vocab: Vocab = BERT_CA
 def unilmv2(name: str, layers: int = 12, width: int = 768, heads: int = 12) -> System:
     """UniLMv2 (Bao et al. 2020): autoencoding and partially autoregressive at once, by pseudo masks; section 3.
 
-    Row 53, recipe of section 4.1. T5's bias of relative positions stands beside the table of absolute ones.
+    Row 53, recipe of section 4.1. T5's bias of relative positions stands beside the table of absolute ones. [P] is a token
+    of its own: the sentinel of a vocabulary that is trained here, [unused0] of BERT's, as the paper gives no id. (What is
+    released of microsoft/unilm is fine-tuning, which writes [MASK] for it.)
     """
     parent = bert(name, layers, width, heads)
     main = parent.towers["main"]
     encoder = respell(main.encoder, Transformer, lambda e: dataclasses.replace(e, relative=Buckets(heads=heads)))
-    return dataclasses.replace(
+    system = dataclasses.replace(
         parent,
         paper="Bao et al. 2020, arXiv 2002.12804",
         rows=(53,),
         towers={"main": Model(encoder=encoder, heads={"mlm": main.heads["mlm"]})},
         examples=Packed(),
-        corruption=PseudoMasks(vocab=BERT_UNCASED),
+        corruption=PseudoTokens(vocab=BERT_UNCASED),
+        tokenizer=dataclasses.replace(parent.tokenizer, sentinels=1),
         objective=Joint(parts=((1.0, MLM()), (1.0, MLM(prefix="plm")))),
         recipe=Recipe(
             phases=(Phase(steps=500_000, batch=7680, length=512),),
@@ -73,6 +79,7 @@ def unilmv2(name: str, layers: int = 12, width: int = 768, heads: int = 12) -> S
             clip=1.0,
         ),
     )
+    return respell(system, Vocab, dataclasses.replace(BERT_UNCASED, extra=(1,)))
 
 
 def _systems():
