@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from ptm_jax.core.recipe import AdamW, InverseSqrt, Phase, Recipe
 from ptm_jax.core.registry import catalogue
 from ptm_jax.core.system import System
@@ -18,7 +20,7 @@ from ptm_jax.objectives.seq2seq import Seq2Seq
 from ptm_jax.systems.seq2seq import GROUP, seq2seq
 from ptm_jax.systems.transformers import miniature
 
-# No vocabulary was released; specials in the order of `data.tokenizers.STYLES["roberta"]`.
+# The authors' vocabulary (40,000 merges) was not to be had; specials in the order of `data.tokenizers.STYLES["roberta"]`.
 SUBWORDS = Vocab(size=32000, bos=0, cls=0, pad=1, eos=2, sep=2, unk=3, mask=4)
 
 
@@ -27,10 +29,12 @@ def hibert(name: str, layers: int, width: int, heads: int, sentences: int = 30, 
 
     Row 65. Sentence encoder, document encoder and decoder have one size each (section 4.2): `layers` post-norm layers with
     sinusoids, one token table. Documents of 30 sentences of 50 tokens, 256 to a batch, Adam 1e-4 with Vaswani's decay
-    after 10,000 steps; about 45 epochs over 6.6 M documents. None of these numbers was checked: no copy of section 4 was
-    found. The paper's second stage is the same system on the text of
-    the task: run it from the first stage's checkpoint. Deviations: the paper states no initial distribution; sentences
-    and documents that are longer are divided, not cut.
+    after 10,000 steps; about 45 epochs over 6.6 M documents (the released checkpoint is of epoch 46). Checked with the
+    authors' code and command, of which a copy is in rumteenrum/hibert-unsupervised-extsum, not with the paper; clipping at
+    25 is what fairseq did then without being asked. The paper's second stage is the same system on the text of the task:
+    run it from the first stage's checkpoint. Deviations: the code has a table each for encoder, decoder and output, and adds
+    the sentence's vector where this decoder attends to it; it starts tables at D^-0.5 and layers at Glorot's uniform, here
+    all at N(0, 0.02^2); sentences and documents that are longer are divided, not cut.
     """
     network = seq2seq(
         vocab=SUBWORDS,
@@ -42,6 +46,7 @@ def hibert(name: str, layers: int, width: int, heads: int, sentences: int = 30, 
         activation="relu",
         embed_norm=False,
         scale=width**0.5,
+        hidden_dropout=0.1,
         initializer=Normal(0.02),
     )
     encoder = Hierarchical(
@@ -57,12 +62,13 @@ def hibert(name: str, layers: int, width: int, heads: int, sentences: int = 30, 
         tokenizer=TokenizerSpec(kind="bpe", vocab=32000, lowercase=False, specials="roberta"),
         examples=DocumentSlots(sentences=sentences, width=tokens),
         corruption=SentenceMasking(vocab=SUBWORDS, sentences=sentences, width=tokens, rate=0.15),
-        objective=Seq2Seq(),
+        objective=Seq2Seq(label_smoothing=0.1),
         recipe=Recipe(
             phases=(Phase(steps=1_165_000, batch=256, length=sentences * tokens),),
             lr=1e-4,
             optimizer=AdamW(b1=0.9, b2=0.999, eps=1e-8, weight_decay=0.01),
             schedule=InverseSqrt(warmup=10_000),
+            clip=25.0,
         ),
     )
 
@@ -70,7 +76,7 @@ def hibert(name: str, layers: int, width: int, heads: int, sentences: int = 30, 
 def _systems():
     yield hibert("hibert_s", 6, 512, 8)
     yield hibert("hibert_m", 6, 768, 12)
-    small = hibert("", 2, 128, 4, sentences=8, tokens=32)
+    small = dataclasses.replace(hibert("", 2, 128, 4, sentences=8, tokens=32), objective=Seq2Seq())
     yield miniature(small, "hibert_mini", steps=150, lr=2e-3, std=0.08, length=256)
 
 
