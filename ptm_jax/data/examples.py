@@ -180,6 +180,41 @@ class Contiguous:
         return one_segment(out, sizes)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Coded:
+    """CTRL's rows: a control code, then length - 1 tokens of its text (Keskar et al. 2019, section 3.1; salesforce/ctrl,
+    training_utils/make_tf_records.py, where a file has one code).
+
+    The first token of a document is its code. The documents of one code follow each other without it, and are cut every
+    length - 1 tokens; the last row of a code may be padded (the original leaves it out). One segment: the documents of a
+    row see each other. What goes on from another block (a document longer than one) has no code at its head: rows of
+    `length` tokens.
+    """
+
+    def spec(self, length: int, vocab) -> Spec:
+        """Raises UserError where the rows are too short."""
+        filling.room(length, 1)
+        return filling.fields(length, *COMMON)
+
+    def rows(self, block: Block, *, length: int, vocab, rng: np.random.Generator) -> Fields:
+        """Fields [R, L]; every token of the text is in exactly one place. The order of the rows is drawn."""
+        starts = block.document_tokens
+        sizes, codes = np.diff(starts), np.where(block.continued, -1, block.tokens[starts[:-1]])
+        found = []
+        for code in np.unique(codes):
+            mine, head = np.flatnonzero(codes == code), [code] * int(code >= 0)
+            text = block.tokens[filling.ranges(starts[mine] + len(head), sizes[mine] - len(head))]
+            size = length - len(head)
+            found += [np.concatenate([head, text[i : i + size]]) for i in range(0, len(text), size)]
+        out = filling.empty(len(found), length, vocab.pad, "segment_ids", "positions")
+        order = rng.permutation(len(found))
+        for r, row in zip(order, found, strict=True):
+            out["input_ids"][r, : len(row)] = row
+        counts = np.empty(len(found), np.int64)
+        counts[order] = [len(row) for row in found]
+        return one_segment(out, counts)
+
+
 class PairRows:
     """What rows of pairs share. A kind of pairs has `short_probability` and says in `pair` what becomes of a chunk.
 

@@ -9,7 +9,7 @@ from ptm_jax.core.registry import catalogue
 from ptm_jax.core.spec import respell
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
-from ptm_jax.data.examples import Contiguous
+from ptm_jax.data.examples import Coded
 from ptm_jax.data.tokenizers import TokenizerSpec
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.transformer import transformer
@@ -57,7 +57,7 @@ def ctrl(name: str = "ctrl", layers: int = 48, width: int = 1280, heads: int = 1
         rows=(59,),
         towers={"main": Model(encoder=encoder, heads={"lm": LMHead(bias=True)})},
         tokenizer=TokenizerSpec(kind="bpe", vocab=CTRL.size, lowercase=False, specials="t5"),
-        examples=Contiguous(separator=None),
+        examples=Coded(),
         objective=LM(),
         recipe=Recipe(
             phases=(Phase(steps=800_000, batch=1024, length=256),),

@@ -62,6 +62,36 @@ def test_every_token_is_in_one_place(kind, shape, length):
     assert np.array_equal(np.sort(ids[ids >= 10]), block.tokens)
 
 
+@pytest.mark.parametrize("length", [2, 7, 64])
+def test_coded_rows_begin_with_the_code_of_their_documents(length):
+    """Written out: of every code its documents' text in order, in windows, each behind the code."""
+    block = make_block(40, 3)
+    codes = np.random.default_rng(0).integers(20, 24, 40)  # small ids that text has too
+    block.tokens[block.document_tokens[:-1]] = codes
+    block.continued[[0, 17]] = True
+    wanted = []
+    for code in (None, 20, 21, 22, 23):
+        text, size = [], length - (code is not None)
+        for number, (start, stop) in enumerate(bounds(block.document_tokens)):
+            if (None if block.continued[number] else codes[number]) == code:
+                text += block.tokens[start + (code is not None) : stop].tolist()
+        wanted += [[code] * (code is not None) + text[i : i + size] for i in range(0, len(text), size)]
+    rows = cut(ex.Coded(), block, length)
+    real = rows["segment_ids"] > 0
+    found = [ids[mask].tolist() for ids, mask in zip(rows["input_ids"], real, strict=True)]
+    assert sorted(found) == sorted(wanted) and (length == 2 or found != wanted)
+    assert np.array_equal(rows["positions"], np.arange(length) * real)
+    assert not rows["input_ids"][~real].any() and np.array_equal(real, np.arange(length) < real.sum(1, keepdims=True))
+
+
+def test_a_document_of_its_code_alone_gives_no_row():
+    block = Block(np.array([10, 11], np.int32), np.ones(2, np.int32), np.ones(2, np.int32), np.zeros(2, bool))
+    rows = cut(ex.Coded(), block, 8)
+    assert all(len(value) == 0 for value in rows.values())
+    with pytest.raises(UserError, match="no room"):
+        ex.Coded().spec(1, VOCAB)
+
+
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("length", [12, 40, 128])
 def test_packed_rows(seed, length):
