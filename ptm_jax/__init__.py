@@ -3,6 +3,7 @@
 import ptm_jax
 model = ptm_jax.load("runs/mini")
 model.fill_mask(["Paris is the [MASK] of France."])
+ptm_jax.load("path/to/a/hugging-face/checkpoint").encode(["a sentence"])
 """
 
 from __future__ import annotations
@@ -17,20 +18,32 @@ _LAZY = {
 __all__ = ["Generation", "Pretrained", "load"]
 
 
-def load(path, *, precision: str = "float32", tower: str | None = None):
-    """The `Pretrained` model of a training run, from its newest whole checkpoint.
+def load(
+    path,
+    *,
+    precision: str = "float32",
+    tower: str | None = None,
+    architecture: str | None = None,
+    allow_pickle: bool = False,
+    revision: str | None = None,
+):
+    """The `Pretrained` model of a training run, or of a published Hugging Face checkpoint.
 
-    path       a workdir of `ptm train`, or one checkpoint of it (WORKDIR/checkpoints/step_...)
-    precision  what matrix products are computed in: float32 or bfloat16
-    tower      the network to use, where the system has several ("main", or the last)
+    path          a workdir of `ptm train` or one checkpoint of it (WORKDIR/checkpoints/step_...): the newest whole one;
+                  a directory with config.json and tensors; or a name on the Hugging Face Hub ("bert-base-uncased")
+    precision     what matrix products are computed in: float32 or bfloat16
+    tower         the network to use, where the system has several ("main", or the last)
+    architecture  another class of the checkpoint's family, as "BertForMaskedLM"; a head that it lacks is made anew
+    allow_pickle  read a torch pickle where there is nothing else (torch's weights_only); revision: on the Hub
 
-    Raises UserError: no such workdir, no whole checkpoint, a tokenizer that is not the checkpoint's.
+    Raises UserError: no such model, no whole checkpoint, a tokenizer that is not the checkpoint's, a damaged file.
     """
     from ptm_jax.tasks import loading
     from ptm_jax.train.checkpoints import restore_params
     from ptm_jax.train.step import tied
 
-    return loading.load(path, restore_params, tied, precision=precision, tower=tower)
+    published = {"architecture": architecture, "allow_pickle": allow_pickle, "revision": revision}
+    return loading.load(path, restore_params, tied, precision=precision, tower=tower, **published)
 
 
 def __getattr__(name: str) -> Any:

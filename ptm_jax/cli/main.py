@@ -25,6 +25,8 @@ COMMANDS = {
     "train": ("ptm_jax.cli.train", "pre-training; resumes by itself"),
     "evaluate": ("ptm_jax.cli.evaluate", "the metrics of a run, on what it held out or on another text"),
     "predict": ("ptm_jax.cli.predict", "fill masks, generate, embed, find similar lines"),
+    "import": ("ptm_jax.cli.importing", "a Hugging Face checkpoint, without torch"),
+    "export": ("ptm_jax.cli.exporting", "a model as a Hugging Face directory"),
     "bench": ("ptm_jax.cli.bench", "speed on this machine, beside other libraries"),
 }
 

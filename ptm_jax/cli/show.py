@@ -20,7 +20,7 @@ from ptm_jax.core.errors import UserError
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Args:
     target: options.Target
-    """A name that `ptm list` shows, a .py file that defines `config`, or a directory that holds a config.json."""
+    """A name that `ptm list` shows, a .py file that defines `config`, the directory of a run, or a Hugging Face one."""
     diff: options.Text = None
     """Another one: print only the fields that differ."""
     set: options.Sets = ()
@@ -81,8 +81,10 @@ def _under(path: str, top: str) -> bool:
 
 def _load(name: str, sets: list[str]) -> Any:
     """A System, an Experiment, or the record that a run left in its directory."""
+    from ptm_jax.convert.checkpoint import is_published
+
     file = Path(name) / "config.json"
-    if not file.is_file():
+    if not file.is_file() or is_published(name):
         return target.resolve(name, sets)
     if sets:
         raise UserError(f"{name} holds the record of a run, which --set cannot change; leave --set out")

@@ -18,20 +18,37 @@ from ptm_jax.core.errors import UserError, closest
 def resolve(target: str, sets: Sequence[str] = (), *, experiment: bool = False) -> Any:
     """The System or Experiment that `target` names, with the 'path=value' words of `sets` applied.
 
-    `target` is a name of the catalogue, two of them joined by "+" (an encoder and a task), or a .py file that defines
-    `config` or `experiment()`. With `experiment`, a
-    System becomes an Experiment first, so that `sets` may reach its fields too. Raises UserError.
+    `target` is a name of the catalogue, two of them joined by "+" (an encoder and a task), a .py file that defines
+    `config` or `experiment()`, or the directory of a Hugging Face checkpoint, whose parameters an experiment begins with.
+    With `experiment`, a System becomes an Experiment first, so that `sets` may reach its fields too. Raises UserError.
     """
     from ptm_jax.core import spec
     from ptm_jax.core.system import Experiment, System
     from ptm_jax.systems.kinds import kinds_of
 
-    value = load_file(target) if _is_file_name(target) else _named(target)
+    value = _published(target) if Path(target).is_dir() else load_file(target) if _is_file_name(target) else _named(target)
     if experiment and isinstance(value, System):
         value = Experiment(system=value)
     changes = spec.parse_pairs(sets)
     named = any(re.match(r"[A-Z]\w*\s*(\(|$)", text) for text in changes.values())
     return spec.override(value, changes, kinds_of() if named else None)
+
+
+def _published(folder: str) -> Any:
+    """The Experiment that goes on with a published checkpoint: its record, its tokenizer, its parameters."""
+    from ptm_jax.convert.checkpoint import is_published, record_of
+    from ptm_jax.convert.config import Config
+    from ptm_jax.convert.family import family_of
+    from ptm_jax.core.system import Experiment
+    from ptm_jax.data.tokenizers import TokenizerSpec
+
+    if not is_published(folder):
+        raise UserError(f"{folder} is a directory; give a .py file, a name that `ptm list` shows, or a Hugging Face checkpoint")
+    config = Config.read(Path(folder) / "config.json")
+    family = family_of(config)
+    named = family.architecture(config)
+    system, _ = record_of(config, family.pretraining if named == family.bare else named)
+    return Experiment(system=system, init=folder, tokenizer=TokenizerSpec(path=folder))
 
 
 def load_file(target: str) -> Any:

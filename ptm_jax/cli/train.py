@@ -23,11 +23,13 @@ STOPPED = 143
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Args:
     target: options.Target
-    """A name that `ptm list` shows, or a .py file that defines `config`."""
+    """A name that `ptm list` shows, a .py file that defines `config`, or a Hugging Face checkpoint to go on with."""
     workdir: Annotated[str, tyro.conf.arg(metavar="DIR")]
     """Where the corpus, checkpoints, log, curve and report of this run lie."""
     data: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SOURCE ...")] = ()
     """Files, globs, tfds:name/config, pydocs, or one directory that `ptm prepare` wrote."""
+    init: options.Text = None
+    """Begin with the parameters of this model: a workdir, or a Hugging Face checkpoint."""
     mesh: options.Text = None
     """Devices by axis, as data=2,model=4; unless given, all on data."""
     rules: options.Text = None
@@ -48,6 +50,8 @@ def run(args: Args) -> int:
     from ptm_jax.train import loop, setup
 
     config = setup.experiment(target.resolve(args.target, words, experiment=True), args.data)
+    if args.init is not None:
+        config = dataclasses.replace(config, init=args.init)
     result = loop.train(config, args.workdir)
     if args.json:
         options.print_json(_document(result))

@@ -17,6 +17,7 @@ from ptm_jax.convert import engine
 from ptm_jax.convert.config import Config
 from ptm_jax.convert.family import Family, families, family_of, names
 from ptm_jax.convert.files import open_tensors
+from ptm_jax.convert.writing import write_tensors
 from ptm_jax.core import spec, towers
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.paths import flatten
@@ -34,6 +35,15 @@ class Checkpoint:
     report: engine.Report
     config: Config
     architecture: str
+
+
+def is_published(path: str | os.PathLike) -> bool:
+    """Whether a directory holds a checkpoint of the Hugging Face library: a config.json that names a model_type."""
+    try:
+        fields = json.loads((Path(path) / "config.json").read_text(encoding="utf8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(fields, dict) and "model_type" in fields and "config" not in fields
 
 
 def example(system: System) -> dict[str, Any]:
@@ -155,8 +165,6 @@ def write(
     max_shard_bytes: int = 5_000_000_000,
 ) -> list[Path]:
     """A directory that Transformers loads: config.json and safetensors. Returns the files. Raises UserError."""
-    from ptm_jax.convert.files import write_tensors
-
     family, fields, architecture = published(system, config)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)

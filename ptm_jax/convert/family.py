@@ -48,6 +48,11 @@ class Family:
         """The class without a head."""
         return next(iter(self.heads))
 
+    @property
+    def pretraining(self) -> str:
+        """The class that goes on with pre-training: a vocabulary head alone, or the bare one where there is none such."""
+        return next((name for name, heads in self.heads.items() if heads in (("mlm",), ("lm",))), self.bare)
+
     def architecture(self, config: Config) -> str:
         """The class that wrote a checkpoint. Raises UserError for one that this family does not have."""
         named = config("architectures", list, None)

@@ -92,6 +92,7 @@ class Experiment:
     """A System on data: what `configs/` holds and `ptm train` runs.
 
     data            sources (paths, globs, `tfds:name/config`, `pydocs`) or one prepared directory
+    init            a model whose parameters the run begins with: a workdir, a published checkpoint (None: drawn)
     tokenizer       in place of the system's own, where `data` is not prepared yet
     heldout         fraction of the documents kept for evaluation
     precision       what matrix products are computed in; parameters and optimizer state stay float32
@@ -101,6 +102,7 @@ class Experiment:
 
     system: System
     data: tuple[str, ...] = ("pydocs",)
+    init: str | None = None
     tokenizer: Any = None
     heldout: float = 0.02
     seed: int = 0

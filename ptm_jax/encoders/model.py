@@ -58,7 +58,10 @@ class Model(nn.Module):
     def read(self, name: str, encoded: Encoded, batch: Batch, train: bool = False):
         """One head on what it reads of an encoded batch."""
         head = self.heads[name]
-        inputs = head.reads(encoded, batch) if hasattr(head, "reads") else (encoded.hidden,)
+        if getattr(head, "reads_head", None) in self.heads:
+            inputs = (self.read(head.reads_head, encoded, batch, train),)
+        else:
+            inputs = head.reads(encoded, batch) if hasattr(head, "reads") else (encoded.hidden,)
         rows = batch["rows"] if "rows" in batch else jnp.arange(len(batch["input_ids"]), dtype=jnp.int32)
         return self.head(name, *inputs, train=train, rows=rows)
 

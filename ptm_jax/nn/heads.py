@@ -1,6 +1,7 @@
 """Heads: what stands on top of an encoder. Each has `example(encoded)`, the inputs that initialise it, and is called
-as `head(*inputs, table=token_table)`. What it reads of a batch is the last layer, or what `reads(encoded, batch)` says;
-one with a field `dropout` is also given the layers' `context`."""
+as `head(*inputs, table=token_table)`. What it reads of a batch is what `reads(encoded, batch)` says, or
+what the head gives that `reads_head` names, else the last layer; `per_token` heads have a result for every token. One with a
+field `dropout` is also given the layers' `context`."""
 
 from __future__ import annotations
 
@@ -116,6 +117,8 @@ class Pooler(nn.Module):
 
 class Classifier(nn.Module):
     """Scores over classes [.., C] float32, from pooled or token features [.., D]."""
+
+    reads_head = "pool"
 
     classes: int
     initializer: Any = TruncatedNormal()

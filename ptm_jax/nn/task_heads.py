@@ -52,6 +52,8 @@ class BoundaryHead(nn.Module):
 class Detector(nn.Module):
     """Replaced token detection: [.., D] -> scores [..] float32, above 0 for replaced (Clark et al. 2020)."""
 
+    per_token = True
+
     activation: Activation = "gelu"
     initializer: Any = TruncatedNormal()
     precision: Precision = Precision()
@@ -70,6 +72,8 @@ class Detector(nn.Module):
 
 class Score(nn.Module):
     """One number [..] float32 of pooled features [.., D]: similarity, regression, ranking."""
+
+    reads_head = "pool"
 
     initializer: Any = TruncatedNormal()
     precision: Precision = Precision()
@@ -171,6 +175,8 @@ class SequenceHead(nn.Module):
 class TokenHead(nn.Module):
     """Scores of every token [B, L, C] float32 from [B, L, D]."""
 
+    per_token = True
+
     classes: int
     dropout: float = 0.0
     initializer: Any = TruncatedNormal()
@@ -214,6 +220,8 @@ class ChoiceHead(nn.Module):
 
 class SpanHead(nn.Module):
     """Scores of an answer's first and last token, [B, L] float32 each, from [B, L, D] (Devlin et al. 2019, 4.2)."""
+
+    per_token = True
 
     dropout: float = 0.0
     initializer: Any = TruncatedNormal()

@@ -54,15 +54,14 @@ def fill(model: Any, texts: Sequence[str], top: int) -> list[list[list[Filling]]
 
 def _ids(model: Any, tokenizer: Any, pieces: Sequence[str], number: int) -> np.ndarray:
     """Ids of a text that was split at its masks. The space before a mask is the filling's own in byte-level BPE."""
-    begin, end = inputs.frame(model.system, model.vocab, causal=False)
     rows = tokenizer.encode_batch([piece.rstrip() for piece in pieces[:-1]] + [pieces[-1]])
-    ids = list(begin)
+    ids: list[int] = []
     for row in rows[:-1]:
         ids += [*row, model.vocab.mask]
-    ids += [*rows[-1], *end]
+    ids = inputs.framed(model, [*ids, *rows[-1]])
     if model.limit is not None:
         inputs.check_length(len(ids), model.limit, f"text {number + 1}")
-    return np.array(ids, np.int32)
+    return ids
 
 
 def _likeliest(model: Any, rows: Sequence[np.ndarray], top: int) -> list[list[tuple[np.ndarray, np.ndarray]]]:

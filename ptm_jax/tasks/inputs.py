@@ -21,8 +21,10 @@ def limit_of(encoder: Any) -> int | None:
     return getattr(position, "limit", None)
 
 
-def batch_of(encoder: Any, vocab: Vocab, input_ids, attention_mask=None, token_type_ids=None, position_ids=None):
-    """The checked batch of arrays [B, L], padded to a bucket of rows and lengths. Raises UserError.
+def batch_of(
+    encoder: Any, vocab: Vocab, input_ids, attention_mask=None, token_type_ids=None, position_ids=None, multiple: int = 1
+) -> dict[str, np.ndarray]:
+    """The checked batch of arrays [B, L], padded to a bucket of rows (a multiple of `multiple`) and lengths. Raises UserError.
 
     `position_ids` count from 0 in every family. Where none are given they are 0, 1, ... along the row, as the
     `transformers` library has them; a table with an offset (RoBERTa) counts tokens other than `pad`, as there.
@@ -45,7 +47,7 @@ def batch_of(encoder: Any, vocab: Vocab, input_ids, attention_mask=None, token_t
         types = _whole("token_type_ids", token_type_ids, ids.shape)
         _within("token_type_ids", types, max(1, getattr(encoder.embed, "types", 0)), "the token types")
         batch["token_type_ids"] = types
-    return bucketed(batch, limit)
+    return bucketed(batch, limit, multiple)
 
 
 def check_length(length: int, limit: int, what: str = "the sequence") -> None:
@@ -54,11 +56,13 @@ def check_length(length: int, limit: int, what: str = "the sequence") -> None:
         raise UserError(f"{what} has {length} tokens; this model's position table holds {limit}: shorten or split it")
 
 
-def bucketed(batch: dict[str, np.ndarray], limit: int | None = None) -> dict[str, np.ndarray]:
+def bucketed(batch: dict[str, np.ndarray], limit: int | None = None, multiple: int = 1) -> dict[str, np.ndarray]:
     """Arrays [B, L] padded with 0 on the right and below to powers of two (`limit` at most, where L allows)."""
     rows, length = batch["input_ids"].shape
     width = bucket(length, SHORTEST, None if limit is None or length > limit else limit)
-    pads = ((0, bucket(rows) - rows), (0, max(width, length) - length))
+    if rows % multiple:
+        raise UserError(f"{rows} rows are not questions of {multiple} readings each")
+    pads = ((0, bucket(rows // multiple) * multiple - rows), (0, max(width, length) - length))
     return {name: np.pad(part, pads).astype(np.int32) for name, part in batch.items()}
 
 
@@ -69,6 +73,16 @@ def frame(system: Any, vocab: Vocab, causal: bool) -> tuple[list[int], list[int]
     names = getattr(system.examples, "begin", "cls"), getattr(system.examples, "end", "sep")
     ids = [None if name is None else getattr(vocab, name, None) for name in names]
     return [[] if i is None else [i] for i in ids]
+
+
+def framed(model: Any, row: Sequence[int]) -> np.ndarray:
+    """Ids int32 of a text between the special tokens of the model's family: what its published tokenizer puts there, or
+    what its examples do."""
+    tokenizer = model.tokenizer
+    if getattr(tokenizer, "published", None) is not None and not model.causal:
+        return tokenizer.frame(np.asarray(row, np.int32))[0]
+    begin, end = frame(model.system, model.vocab, model.causal)
+    return np.array([*begin, *row, *end], np.int32)
 
 
 def rectangle(rows: Sequence[np.ndarray], pad: int | None) -> tuple[np.ndarray, np.ndarray]:

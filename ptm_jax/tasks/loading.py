@@ -1,4 +1,4 @@
-"""A model from the directory of a training run: `ptm_jax.load(path)`."""
+"""A model from the directory of a training run, or from a published checkpoint: `ptm_jax.load(path)`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import dataclasses
 import json
 import os
 import re
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ptm_jax.convert import checkpoint
+from ptm_jax.convert.checkpoint import is_published
+from ptm_jax.convert.hub import locate
 from ptm_jax.core import spec
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.precision import Compute, Precision
@@ -30,11 +34,17 @@ def load(
     *,
     precision: Compute = "float32",
     tower: str | None = None,
+    **published: Any,
 ) -> Pretrained:
     """`ptm_jax.load`, which hands over two functions of `train`, since tasks do not import it."""
     from ptm_jax.data import tokenizers
 
     path = Path(path)
+    if not path.exists() or is_published(path):
+        return from_published(path, precision=precision, **published)[0]
+    given = [name for name, value in published.items() if value]
+    if given:
+        raise UserError(f"{path} is the directory of a run; {given[0]} is for published checkpoints")
     workdir = _workdir(path)
     system = system_of(_record(workdir), precision)
     params, meta, _ = restore(path)
@@ -49,6 +59,40 @@ def load(
         )
     name = tower or ("main" if "main" in system.towers else list(system.towers)[-1])
     return Pretrained(system, tied(params, system.ties), tokenizer, tower=name)
+
+
+def from_published(
+    path: str | os.PathLike,
+    *,
+    precision: Compute = "float32",
+    architecture: str | None = None,
+    allow_pickle: bool = False,
+    revision: str | None = None,
+) -> tuple[Pretrained, checkpoint.Checkpoint]:
+    """(model, what was read) of a published checkpoint: a directory, or a name on the Hub. Raises UserError.
+
+    What the checkpoint lacks or has beside the model is a line on stderr.
+    """
+    folder = locate(path, revision=revision, allow_pickle=allow_pickle)
+    tokenizer = tokenizer_of(folder)
+    found = checkpoint.read(
+        folder,
+        architecture=architecture,
+        vocab=None if tokenizer is None else tokenizer.vocab,
+        allow_pickle=allow_pickle,
+    )
+    for line in found.report.lines():
+        print(f"{folder}: {line}", file=sys.stderr)
+    towers = spec.respell(found.system.towers, Precision, Precision(precision))
+    return Pretrained(dataclasses.replace(found.system, towers=towers), found.params, tokenizer), found
+
+
+def tokenizer_of(folder: Path) -> Any:
+    """The tokenizer that came with a published checkpoint; None where the directory has none."""
+    from ptm_jax.data.published import FILES, read_published
+
+    there = folder.is_dir() and any(next(folder.glob(pattern), None) for pattern in FILES)
+    return read_published(folder) if there else None
 
 
 def system_of(record: Any, precision: Compute = "float32") -> System:
@@ -79,8 +123,6 @@ def _lenient(part: Any, kinds: Any) -> Any:
 
 
 def _workdir(path: Path) -> Path:
-    if not path.exists():
-        raise UserError(f"there is no {path}; give the --workdir of a training run")
     path = path.absolute()
     if re.fullmatch(r"step_\d+", path.name):
         path = path.parent

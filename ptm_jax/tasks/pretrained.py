@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import jax
@@ -30,7 +30,7 @@ class Output:
     """What a forward pass gives, as numpy arrays of the shapes that were given; None where not asked for, or not there.
 
     hidden [B, L, D] · layers [N+1, B, L, D], the embeddings first and `hidden` last · attention [N, B, H, L, L] ·
-    pooled [B, D] · logits [B, L, V] of the vocabulary head
+    pooled [B, D] · logits [B, L, V] of the vocabulary head · scores {task head: array, or the pair of a span's ends}
     """
 
     hidden: np.ndarray
@@ -38,6 +38,7 @@ class Output:
     attention: np.ndarray | None = None
     pooled: np.ndarray | None = None
     logits: np.ndarray | None = None
+    scores: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -58,7 +59,8 @@ class Pretrained:
             raise unknown("tower", self.tower, self.system.towers)
         if self.vocab is None:
             object.__setattr__(self, "vocab", self.module.encoder.embed.vocab)
-        if self.tokenizer is not None and self.tokenizer.vocab.size != self.vocab.size:
+        # A published table may have rows that no piece uses.
+        if self.tokenizer is not None and self.tokenizer.vocab.size > self.vocab.size:
             raise UserError(
                 f"the tokenizer has {self.tokenizer.vocab.size} pieces and the model {self.vocab.size}; "
                 "load the tokenizer that the model was trained with"
@@ -104,10 +106,11 @@ class Pretrained:
 
         Raises UserError: shapes that differ, ids out of range, a sequence longer than the position table.
         """
-        batch = inputs.batch_of(self.module.encoder, self.vocab, input_ids, attention_mask, token_type_ids, position_ids)
+        given = input_ids, attention_mask, token_type_ids, position_ids
+        batch = inputs.batch_of(self.module.encoder, self.vocab, *given, multiple=self._readings)
         asked = {"hidden": True, "layers": layers, "attention": attention, "pooled": "pool" in self.module.heads}
         asked["logits"] = logits and self.head is not None
-        wanted = tuple(name for name, yes in asked.items() if yes)
+        wanted = (*(name for name, yes in asked.items() if yes), *(f"scores/{name}" for name in self._scored if logits))
         found = _forward(self.module, self.head, wanted, self.params[self.tower], batch)
         rows, length = np.shape(input_ids)
         cut = {
@@ -117,7 +120,24 @@ class Pretrained:
             "pooled": np.s_[:rows],
             "logits": np.s_[:rows, :length],
         }
-        return Output(**{name: np.asarray(value)[cut[name]] for name, value in found.items()})
+        scores = {}
+        for name in self._scored if logits else ():
+            head, value = self.module.heads[name], found.pop(f"scores/{name}")
+            part = np.s_[:rows, :length] if getattr(head, "per_token", False) else np.s_[: rows // getattr(head, "choices", 1)]
+            scores[name] = jax.tree.map(lambda array, part=part: np.asarray(array)[part], value)
+        return Output(**{name: np.asarray(value)[cut[name]] for name, value in found.items()}, scores=scores)
+
+    @property
+    def _scored(self) -> tuple[str, ...]:
+        """Heads beside the vocabulary's and the pooler that a batch alone is enough for."""
+        facts = ("reads", "reads_head", "per_token")
+        heads = self.module.heads.items()
+        return tuple(name for name, head in heads if any(hasattr(head, fact) for fact in facts))
+
+    @property
+    def _readings(self) -> int:
+        """Rows come in groups of so many: the readings of a question."""
+        return max((getattr(head, "choices", 1) for head in self.module.heads.values()), default=1)
 
     def encode(
         self, texts: Sequence[str], pooling: Pooling = "mean", batch_size: int = 32, normalize: bool = False
@@ -202,8 +222,7 @@ class Pretrained:
     def ids_of(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Ids [l] int32 of every text between its special tokens. Raises UserError for one that is too long."""
         texts = inputs.texts_of(texts)
-        begin, end = inputs.frame(self.system, self.vocab, self.causal)
-        rows = [np.array([*begin, *row, *end], np.int32) for row in self._tokenizer().encode_batch(texts)]
+        rows = [inputs.framed(self, row) for row in self._tokenizer().encode_batch(texts)]
         self._check(rows, range(len(rows)))
         return rows
 
@@ -286,7 +305,8 @@ def _forward(module, head, wanted: tuple[str, ...], params, batch) -> dict[str, 
         "pooled": lambda: tower.head("pool", encoded.hidden),
         "logits": lambda: tower.head(head, encoded.hidden).logits(),
     }
-    return {name: makers[name]() for name in wanted}
+    read = lambda name: tower.read(name.removeprefix("scores/"), encoded, batch)
+    return {name: makers[name]() if name in makers else read(name) for name in wanted}
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))

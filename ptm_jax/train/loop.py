@@ -34,7 +34,7 @@ import numpy as np
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.system import Experiment
 from ptm_jax.mesh import tables
-from ptm_jax.train import devices, evaluation, flops, logs, setup
+from ptm_jax.train import devices, evaluation, flops, initial, logs, setup
 from ptm_jax.train.checkpoints import Checkpoints
 from ptm_jax.train.step import TrainState, program
 
@@ -99,6 +99,8 @@ class Run:
         with jax.set_mesh(self.mesh):
             init = jax.jit(self.program.init, out_shardings=self.shardings)
             state = init(setup.example(self.config, self.corpus))
+            if self.config.init is not None:
+                state = dataclasses.replace(state, params=initial.begin(state.params, self.config.init))
         self.log.resume(0)
         return state, {"phase": 0, "stream": None}, None
 

@@ -25,6 +25,7 @@ from ptm_jax.data import tokenizers
 from ptm_jax.data.prepare import prepare
 from ptm_jax.data.store import Corpus, open_corpus
 from ptm_jax.data.stream import Stream
+from ptm_jax.train import initial
 
 # What may change between two runs of one workdir: how often something is written, and where arrays lie.
 FREE = ("log_every", "eval_every", "eval_batches", "save_every", "keep", "mesh", "rules")
@@ -59,7 +60,7 @@ def corpus_of(config: Experiment, workdir: Path, progress: Callable | None = Non
     """The prepared corpus of an experiment: the directory it names, or one made in the workdir from its sources."""
     if len(config.data) == 1 and (Path(config.data[0]) / "manifest.json").is_file():
         return open_corpus(config.data[0])
-    tokenizer = config.tokenizer or config.system.tokenizer
+    tokenizer = initial.with_tokenizer(config).tokenizer or config.system.tokenizer
     if tokenizer is None:
         raise UserError(f"{config.system.name} names no tokenizer; set tokenizer=TokenizerSpec(...) in the config")
     return prepare(

@@ -73,7 +73,8 @@ def ids_of(model, rows, length, seed=0):
 def test_the_record_has_what_was_asked_for(bert, gpt2):
     ids = ids_of(bert, 3, 7)
     out = bert(input_ids=ids, attention_mask=np.ones_like(ids), token_type_ids=ids % 2, layers=True, attention=True)
-    shapes = {f.name: getattr(out, f.name).shape for f in dataclasses.fields(out)}
+    shapes = {f.name: getattr(out, f.name).shape for f in dataclasses.fields(out) if f.name != "scores"}
+    assert {name: scores.shape for name, scores in out.scores.items()} == {"nsp": (3, 2)}
     assert shapes == {
         "hidden": (3, 7, 16), "layers": (3, 3, 7, 16), "attention": (2, 3, 2, 7, 7), "pooled": (3, 16),
         "logits": (3, 7, bert.vocab.size),

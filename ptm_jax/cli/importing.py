@@ -1,0 +1,64 @@
+"""A published Hugging Face checkpoint, without torch, as a directory that every command takes for a model.
+
+Example:
+  ptm import bert-base-uncased --out models/bert
+  ptm import path/to/checkpoint --out models/mine --architecture BertForSequenceClassification
+
+MODEL is a directory with config.json and safetensors (one file or shards with an index) or Flax msgpack, or a name on the
+Hugging Face Hub. `ptm predict`, `ptm show`, `ptm export` and `ptm train --init` take MODEL itself as well.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated
+
+import tyro
+
+from ptm_jax.cli import options
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Args:
+    model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
+    """A directory, or a name on the Hub."""
+    out: Annotated[str, tyro.conf.arg(metavar="DIR")]
+    """Where the model is written: record, tokenizer and a checkpoint of step 0."""
+    architecture: options.Text = None
+    """Another class of the family, as BertForMaskedLM; heads that the checkpoint lacks are drawn anew, and told."""
+    revision: options.Text = None
+    """Branch, tag or commit on the Hub."""
+    allow_pickle: options.Flag = False
+    """Read a torch pickle where there is nothing else, through torch's weights_only."""
+    json: options.Flag = False
+    """What was found, as one JSON document."""
+
+
+def run(args: Args) -> int:
+    """Read the checkpoint and write the directory."""
+    from ptm_jax.core import paths
+    from ptm_jax.tasks import loading
+    from ptm_jax.train import imported
+
+    imported.check_free(args.out)
+    words = {"architecture": args.architecture, "allow_pickle": args.allow_pickle, "revision": args.revision}
+    model, found = loading.from_published(args.model, **words)
+    imported.keep(args.out, model, found)
+    count = paths.count(model.params)
+    if args.json:
+        options.print_json(
+            {
+                "architecture": found.architecture,
+                "parameters": count,
+                "tensors": found.report.read,
+                "missing": list(found.report.missing),
+                "extra": list(found.report.extra),
+                "out": args.out,
+            }
+        )
+        return 0
+    print(f"{found.architecture}: {count:,} parameters of {found.report.read} tensors")
+    tokens = "no tokenizer" if model.tokenizer is None else f"a {model.tokenizer.kind} tokenizer of {len(model.tokenizer.pieces)} pieces"
+    print(f"  with {tokens}")
+    print(f"  in {args.out}")
+    return 0

@@ -1,0 +1,76 @@
+"""The parameters that a run begins with: drawn, or another model's where the paths agree (`Experiment.init`)."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ptm_jax.convert import checkpoint
+from ptm_jax.convert.hub import locate
+from ptm_jax.core.errors import UserError
+from ptm_jax.core.paths import flatten, unflatten
+from ptm_jax.core.system import Experiment
+from ptm_jax.data.tokenizers import TokenizerSpec
+from ptm_jax.train import logs
+from ptm_jax.train.checkpoints import restore_params
+
+
+def with_tokenizer(config: Experiment) -> Experiment:
+    """The experiment with the tokenizer of the model it begins with, where it names none itself."""
+    if config.init is None or config.tokenizer is not None:
+        return config
+    folder = locate(config.init)
+    if not checkpoint.is_published(folder):
+        folder = _workdir(folder) / "tokenizer"
+    return dataclasses.replace(config, tokenizer=TokenizerSpec(path=str(folder)))
+
+
+def params_of(path: str | os.PathLike) -> Mapping[str, Any]:
+    """{tower: parameters} of a workdir, of one of its checkpoints, or of a published checkpoint."""
+    folder = locate(path)
+    if not checkpoint.is_published(folder):
+        return restore_params(folder)[0]
+    found = checkpoint.read(folder)
+    for line in found.report.lines():
+        logs.say(f"{folder}: {line}")
+    return found.params
+
+
+def begin(params: Mapping[str, Any], path: str | os.PathLike) -> Mapping[str, Any]:
+    """`params` with everything that the model at `path` has too, on the shardings of `params`.
+
+    A head of another shape is drawn anew, as one that the model lacks; both are told. An encoder must be the same. Raises
+    UserError.
+    """
+    source, target = flatten(params_of(path)), flatten(params)
+    same = {name for name, leaf in target.items() if name in source and source[name].shape == leaf.shape}
+    for name in target.keys() & source.keys() - same:
+        if "/heads_" not in name:
+            there, here = list(source[name].shape), list(target[name].shape)
+            raise UserError(f"{path} does not fit: {name} has the shape {there} there and {here} here; take a system of its size")
+    absent = [name for name in target if name not in same]
+    if strange := [name for name in absent if "/heads_" not in name]:
+        raise UserError(f"{path} does not fit: it has no parameter {strange[0]}; take a system with its encoder")
+    if absent:
+        logs.say(f"drawn anew: {_tops(absent)}")
+    if unused := [name for name in source if name not in same]:
+        logs.say(f"of {path}, not used: {_tops(unused)}")
+    place = lambda new, old: jax.device_put(jnp.asarray(new, old.dtype), old.sharding)
+    return unflatten({name: place(source[name], leaf) if name in same else leaf for name, leaf in target.items()})
+
+
+def _tops(names: list[str]) -> str:
+    """The modules of parameters, each once."""
+    return ", ".join(dict.fromkeys("/".join(name.split("/")[:2]) for name in names))
+
+
+def _workdir(path: Path) -> Path:
+    path = path.absolute()
+    path = path.parent if path.name.startswith("step_") else path
+    return path.parent if path.name == "checkpoints" else path
