@@ -20,7 +20,7 @@ from typing import Literal
 
 import numpy as np
 
-from ptm_jax.convert.formats import Entry, Stored, broken, read_json, shown, size_of
+from ptm_jax.convert.formats import Entry, Room, Stored, broken, read_json, shown, size_of
 from ptm_jax.convert.formats_flax import open_flax, torch_entries
 from ptm_jax.convert.formats_pickle import Pickled
 from ptm_jax.convert.formats_safetensors import open_safetensors
@@ -56,7 +56,9 @@ class Tensors:
 
     def __init__(self, folder: Path, tables: Mapping[str, Stored | Pickled]):
         self.folder, self.files = folder, tuple(dict.fromkeys(table.path.name for table in tables.values()))
-        self._tables = dict(tables)
+        room = Room()
+        shared = {id(t): dataclasses.replace(t, room=room) for t in tables.values() if isinstance(t, Stored)}
+        self._tables = {name: shared.get(id(table), table) for name, table in tables.items()}
 
     def names(self) -> tuple[str, ...]:
         return tuple(self._tables)

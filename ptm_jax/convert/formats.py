@@ -12,6 +12,8 @@ import json
 import math
 import os
 import stat
+import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -134,10 +136,33 @@ def read_json(path: Path, what: str) -> Any:
 
 def aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """An uninitialised array that begins at a multiple of 64 bytes."""
-    length = math.prod(shape) * dtype.itemsize
-    room = np.empty(length + ALIGN, np.uint8)
-    start = -room.ctypes.data % ALIGN
-    return room[start : start + length].view(dtype).reshape(shape)
+    return _within(np.empty(math.prod(shape) * dtype.itemsize + ALIGN, np.uint8), shape, dtype)
+
+
+def _within(memory: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    start = -memory.ctypes.data % ALIGN
+    return memory[start : start + math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
+
+
+class Room:
+    """Memory for arrays that live one after the other: the pages of the last are used again once nobody holds it.
+
+    Fresh pages cost more than reading into them, and the layers of a stack have all the same size. Only for that size
+    exactly: a small array that somebody keeps must not hold the memory of a large one.
+    """
+
+    def __init__(self) -> None:
+        self._memory, self._lock = np.empty(0, np.uint8), threading.Lock()
+
+    def take(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """As `aligned`."""
+        length = math.prod(shape) * dtype.itemsize + ALIGN
+        with self._lock:
+            # Views of it count as references to it: 2 are ours, the attribute and the argument.
+            if self._memory.size != length or sys.getrefcount(self._memory) > 2:
+                self._memory = np.empty(0, np.uint8)
+                self._memory = np.empty(length, np.uint8)
+            return _within(self._memory, shape, dtype)
 
 
 def box_of(index: tuple[slice, ...], shape: tuple[int, ...]) -> Box:
@@ -151,18 +176,20 @@ def box_of(index: tuple[slice, ...], shape: tuple[int, ...]) -> Box:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Stored:
-    """A file of raw row-major arrays. It is opened for each read, and none of it is held.
+    """A file of raw row-major arrays. It is opened for each read.
 
     path      the file
     size      its bytes when its table was read
     entries   {torch name: where it lies}
     metadata  what the file says of itself
+    room      memory for what is read, of all files of a checkpoint together
     """
 
     path: Path
     size: int
     entries: dict[str, Entry]
     metadata: dict[str, str] = dataclasses.field(default_factory=dict)
+    room: Room = dataclasses.field(default_factory=Room, repr=False)
 
     def read(self, name: str, index: tuple[slice, ...], keep: bool) -> np.ndarray:
         """The part `index` of a tensor; where the file has other axes first, a transposed view."""
@@ -172,7 +199,7 @@ class Stored:
         box = box_of(index, entry.shape)
         if entry.axes is not None:
             box = tuple(box[entry.axes.index(axis)] for axis in range(len(box)))
-        out = aligned(tuple(stop - start for start, stop in box), target)
+        out = self.room.take(tuple(stop - start for start, stop in box), target)
         if out.size:
             with reading(self.path), self.path.open("rb", buffering=0) as file:
                 if os.fstat(file.fileno()).st_size != self.size:

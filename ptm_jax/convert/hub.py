@@ -54,9 +54,9 @@ def locate(
     the cache alone is asked. Raises UserError.
     """
     path = Path(name_or_path).expanduser()
-    if path.exists():
-        return path
     name = os.fspath(name_or_path)
+    if name and path.exists():
+        return path
     if not _NAME.fullmatch(name) or ".." in name:
         raise UserError(f"{shown(name)}: there is no such directory, and the Hugging Face Hub has no names like that")
     if files is not None:
