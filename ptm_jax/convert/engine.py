@@ -121,7 +121,8 @@ def read(
 
 def _actual(tensors: Tensors, family: Family, wanted: set[str]) -> dict[str, str]:
     """{name in the table: name in the file}: with or without the bare model's root, in today's spelling."""
-    known, found = wanted | set(family.ties), {}
+    others = {other for sources in family.fill.values() for other in sources}
+    known, found = wanted | set(family.ties) | others, {}
     for name in tensors.names():
         spelled = name
         for old, new in (*OLD, *family.renames):
@@ -130,6 +131,10 @@ def _actual(tensors: Tensors, family: Family, wanted: set[str]) -> dict[str, str
             if candidate in known:
                 found.setdefault(candidate, name)
                 break
+    for name in wanted & set(family.fill):
+        sources = [found[other] for other in family.fill[name] if other in found]
+        if sources:
+            found.setdefault(name, sources[0])
     return found
 
 

@@ -26,6 +26,7 @@ class Family:
     ties      {published duplicate: published tensor it repeats}: compared on import where it is there, never written
     ignore    regular expressions of published names that hold nothing: buffers of positions, masks
     renames   (regular expression, replacement) of names in older checkpoints
+    fill      {published name: others that hold the same where it is absent}: shared tensors are in a file once
     """
 
     model_type: str
@@ -37,6 +38,7 @@ class Family:
     ties: Mapping[str, str] = dataclasses.field(default_factory=dict)
     ignore: tuple[str, ...] = (r"(^|\.)position_ids$",)
     renames: tuple[tuple[str, str], ...] = ()
+    fill: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     @property
     def name(self) -> str:

@@ -37,13 +37,15 @@ class Transformer(nn.Module):
     """Embeddings and a stack. `direction` is who may see whom where the batch has no `order` of its own.
 
     `relative` is a bias that all layers share (`nn.relative.Buckets`). As a decoder it is given `source` [B, Ls, D], what
-    the blocks' `cross` slots read, with `source_segments` [B, Ls], and the token `table` where it has none.
+    the blocks' `cross` slots read, with `source_segments` [B, Ls], and the token `table` where it has none; what they see
+    of it is `extra["cross_attention"]` [N, B, H, L, Ls].
     """
 
     embed: Embeddings
     stack: nn.Module
     direction: Direction = "bidirectional"
     relative: nn.Module | None = None
+    blank: bool = False
 
     @property
     def sees(self) -> Direction:
@@ -84,7 +86,11 @@ class Transformer(nn.Module):
         if cache is not None:
             cache = Cache(encoded.memory, cache.segments, cache.start + length)
         layers = None if encoded.layers is None else with_input(x, encoded.layers)
-        return dataclasses.replace(encoded, layers=layers, memory=cache)
+        encoded = dataclasses.replace(encoded, layers=layers, memory=cache)
+        if isinstance(encoded.attention, tuple):
+            own, across = encoded.attention
+            return dataclasses.replace(encoded, attention=own, extra={"cross_attention": across})
+        return encoded
 
     def empty_cache(self, batch: int, length: int) -> Cache:
         """A decoding cache for `length` tokens of `batch` sequences."""

@@ -102,7 +102,10 @@ class Attention(nn.Module):
 
 class CrossAttention(nn.Module):
     """A residual layer for a block's `cross` slot: attention over `context.source` [B, Ls, D], placed like the block's
-    own (norm="post": LayerNorm(x + branch(x)); "pre": x + branch(LayerNorm(x))). Relative positions do not reach it."""
+    own (norm="post": LayerNorm(x + branch(x)); "pre": x + branch(LayerNorm(x))). Relative positions do not reach it.
+
+    Returns (x, probabilities [B, H, L, Ls]).
+    """
 
     attention: Attention
     norm: Literal["post", "pre"] = "post"
@@ -113,9 +116,9 @@ class CrossAttention(nn.Module):
     def __call__(self, x, context: Context):
         outside = dataclasses.replace(context, visibility=context.source_visibility, bias=None)
         inputs = self.attention_norm(x) if self.norm == "pre" else x
-        branch, _, _ = self.attention(inputs, outside, source=context.source)
+        branch, probabilities, _ = self.attention(inputs, outside, source=context.source)
         x = x + Dropout(self.dropout)(branch, context)
-        return x if self.norm == "pre" else self.attention_norm(x)
+        return (x if self.norm == "pre" else self.attention_norm(x)), probabilities
 
 
 def empty_cache(layers: int, batch: int, length: int, heads: int, head_width: int, dtype=jnp.float32) -> KeyValues:

@@ -56,7 +56,8 @@ class Block(nn.Module):
 
     norm="post": LayerNorm(x + branch(x)), BERT and GPT; "pre": x + branch(LayerNorm(x)), GPT-2; "none": x + branch(x).
     `after_attention` and `after_ffn` see the branch before it is added: adapters go there. `cross` is a residual layer
-    of its own between the two: a decoder's attention over `context.source`. `source` [B, Lk, D] is what keys and values
+    of its own between the two: a decoder's attention over `context.source`; where it returns its probabilities too, the
+    block's are the pair of both. `source` [B, Lk, D] is what keys and values
     are made of in place of x, and is not normalised here (XLNet's memory, ViLBERT's other stream).
     """
 
@@ -78,6 +79,9 @@ class Block(nn.Module):
         branch = self.after_attention(Dropout(self.dropout)(branch, context), context)
         x = self.attention_norm(x + branch) if post else x + branch
         x = self.cross(x, context)
+        if isinstance(x, tuple):
+            x, across = x
+            probabilities = (probabilities, across)
         branch = self.ffn(self.ffn_norm(x) if pre else x, context)
         branch = self.after_ffn(Dropout(self.dropout)(branch, context), context)
         x = self.ffn_norm(x + branch) if post else x + branch

@@ -6,6 +6,7 @@ from typing import Any
 
 import flax.linen as nn
 import jax.numpy as jnp
+import numpy as np
 
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import Vocab
@@ -40,6 +41,13 @@ class LearnedPositions(nn.Module):
         return table[positions + self.offset]
 
 
+class SlotPositions(LearnedPositions):
+    """A table with an offset whose positions are slots of the row, padding counted too (BART), where RoBERTa's count
+    tokens."""
+
+    counts_padding = True
+
+
 class Sinusoids(nn.Module):
     """Fixed positions: sines and cosines (Vaswani et al. 2017, section 3.5); any length."""
 
@@ -49,6 +57,18 @@ class Sinusoids(nn.Module):
         return sinusoids(positions, width, self.interleave)
 
 
+class SinusoidTable(nn.Module):
+    """The waves of `Sinusoids` for `limit` positions, computed in float64 and rounded once (PEGASUS's published checkpoints:
+    at position 1000, angles made of float32 are off by 1e-4)."""
+
+    limit: int
+
+    def __call__(self, positions, width):
+        angles = np.arange(self.limit)[:, None] / 10000.0 ** (np.arange(0, width, 2) / width)
+        waves = np.concatenate([np.sin(angles), np.cos(angles)], -1)[:, :width]
+        return jnp.asarray(waves, jnp.float32)[positions]
+
+
 class Embeddings(nn.Module):
     """[B, L] ids -> [B, L, D]; `types` is the number of sentence types (0: none).
 
@@ -56,12 +76,17 @@ class Embeddings(nn.Module):
     handed in at the call (a decoder that shares its encoder's). `scale` multiplies the token vectors (sqrt(D): the
     Transformer, CTRL). `project` stands last: a `Dense` there gives the stack another width than the table's (ALBERT,
     ELECTRA).
+
+    `languages` rows tell languages apart (Lample & Conneau 2019, section 3.2), where the batch has `language_ids`;
+    `word_types`: a type is the word of that id, where the batch has types (XLM in the Hugging Face library).
     """
 
     vocab: Vocab
     width: int
     position: nn.Module | None = None
     types: int = 0
+    word_types: bool = False
+    languages: int = 0
     norm: nn.Module = Identity()
     dropout: float = 0.0
     scale: float = 1.0
@@ -73,19 +98,29 @@ class Embeddings(nn.Module):
     def setup(self):
         if not self.given:
             self.token = table_of(self, "token", self.initializer, (self.vocab.size, self.width))
-        if self.types:
+        if self.types and not self.word_types:
             self.type = self.param("type", self.initializer, (self.types, self.width))
+        if self.languages:
+            self.language = self.param("language", self.initializer, (self.languages, self.width))
         self.drop = Dropout(self.dropout)
 
     def table(self):
         return self.token
 
     def __call__(self, batch, context: Context, table=None):
-        x = (self.token if table is None else table)[batch["input_ids"]] * self.scale
+        table = self.token if table is None else table
+        x = table[batch["input_ids"]] * self.scale
         if self.position is not None:
             x = x + self.position(context.positions, self.width)
         if self.types:
-            types = batch.get("token_type_ids")
-            x = x + (self.type[0] if types is None else self.type[types])
+            x = x + self._type(batch.get("token_type_ids"), table)
+        if self.languages and "language_ids" in batch:
+            x = x + self.language[batch["language_ids"]]
         x = self.norm(x.astype(jnp.float32))
         return self.project(self.drop(x.astype(self.precision.dtype), context))
+
+    def _type(self, types, table):
+        """Vectors of the types [B, L]; where there are none, of the first, or of no word."""
+        if self.word_types:
+            return 0.0 if types is None else table[types]
+        return self.type[0] if types is None else self.type[types]

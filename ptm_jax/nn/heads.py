@@ -5,7 +5,7 @@ field `dropout` is also given the layers' `context`."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import flax.linen as nn
 import jax
@@ -68,14 +68,14 @@ class MLMHead(nn.Module):
 
 
 class LMHead(nn.Module):
-    """The tied table alone: GPT and GPT-2. `bias`: one more number for each word (XLNet, BART, CTRL).
+    """The tied table alone: GPT and GPT-2. `bias`: one more number for each word (XLNet, CTRL); "fixed": not trained (BART).
 
     `scale` multiplies the features (T5's tied table: D**-0.5). `tied=False` has a table of its own, which needs `vocab`
     (T5 1.1). A tied table of another width than the states' is reached by a dense layer (ALBERT's factorised one).
     """
 
     vocab: Any = None
-    bias: bool = False
+    bias: bool | Literal["fixed"] = False
     scale: float = 1.0
     tied: bool = True
     initializer: Any = TruncatedNormal()
@@ -92,6 +92,7 @@ class LMHead(nn.Module):
         if table.shape[-1] != hidden.shape[-1]:
             hidden = Dense(table.shape[-1], initializer=self.initializer, precision=self.precision, name="project")(hidden)
         bias = self.param("bias", Zeros(), (table.shape[0],)) if self.bias else None
+        bias = jax.lax.stop_gradient(bias) if self.bias == "fixed" else bias
         return Readout(hidden * self.scale, table, bias, self.precision)
 
 

@@ -102,8 +102,8 @@ def texts_of(texts: Any, what: str = "texts") -> list[str]:
 
 
 def _positions(encoder: Any, vocab: Vocab, ids: np.ndarray) -> np.ndarray:
-    offset = getattr(getattr(getattr(encoder, "embed", None), "position", None), "offset", 0)
-    if offset and vocab.pad is not None:
+    position = getattr(getattr(encoder, "embed", None), "position", None)
+    if getattr(position, "offset", 0) and not getattr(position, "counts_padding", False) and vocab.pad is not None:
         real = ids != vocab.pad
         return np.where(real, np.cumsum(real, 1) - 1, -1)  # padding takes the row before the first
     return np.broadcast_to(np.arange(ids.shape[1]), ids.shape)
