@@ -9,7 +9,7 @@ from typing import Any
 
 from ptm_jax.convert.config import Config
 from ptm_jax.core.system import System
-from ptm_jax.objectives.downstream import AnswerSpan, Choosing, Classification, Tagging
+from ptm_jax.objectives.downstream import AnswerBeams, AnswerSpan, Choosing, Classification, Tagging
 from ptm_jax.objectives.joint import Joint
 from ptm_jax.objectives.language import LM, MLM
 from ptm_jax.objectives.pairs import NSP
@@ -54,7 +54,7 @@ def objective_of(heads: Mapping[str, Any], parent: Any = None, kind: str | None 
     if "classify" in heads:
         classes = getattr(heads["classify"], "classes", 2)
         return Classification(kind=kind or ("number" if classes == 1 else "classes"))
-    for name, task in (("choose", Choosing()), ("tag", Tagging()), ("span", AnswerSpan())):
+    for name, task in (("choose", Choosing()), ("tag", Tagging()), ("span", AnswerSpan()), ("answer", AnswerBeams())):
         if name in heads:
             return task
     if "mlm" in heads and "nsp" in heads:
@@ -70,7 +70,7 @@ def objective_of(heads: Mapping[str, Any], parent: Any = None, kind: str | None 
 
 def adopted(parent: System, tower: Any, objective: Any, **slots: Any) -> System:
     """A published checkpoint's record: the parent's with another tower, and the objective of its heads."""
-    tasks = isinstance(objective, Classification | Choosing | Tagging | AnswerSpan)
+    tasks = isinstance(objective, Classification | Choosing | Tagging | AnswerSpan | AnswerBeams)
     corruption = None if tasks or isinstance(objective, LM | NSP) else parent.corruption
     return dataclasses.replace(
         parent, towers={"main": tower}, objective=objective or parent.objective, corruption=corruption, **slots

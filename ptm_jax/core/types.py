@@ -11,12 +11,15 @@ A `Batch` is a plain dict of arrays. The fields that the project gives a meaning
     segment_ids     [B, L] int32    document of a packed row: 0 is padding, 1, 2, ... are documents
     positions       [B, L] int32    position inside the document
     token_type_ids  [B, L] int32    sentence A or B of a pair
+    language_ids    [B, L] int32    language of the token, where the encoder has vectors of languages; absent: none is added
     order           [B, L] int32    who may see whom (see `Visibility`); absent: the encoder's own direction
     key_order       [B, L] int32    the same for a token as a key, where it differs (UniLMv2's pseudo masks)
     group           [B, L] int32    keys of a group above 0 are seen from inside the group only; absent: 0
     word_starts     [B, L] int32    1 where a token begins a word          } written by `data.examples.Annotated`;
     sentences       [B, L] int32    sentence of the row: 1, 2, ...; 0 on specials and padding }  masks read them
     next_label      [B]    int32    class of a pair of sentences: NSP, SOP, StructBERT's three ways
+    answer_start, answer_end [B] int32    slots of an answer's first and last token; no_answer [B]: 1 where there is none;
+                                    cls_places [B]: the classifying token; answer_places [B, L]: 1 where an answer may lie
     rows            [B]    int32    index of the row in the global batch; seeds dropout and corruptions
     step            []     int32    the training step
     carry           any             what the objective handed on from the step before (XL memory)

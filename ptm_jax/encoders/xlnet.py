@@ -13,7 +13,8 @@ from ptm_jax.encoders.xl import TransformerXL
 
 
 class XLNetEncoder(TransformerXL):
-    """Transformer-XL that remembers of a row of L only the first ceil(reuse * L) places (zihangdai/xlnet, `_cache_mem`).
+    """Transformer-XL that remembers of a row of L only the first ceil(reuse * L) places (zihangdai/xlnet, `_cache_mem`);
+    a whole number `reuse` is that many places.
 
     The next row begins where they end, so that what is behind them (the text of the next row, a random piece) must not
     be remembered. Rows without a memory to hand on are encoded as by `TransformerXL`.
@@ -21,19 +22,24 @@ class XLNetEncoder(TransformerXL):
     `batch["backward"]` [B] is 1 for a row that was laid out from right to left: its memory is the text on its right, and
     distances have the signs that they have in the text, where the stack's scores obey (`nn.directed`). A batch with
     `places` of its own has no directions.
+
+    `alone`: padding sees itself beside the text, as in zihangdai/xlnet, so that its states are those of the published code.
     """
 
     reuse: float = 0.5
+    alone: bool = False
 
     def __call__(self, batch: Batch, train: bool = False) -> Encoded:
         given, carry = batch, batch.get("carry")
         if "backward" in batch and "places" not in batch:
             given = {**batch, "places": 1 - 2 * batch["backward"][:, None]}
+        if self.alone and "segment_ids" in batch and "group" not in batch:
+            given = {**given, **_alone(batch["segment_ids"])}
         encoded = super().__call__(given, train)
         if not self.memory:
             return encoded
         ids = batch["input_ids"]
-        kept = math.ceil(ids.shape[1] * self.reuse)
+        kept = min(self.reuse, ids.shape[1]) if isinstance(self.reuse, int) else math.ceil(ids.shape[1] * self.reuse)
         fields = {
             "layers": jnp.moveaxis(encoded.layers[:-1], 0, 1),
             "segments": batch.get("segment_ids", jnp.ones_like(ids)),
@@ -49,3 +55,9 @@ class XLNetEncoder(TransformerXL):
         if carry is not None:
             new = jnp.concatenate([carry[name].astype(new.dtype), new], axis)
         return jax.lax.slice_in_dim(new, max(new.shape[axis] - self.memory, 0), new.shape[axis], axis=axis)
+
+
+def _alone(segments):
+    """Fields of a batch in which every place of padding is a token of the first document in a group of its own."""
+    slots = jnp.arange(1, segments.shape[1] + 1, dtype=jnp.int32)
+    return {"segment_ids": jnp.maximum(segments, 1), "group": jnp.where(segments > 0, 0, slots)}

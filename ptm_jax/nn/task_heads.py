@@ -107,17 +107,20 @@ def noisy(rate: float, x, context: Context | None):
 
 class Summary(nn.Module):
     """[B, L, D] -> [B, D]: a dense layer and activation on one token: the first, the `last` that is not padding, or the
-    last `eos` of the input.
+    last `eos` of the input; or on the `mean` of those that are not padding.
 
     With "tanh" on the first token it is BERT's and ALBERT's pooler and the dense layer of RoBERTa's classifier; with
     "gelu", ELECTRA's; "relu", DistilBERT's; "tanh" on the last token, XLNet's; on the decoder's state at the last
-    `eos`, BART's. "none": the bare state (GPT). `dropout` is before the dense layer (RoBERTa).
+    `eos`, BART's. "none": the bare state (GPT). `dropout` is before the dense layer (RoBERTa), which gives `width`
+    features (None: D) and is left out without `project`.
     """
 
     activation: Activation | Literal["none"] = "tanh"
-    at: Literal["first", "last", "eos"] = "first"
+    at: Literal["first", "last", "eos", "mean"] = "first"
     eos: int | None = None
     dropout: float = 0.0
+    width: int | None = None
+    project: bool = True
     initializer: Any = TruncatedNormal()
     precision: Precision = Precision()
 
@@ -126,13 +129,14 @@ class Summary(nn.Module):
         return (encoded.hidden,)
 
     def where(self, batch):
-        """Places [B] of the tokens that are summarised; None for the first."""
+        """Places [B] of the tokens that are summarised, weights [B, L] for their mean; None for the first."""
         if self.at == "first":
             return None
         if self.at == "eos":
             return last_of(batch["input_ids"], self.eos)
         ids = batch["input_ids"]
-        return last_token(batch.get("segment_ids", jnp.ones_like(ids)))
+        segments = batch.get("segment_ids", jnp.ones_like(ids))
+        return last_token(segments) if self.at == "last" else (segments > 0).astype(jnp.float32)
 
     def reads(self, encoded, batch):
         return encoded.hidden, self.where(batch)
@@ -140,11 +144,23 @@ class Summary(nn.Module):
     @nn.compact
     def __call__(self, hidden, where=None, *, table=None, context=None):
         del table
-        chosen = hidden[:, 0] if where is None else jnp.take_along_axis(hidden, where[:, None, None], 1)[:, 0]
+        chosen = noisy(self.dropout, self._chosen(hidden, where), context)
         if self.activation == "none":
             return chosen
-        dense = Dense(hidden.shape[-1], initializer=self.initializer, precision=self.precision, name="dense")
-        return activate(self.activation, dense(noisy(self.dropout, chosen, context)))
+        if not self.project:
+            return activate(self.activation, chosen)
+        width = self.width or hidden.shape[-1]
+        dense = Dense(width, initializer=self.initializer, precision=self.precision, name="dense")
+        return activate(self.activation, dense(chosen))
+
+    def _chosen(self, hidden, where):
+        """[B, D]: the state of the token, or the mean."""
+        if where is None:
+            return hidden[:, 0]
+        if self.at == "mean":
+            total = jnp.einsum("bl,bld->bd", where, hidden.astype(jnp.float32))
+            return (total / jnp.maximum(where.sum(1), 1.0)[:, None]).astype(hidden.dtype)
+        return jnp.take_along_axis(hidden, where[:, None, None], 1)[:, 0]
 
 
 class SequenceHead(nn.Module):
@@ -170,6 +186,30 @@ class SequenceHead(nn.Module):
         del table
         out = Dense(self.classes, bias=self.bias, initializer=self.initializer, precision=self.precision, name="classes")
         return out(noisy(self.dropout, self.summary(hidden, where, context=context), context)).astype(jnp.float32)
+
+
+class SummaryHead(nn.Module):
+    """Scores of a whole text [B, C] float32 that are its summary, C wide: XLM's classes. `dropout` falls on them."""
+
+    summary: nn.Module
+    dropout: float = 0.0
+
+    @property
+    def classes(self) -> int:
+        """C."""
+        return self.summary.width
+
+    @staticmethod
+    def example(encoded):
+        return (encoded.hidden,)
+
+    def reads(self, encoded, batch):
+        return self.summary.reads(encoded, batch)
+
+    @nn.compact
+    def __call__(self, hidden, where=None, *, table=None, context=None):
+        del table
+        return noisy(self.dropout, self.summary(hidden, where, context=context).astype(jnp.float32), context)
 
 
 class TokenHead(nn.Module):

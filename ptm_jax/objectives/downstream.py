@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from ptm_jax.core.streams import named
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, Batch, Encoded, Loss, Ratio, add_losses
-from ptm_jax.objectives.base import OnePass, real_rows, real_tokens, token_loss
+from ptm_jax.objectives.base import OnePass, binary_loss, real_rows, real_tokens, token_loss
 
 
 def _nll(scores: Array, labels: Array) -> Array:
@@ -87,6 +87,25 @@ class AnswerSpan(OnePass):
         loss = add_losses(*parts)
         both = Ratio(exact.sum(), jnp.float32(len(exact)))
         return dataclasses.replace(loss, metrics={**loss.metrics, "exact": both})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AnswerBeams(OnePass):
+    """`AnswerSpan`'s loss of a head that tells the end given the start, and half the logistic loss of whether there is no
+    answer, `no_answer` [B] of 0 and 1, where the batch has it (zihangdai/xlnet, run_squad.py)."""
+
+    tower: str = "main"
+    head: str = "answer"
+
+    def of(self, tower: Tower, encoded: Encoded, batch: Batch) -> Loss:
+        found = _scores(tower, self.head, encoded, batch)
+        parts = []
+        for scores, field in ((found.start, "start"), (found.end, "end")):
+            nll = _nll(scores, batch[f"answer_{field}"])
+            parts.append((0.5, token_loss(nll, real_rows(batch), name=f"{field}_nll")))
+        if "no_answer" in batch:
+            parts.append((0.5, binary_loss(found.none, batch["no_answer"], real_rows(batch), "none_nll")))
+        return add_losses(*parts)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,96 @@
+"""The answer of a question read in steps: its start, the end given the start, and whether there is one (Yang et al. 2019,
+section 3.4 and zihangdai/xlnet, run_squad.py)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from ptm_jax.core.precision import Precision
+from ptm_jax.core.types import record
+from ptm_jax.nn.initializers import TruncatedNormal
+from ptm_jax.nn.layers import Dense, LayerNorm
+from ptm_jax.nn.task_heads import last_token
+
+
+@record
+class Answers:
+    """Scores of an answer, float32. `start` [B, L]; `none` [B], above 0 where there is no answer.
+
+    Given the start of the right answer: `end` [B, L]. Otherwise the K best starts and for each the M best ends:
+    starts, start_places [B, K] and ends, end_places [B, K, M], probabilities and slots, the best first.
+    """
+
+    start: Any
+    none: Any
+    end: Any = None
+    starts: Any = None
+    start_places: Any = None
+    ends: Any = None
+    end_places: Any = None
+
+
+class AnswerHead(nn.Module):
+    """`Answers` of [B, L, D]: a dense layer for the start; for the end, tanh and a norm on a token and the start; for
+    `none`, tanh on the start (the expected one where it is not given) and the classifying token.
+
+    Reads of a batch `answer_start` [B] (training), `cls_places` [B] (absent: the last token) and `answer_places` [B, L]:
+    1 where an answer may lie (absent: everywhere, padding too).
+    """
+
+    starts: int = 5
+    ends: int = 5
+    eps: float = 1e-12
+    initializer: Any = TruncatedNormal()
+    precision: Precision = Precision()
+
+    @staticmethod
+    def example(encoded):
+        first = jnp.zeros(len(encoded.hidden), jnp.int32)
+        return encoded.hidden, first, first
+
+    @staticmethod
+    def reads(encoded, batch):
+        ids = batch["input_ids"]
+        places = batch.get("cls_places")
+        if places is None:
+            places = last_token(batch.get("segment_ids", jnp.ones_like(ids)))
+        return encoded.hidden, places, batch.get("answer_start"), batch.get("answer_places")
+
+    @nn.compact
+    def __call__(self, hidden, cls_places, start=None, allowed=None, *, table=None):
+        del table
+        states, take = hidden[:, :, None], lambda places: jnp.take_along_axis(hidden, places[..., None], 1)
+        scores = self._allowed(self._score("start", hidden), allowed)
+        chances = jax.nn.softmax(scores)
+        if start is not None:
+            begun, beams = take(start[:, None]), None
+            expected = begun[:, 0]
+        else:
+            beams = jax.lax.top_k(chances, min(self.starts, chances.shape[-1]))
+            begun = take(beams[1])
+            expected = jnp.einsum("bl,bld->bd", chances, hidden.astype(jnp.float32)).astype(hidden.dtype)
+        joined = LayerNorm(self.eps, name="end_norm")(self._joined("end_join", states, begun[:, None]))
+        ends = self._allowed(self._score("end", joined).swapaxes(1, 2), None if allowed is None else allowed[:, None])
+        none = self._score("none", self._joined("none_join", expected, take(cls_places[:, None])[:, 0]), bias=False)
+        if beams is None:
+            return Answers(scores, none, end=ends[:, 0])
+        best = jax.lax.top_k(jax.nn.softmax(ends), min(self.ends, ends.shape[-1]))
+        return Answers(scores, none, None, *beams, *best)
+
+    def _score(self, name, x, bias=True):
+        """[..] float32 of [.., D]."""
+        dense = Dense(1, bias=bias, initializer=self.initializer, precision=self.precision, name=name)
+        return dense(x)[..., 0].astype(jnp.float32)
+
+    def _joined(self, name, a, b):
+        """[.., D] of two states [.., D] that broadcast."""
+        dense = Dense(a.shape[-1], initializer=self.initializer, precision=self.precision, name=name)
+        return jnp.tanh(dense(jnp.concatenate(jnp.broadcast_arrays(a, b), -1)))
+
+    @staticmethod
+    def _allowed(scores, allowed):
+        return scores if allowed is None else jnp.where(allowed > 0, scores, -1e30)

@@ -1,0 +1,22 @@
+"""Layers that are left out at random in training (Fan et al. 2020, arXiv 1909.11556)."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from ptm_jax.nn.blocks import Block
+from ptm_jax.nn.layers import Context
+
+
+class DroppedBlock(Block):
+    """A block that a training step skips with probability `skip`, for all rows at once; otherwise a `Block` (FlauBERT)."""
+
+    skip: float = 0.0
+
+    def __call__(self, x, context: Context, cache=None, source=None):
+        out, probabilities, cache = super().__call__(x, context, cache, source)
+        if not context.train or self.skip == 0.0:
+            return out, probabilities, cache
+        left_out = jax.random.bernoulli(self.make_rng("dropout"), self.skip)
+        return jnp.where(left_out, x, out), probabilities, cache
