@@ -27,9 +27,8 @@ def ctrl(name: str = "ctrl", layers: int = 48, width: int = 1280, heads: int = 1
     """CTRL (Keskar et al. 2019): pre-norm, ReLU, sinusoids added to embeddings times sqrt(D), a word bias; section 3.2.
 
     Row 59; sizes from salesforce/ctrl, transformer.py. A control code is the first word of a document: put it there in the
-    text. Deviations: the original repeats it at the head of every row of 256 tokens, here a row that begins inside a
-    document has none; the original's table starts at N(0, 0.05^2) and its layers at Glorot's uniform, here all at
-    N(0, 0.02^2).
+    text, and `Coded` repeats it at the head of every row of 256 tokens. Deviation: the original's table starts at
+    N(0, 0.05^2) and its layers at Glorot's uniform, here all at N(0, 0.02^2).
     """
     init = Normal(0.02)
     encoder = transformer(
