@@ -13,13 +13,15 @@ import functools
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
 
 from ptm_jax.core.errors import UserError, unknown
+from ptm_jax.data import framing
+from ptm_jax.data.framing import Added, Published
 
 Kind = Literal["wordpiece", "bytebpe", "unigram", "bpe", "word"]
 
@@ -51,7 +53,8 @@ class TokenizerSpec:
     vocab       size, special tokens and sentinels included (ignored where `path` is given: the file's size stands)
     specials    family whose special tokens are used: bert, roberta, gpt2, t5, xlnet
     sentinels   number of `<extra_id_N>` pieces, at the end of the vocabulary and in reverse, as T5 has them
-    path        a given tokenizer: vocab.txt, tokenizer.json, a sentencepiece .model, or a directory with one of them
+    path        a given tokenizer: vocab.txt, tokenizer.json, a sentencepiece .model, or a directory with one of them; of
+                that of a Hugging Face model all facts are taken from its files
     train_bytes text (UTF-8 bytes) on which a vocabulary is trained at most
     """
 
@@ -82,7 +85,9 @@ class HuggingFace:
         tokenizer.no_padding()
         tokenizer.encode_special_tokens = True
         self._tokenizer = tokenizer
-        self.pieces = [tokenizer.id_to_token(i) or f"<absent_{i}>" for i in range(tokenizer.get_vocab_size())]
+        size = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1  # ids may have gaps
+        names = map(tokenizer.id_to_token, range(size))
+        self.pieces = [f"<absent_{i}>" if name is None else name for i, name in enumerate(names)]
         self.bytes = tokenizer.to_str().encode()
 
     @classmethod
@@ -92,10 +97,18 @@ class HuggingFace:
 
         return cls(tokenizers.Tokenizer.from_file(str(path)))
 
-    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """ids [T] int32 of every text."""
-        rows = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+    def encode(self, texts: Sequence[str], added: Mapping[str, Added] | None = None) -> list[np.ndarray]:
+        """ids [T] int32 of every text; its special pieces are recognised where `added` names any."""
+        found = any(one.special for one in (added or {}).values())
+        rows = (self._finding if found else self._tokenizer).encode_batch_fast(list(texts), add_special_tokens=False)
         return [np.array(row.ids, np.int32) for row in rows]
+
+    @functools.cached_property
+    def _finding(self):
+        """A second one that recognises special tokens: switching the first would be seen by other threads."""
+        import tokenizers
+
+        return tokenizers.Tokenizer.from_str(self._tokenizer.to_str())
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids."""
@@ -129,35 +142,65 @@ class SentencePiece:
 
 
 class Tokenizer:
-    """Text to ids and back. `pieces[i]` is the piece of id i; `hash` identifies the tokenizer (sha256)."""
+    """Text to ids and back. `pieces[i]` is the piece of id i; `hash` identifies the tokenizer (sha256).
 
-    def __init__(self, backend, *, kind: Kind, sentinels: int = 0, lowercase: bool = False):
-        self.kind, self.sentinels, self.lowercase = kind, sentinels, lowercase
+    `published` is set where the tokenizer came with a checkpoint (`data.published`): its own special tokens, frames and
+    files then stand for those that are found by name.
+    """
+
+    def __init__(
+        self, backend, *, kind: Kind, sentinels: int = 0, lowercase: bool = False, published: Published | None = None
+    ):
+        self.kind, self.sentinels, self.lowercase, self.published = kind, sentinels, lowercase, published
         self._backend = backend
         self.pieces = [*backend.pieces, *(f"<extra_id_{i}>" for i in reversed(range(sentinels)))]
+        facts = b"%s %d " % (kind.encode(), sentinels)
+        if published is not None:
+            beyond = {one.id: piece for piece, one in published.added.items()}
+            last = max(published.rows, *(i + 1 for i in beyond), 0, 0)
+            self.pieces += [beyond.get(i, f"<absent_{i}>") for i in range(len(self.pieces), last)]
+            facts += published.facts().encode()
         self._ids = {piece: i for i, piece in enumerate(self.pieces)}
-        self.hash = hashlib.sha256(b"%s %d " % (kind.encode(), sentinels) + backend.bytes).hexdigest()
+        self.hash = hashlib.sha256(facts + backend.bytes).hexdigest()
 
     @functools.cached_property
     def vocab(self):
         """`core.types.Vocab`: size, special ids, and in `extra` the sentinels, number 0 first."""
         from ptm_jax.core.types import Vocab
 
-        roles = {role: self._find(names) for role, names in ROLES.items()}
-        extra = tuple(self._ids[f"<extra_id_{i}>"] for i in range(100_000) if f"<extra_id_{i}>" in self._ids)
-        return Vocab(size=len(self.pieces), extra=extra, **roles)
+        if self.published is None:
+            roles = {role: self._find(names) for role, names in ROLES.items()}
+        else:
+            roles = {role: self._ids[piece] for role, piece in self.published.roles.items()}
+        extra = [self._ids[f"<extra_id_{i}>"] for i in range(100_000) if f"<extra_id_{i}>" in self._ids]
+        if self.published is not None:
+            others = set(self.special_pieces.values()) - set(roles.values())
+            extra += sorted(others - set(extra))
+        return Vocab(size=len(self.pieces), extra=tuple(extra), **roles)
 
     def _find(self, names: Sequence[str]) -> int | None:
         return next((self._ids[name] for name in names if name in self._ids), None)
 
     @functools.cached_property
     def special_pieces(self) -> dict[str, int]:
-        """{piece: id} of the special tokens and sentinels, `unk` among them."""
+        """{piece: id} of the special tokens and sentinels, `unk` among them, and of rows without a piece."""
+        if self.published is not None:
+            named = [*self.published.roles.values(), *self.published.template.specials]
+            named += [piece for piece, one in self.published.added.items() if one.special]
+            named += [piece for piece in self.pieces if re.fullmatch(r"<absent_\d+>|<extra_id_\d+>", piece)]
+            return {piece: self._ids[piece] for piece in named}
         named = [name for names in ROLES.values() for name in names]
         return {p: self._ids[p] for p in [*named, *self.pieces[len(self.pieces) - self.sentinels :]] if p in self._ids}
 
     def encode_batch(self, texts: Sequence[str], specials: bool = False) -> list[np.ndarray]:
-        """ids [T] int32 of every text, no special token added; `specials`: those spelled in the text are recognised."""
+        """ids [T] int32 of every text, no special token added; `specials`: those spelled in the text are recognised.
+
+        Of a published tokenizer, the first is what `split_special_tokens=True` gives in transformers, the second what
+        it gives by default.
+        """
+        if self.published is not None:
+            ordinary = {piece: one for piece, one in self.published.added.items() if not one.special}
+            return self._backend.encode(texts, self.published.added if specials else ordinary)
         if not specials:
             return self._backend.encode(texts)
         pattern = re.compile("(" + "|".join(re.escape(p) for p in self.special_pieces) + ")")
@@ -172,6 +215,24 @@ class Tokenizer:
     def encode(self, text: str, specials: bool = False) -> np.ndarray:
         """ids [T] int32 of one text."""
         return self.encode_batch([text], specials)[0]
+
+    def frame(self, first, second=None, specials: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        """(ids [T] int32, token types [T] int32) of a text or a pair with the special tokens of its family around.
+
+        `first` and `second` are texts or their ids. Raises UserError where the vocabulary lacks one of those tokens.
+        """
+        parts = [self.encode(t, specials) if isinstance(t, str) else t for t in (first, second) if t is not None]
+        return self.template.fill(self._ids, parts[0], parts[1] if len(parts) > 1 else None)
+
+    @property
+    def template(self) -> framing.Template:
+        """What `frame` puts around texts."""
+        return self.published.template if self.published is not None else framing.guessed(self._ids)
+
+    @property
+    def padding(self) -> str:
+        """The side on which rows are padded: "right", or "left" (XLNet)."""
+        return self.published.padding if self.published is not None else "right"
 
     def decode(self, ids: Sequence[int], skip_specials: bool = True) -> str:
         """The text of ids; special tokens are left out, or spelled where `skip_specials` is False."""
@@ -214,11 +275,12 @@ class Tokenizer:
         U+2581. `unk` stands for a word and begins one. What the rule cannot see: a mark of punctuation is a word of its
         own in WordPiece and a part of the word before it in the others (as published whole-word masks have it); each
         Chinese character is a word, a segmenter is not run. Raises UserError for BPE with a mark at the end of words
-        (GPT): there the beginning of a word is a fact of the piece before.
+        (GPT, XLM, CTRL): there the beginning of a word is a fact of the piece before.
         """
-        if any(piece.endswith("</w>") for piece in self.pieces if piece not in self.special_pieces):
+        ends = ("</w>", "@@") if self.kind == "bpe" else "</w>"
+        if any(piece.endswith(ends) for piece in self.pieces if piece not in self.special_pieces):
             raise UserError(
-                "this tokenizer marks the end of words (</w>), not their beginning; prepare the corpus with a "
+                "this tokenizer marks the end of words (</w> or @@), not their beginning; prepare the corpus with a "
                 "wordpiece, byte-level or sentencepiece tokenizer, or choose a corruption that does without words"
             )
         table = ~self.continuations
@@ -233,8 +295,12 @@ class Tokenizer:
         """Writes the tokenizer into `folder`, which is made if absent; `load` reads it."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / self._backend.file).write_bytes(self._backend.bytes)
+        files = {self._backend.file: self._backend.bytes} if self.published is None else self.published.files
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
         facts = {"kind": self.kind, "sentinels": self.sentinels, "lowercase": self.lowercase, "hash": self.hash}
+        if self.published is not None:
+            facts |= {"family": self.published.family, "rows": self.published.rows, "files": sorted(self.published.files)}
         (folder / "tokenizer_spec.json").write_text(json.dumps(facts, indent=1) + "\n")
 
 
@@ -243,6 +309,8 @@ def load(folder: str | Path) -> Tokenizer:
     folder = Path(folder)
     try:
         facts = json.loads((folder / "tokenizer_spec.json").read_text())
+        if "family" in facts:
+            return _published(folder, facts)
         backend = HuggingFace if facts["kind"] in ("wordpiece", "bytebpe", "word") else SentencePiece
         if not (folder / backend.file).exists() and backend is SentencePiece:
             backend = HuggingFace  # a unigram model that came as a tokenizer.json
@@ -250,9 +318,22 @@ def load(folder: str | Path) -> Tokenizer:
             backend.read(folder / backend.file),
             kind=facts["kind"], sentinels=facts["sentinels"], lowercase=facts["lowercase"],
         )  # fmt: skip
+    except UserError:
+        raise
     except Exception as error:  # both libraries raise bare Exceptions for damaged files
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise UserError(f"{folder} holds no readable tokenizer ({reason}); prepare the corpus again") from None
+    return _unchanged(tokenizer, folder, facts)
+
+
+def _published(folder: Path, facts: Mapping) -> Tokenizer:
+    from ptm_jax.data import published
+
+    files = {name: (folder / name).read_bytes() for name in facts["files"]}
+    return _unchanged(published.build(files, facts["family"], rows=facts["rows"], folder=folder), folder, facts)
+
+
+def _unchanged(tokenizer: Tokenizer, folder: Path, facts: Mapping) -> Tokenizer:
     if tokenizer.hash != facts["hash"]:
         raise UserError(f"the tokenizer in {folder} was changed after it was written; prepare the corpus again")
     return tokenizer

@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ptm_jax.core.errors import UserError
+from ptm_jax.data import published, words
 from ptm_jax.data import tokenizers as ours
-from ptm_jax.data import words
 from ptm_jax.data.tokenizers import STYLES, HuggingFace, SentencePiece, Tokenizer, TokenizerSpec
 
 _LONGEST_ALPHABET = 6000
@@ -41,11 +41,17 @@ def make(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
 
 
 def read(spec: TokenizerSpec) -> Tokenizer:
-    """A published tokenizer: vocab.txt, tokenizer.json, vocab.json with merges.txt, a sentencepiece model, or ours."""
+    """A published tokenizer: vocab.txt, tokenizer.json, vocab.json with merges.txt, a sentencepiece model, or ours.
+
+    Of the directory of a Hugging Face model everything is taken from its files (`data.published`), `kind` and
+    `lowercase` too.
+    """
     path = Path(spec.path)
     if path.is_dir():
         if (path / "tokenizer_spec.json").exists():
             return ours.load(path)
+        if published.is_published(path):
+            return published.read_published(path)
         names = ["tokenizer.json", "vocab.txt", "vocab.json", *sorted(p.name for p in path.glob("*.model"))]
         found = [path / name for name in names if (path / name).exists()]
         if not found:
@@ -67,7 +73,7 @@ def _read(path: Path, spec: TokenizerSpec):
     if path.suffix == ".model":
         return (spec.kind if spec.kind in ("unigram", "bpe") else "unigram"), SentencePiece.read(path)
     if path.suffix == ".txt":
-        pieces = path.read_text("utf-8").splitlines()
+        pieces = path.read_text("utf-8").removesuffix("\n").split("\n")  # a piece may be another kind of line break
         return "wordpiece", HuggingFace(_wordpiece_model({p: i for i, p in enumerate(pieces)}, spec))
     if path.name.endswith("vocab.json"):
         from tokenizers import models
