@@ -58,7 +58,11 @@ def run(args: Args) -> int:
         )
         return 0
     print(f"{found.architecture}: {count:,} parameters of {found.report.read} tensors")
-    tokens = "no tokenizer" if model.tokenizer is None else f"a {model.tokenizer.kind} tokenizer of {len(model.tokenizer.pieces)} pieces"
+    tokens = (
+        "no tokenizer"
+        if model.tokenizer is None
+        else f"a {model.tokenizer.kind} tokenizer of {len(model.tokenizer.pieces)} pieces"
+    )
     print(f"  with {tokens}")
     print(f"  in {args.out}")
     return 0

@@ -26,7 +26,10 @@ def resolve(target: str, sets: Sequence[str] = (), *, experiment: bool = False) 
     from ptm_jax.core.system import Experiment, System
     from ptm_jax.systems.kinds import kinds_of
 
-    value = _published(target) if Path(target).is_dir() else load_file(target) if _is_file_name(target) else _named(target)
+    if Path(target).is_dir():
+        value = _published(target)
+    else:
+        value = load_file(target) if _is_file_name(target) else _named(target)
     if experiment and isinstance(value, System):
         value = Experiment(system=value)
     changes = spec.parse_pairs(sets)

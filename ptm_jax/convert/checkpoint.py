@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -65,7 +64,9 @@ def record_of(config: Config, architecture: str | None = None, vocab: Vocab | No
     if vocab is not None:
         size = system.towers["main"].encoder.embed.vocab.size
         if vocab.size > size:
-            raise UserError(f"{config.file} has a vocabulary of {size}, its tokenizer {vocab.size} pieces; one of them is another model's")
+            raise UserError(
+                f"{config.file} has a vocabulary of {size}, its tokenizer {vocab.size} pieces; one is another model's"
+            )
         system = dataclasses.replace(
             system,
             **{
@@ -73,7 +74,8 @@ def record_of(config: Config, architecture: str | None = None, vocab: Vocab | No
                 for field in ("towers", "corruption", "objective", "examples")
             },
         )
-    return dataclasses.replace(system, name=Path(config.file).absolute().parent.name), name
+    folder = Path(config.file).parent
+    return dataclasses.replace(system, name=name if folder == Path() else folder.absolute().name), name
 
 
 def read(
@@ -96,7 +98,10 @@ def read(
     system, name = record_of(config, architecture, vocab)
     family = family_of(config)
     tensors = open_tensors(folder, allow_pickle=allow_pickle)
-    shapes = towers.abstract(system.towers, example(system))
+    try:
+        shapes = towers.abstract(system.towers, example(system))
+    except ValueError as error:
+        raise UserError(f"{config.file}: {str(error).splitlines()[0]}") from error
     draw = None
     if architecture is not None and architecture != _written_by(family, config):
         draw = lambda paths: _drawn(system, seed, paths)
@@ -142,7 +147,10 @@ def published(system: System, config: Mapping[str, Any] | None = None) -> tuple[
             return family, Config(fields), architecture
         nearest.append(f"{name}: {difference}")
     reason = min(nearest, key=len) if nearest else "none has its heads and layers"
-    raise UserError(f"{system.name} is no architecture of the Hugging Face library ({reason}); export a system of one of {', '.join(names())}")
+    raise UserError(
+        f"{system.name} is no architecture of the Hugging Face library ({reason}); export a system of one of "
+        f"{', '.join(names())}"
+    )
 
 
 def _same(family: Family, config: Config, architecture: str, system: System) -> str | None:
@@ -168,8 +176,12 @@ def write(
     family, fields, architecture = published(system, config)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = engine.write(params["main"], family, family.lines(fields, architecture), bare=architecture == family.bare)
-    written = write_tensors(folder, ((name, np.asarray(value)) for name, value in tensors), dtype=dtype, max_shard_bytes=max_shard_bytes)
+    tensors = engine.write(
+        params["main"], family, family.lines(fields, architecture), bare=architecture == family.bare
+    )
+    written = write_tensors(
+        folder, ((name, np.asarray(value)) for name, value in tensors), dtype=dtype, max_shard_bytes=max_shard_bytes
+    )
     file = folder / "config.json"
     facts = {**fields, "architectures": [architecture], "dtype": dtype}
     draft = file.with_suffix(".draft")

@@ -10,7 +10,14 @@ from typing import Any
 from ptm_jax.core.errors import UserError, closest
 
 _MISSING = object()
-_TYPES = {"whole number": int, "number": (int, float), "text": str, "true or false": bool, "list": list, "object": dict}
+_TYPES = {
+    "whole number": int,
+    "number": (int, float),
+    "text": str,
+    "true or false": bool,
+    "list": list,
+    "object": dict,
+}
 
 
 class Config(Mapping):
@@ -28,7 +35,9 @@ class Config(Mapping):
             if not isinstance(fields, dict):
                 raise ValueError("it holds no object")
         except OSError as error:
-            raise UserError(f"{file} cannot be read ({error.strerror or error}); a checkpoint needs its config.json") from None
+            raise UserError(
+                f"{file} cannot be read ({error.strerror or error}); a checkpoint needs its config.json"
+            ) from None
         except (ValueError, RecursionError) as error:
             raise UserError(f"{file} is not a config ({error})") from None
         return cls(fields, file)
@@ -38,12 +47,18 @@ class Config(Mapping):
         value = self._fields.get(name)
         if value is None:
             if default is _MISSING:
-                raise UserError(f"{self.file} has no field {name!r}, which this architecture needs.{closest(name, self._fields)}")
+                raise UserError(
+                    f"{self.file} has no field {name!r}, which this architecture needs.{closest(name, self._fields)}"
+                )
             return default
         wanted = (int, float) if kind is float else kind
-        wrong = wanted is not None and (not isinstance(value, wanted) or (isinstance(value, bool) and kind is not bool))
+        wrong = wanted is not None and (
+            not isinstance(value, wanted) or (isinstance(value, bool) and kind is not bool)
+        )
         if wrong:
-            said = next((word for word, types in _TYPES.items() if types == wanted), getattr(kind, "__name__", str(kind)))
+            said = next(
+                (word for word, types in _TYPES.items() if types == wanted), getattr(kind, "__name__", str(kind))
+            )
             raise UserError(f"{self.file}: {name} is {value!r}; expected a {said}")
         return value
 
@@ -59,7 +74,8 @@ class Config(Mapping):
         value = self(name, None, default)
         if value not in choices:
             raise UserError(
-                f"{self.file}: {name} is {value!r}; supported are {', '.join(map(str, choices))}.{closest(str(value), choices)}"
+                f"{self.file}: {name} is {value!r}; supported are {', '.join(map(str, choices))}."
+                f"{closest(str(value), choices)}"
             )
         return choices[value]
 

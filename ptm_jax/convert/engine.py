@@ -88,7 +88,13 @@ def _counted(name: str, count: tuple[int, ...]) -> str:
 
 
 def read(
-    tensors: Tensors, shapes: Mapping[str, Any], family: Family, lines: tuple[Line, ...], *, fresh: Any = None, shardings: Any = None
+    tensors: Tensors,
+    shapes: Mapping[str, Any],
+    family: Family,
+    lines: tuple[Line, ...],
+    *,
+    fresh: Any = None,
+    shardings: Any = None,
 ) -> tuple[dict[str, Any], Report]:
     """(parameters of a tower, what was found) from a checkpoint; `shapes` is the tower's abstract tree.
 
@@ -99,13 +105,18 @@ def read(
     where = None if shardings is None else flatten(shardings)
     found, rest = leaves({path: leaf.shape for path, leaf in flat.items()}, lines)
     if rest:
-        raise UserError(f"{tensors.folder}: the table of {family.model_type} has no line for {', '.join(rest[:3])}; report this")
+        raise UserError(
+            f"{tensors.folder}: the table of {family.model_type} has no line for {', '.join(rest[:3])}; report this"
+        )
     actual = _actual(tensors, family, {name for leaf in found.values() for name in leaf.names})
     missing = [path for path, leaf in found.items() if not any(name in actual for name in leaf.names)]
     for leaf in found.values():
         absent = [name for name in leaf.names if name not in actual]
         if absent and (leaf.path not in missing or fresh is None or not leaf.path.startswith("heads_")):
-            raise UserError(f"{tensors.folder} has no tensor {absent[0]!r}, which {leaf.path} is made of.{closest(absent[0], tensors.names())}")
+            raise UserError(
+                f"{tensors.folder} has no tensor {absent[0]!r}, which {leaf.path} is made of."
+                f"{closest(absent[0], tensors.names())}"
+            )
     _check_shapes(tensors, actual, found, missing)
     wanted = {name for leaf in found.values() for name in leaf.names}
     _check_ties(tensors, actual, {copy: source for copy, source in family.ties.items() if copy not in wanted})
@@ -127,10 +138,10 @@ def _actual(tensors: Tensors, family: Family, wanted: set[str]) -> dict[str, str
         spelled = name
         for old, new in (*OLD, *family.renames):
             spelled = re.sub(old, new, spelled)
-        for candidate in (spelled, family.root + spelled, spelled.removeprefix(family.root)):
-            if candidate in known:
-                found.setdefault(candidate, name)
-                break
+        candidates = (spelled, family.root + spelled, spelled.removeprefix(family.root))
+        chosen = next((c for names in (wanted, known) for c in candidates if c in names), None)
+        if chosen is not None:
+            found.setdefault(chosen, name)
     for name in wanted & set(family.fill):
         sources = [found[other] for other in family.fill[name] if other in found]
         if sources:
@@ -148,7 +159,8 @@ def _check_shapes(tensors: Tensors, actual: Mapping[str, str], found: Mapping[st
             shape = tuple(tensors.shape(actual[name]))
             if expected is not None and shape != tuple(expected):
                 raise UserError(
-                    f"{tensors.file(actual[name])}: {actual[name]} has the shape {list(shape)}; the config says {list(expected)}"
+                    f"{tensors.file(actual[name])}: {actual[name]} has the shape {list(shape)}; "
+                    f"the config says {list(expected)}"
                 )
 
 
@@ -158,8 +170,8 @@ def _check_ties(tensors: Tensors, actual: Mapping[str, str], ties: Mapping[str, 
         if copy in actual and source in actual and actual[copy] != actual[source]:
             if not np.array_equal(tensors.read(actual[copy]), tensors.read(actual[source])):
                 raise UserError(
-                    f"{tensors.file(actual[copy])}: {actual[copy]} differs from {actual[source]}, which the config ties it to; "
-                    "set tie_word_embeddings to false in config.json if it is a table of its own"
+                    f"{tensors.file(actual[copy])}: {actual[copy]} differs from {actual[source]}, "
+                    "which the config ties it to; set tie_word_embeddings to false in config.json if it is a table of its own"
                 )
 
 
@@ -192,7 +204,9 @@ def _made(tensors: Tensors, actual: Mapping[str, str], leaf: Leaf, sharding: Any
     return place(leaf.shape, np.float32, sharding, stacked, lead=depth)
 
 
-def write(params: Mapping[str, Any], family: Family, lines: tuple[Line, ...], bare: bool) -> Iterator[tuple[str, np.ndarray]]:
+def write(
+    params: Mapping[str, Any], family: Family, lines: tuple[Line, ...], bare: bool
+) -> Iterator[tuple[str, np.ndarray]]:
     """(published name, tensor) of a tower's parameters, one after the other. `bare`: without the model's root."""
     flat = flatten(params)
     found, rest = leaves({path: tuple(np.shape(leaf)) for path, leaf in flat.items()}, lines)

@@ -70,7 +70,9 @@ class Family:
         for name, ours in self.heads.items():
             if set(ours) == heads:
                 return name
-        raise UserError(f"{self.model_type} has no class with the heads {', '.join(sorted(heads)) or 'none'}; choose other heads")
+        raise UserError(
+            f"{self.model_type} has no class with the heads {', '.join(sorted(heads)) or 'none'}; choose other heads"
+        )
 
     def ignored(self, name: str) -> bool:
         """Whether a published name holds nothing of the model."""

@@ -6,14 +6,13 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-
 from ptm_jax.convert.config import Config
 from ptm_jax.core.system import System
+from ptm_jax.nn.task_heads import ChoiceHead, SequenceHead, SpanHead, TokenHead
 from ptm_jax.objectives.downstream import AnswerBeams, AnswerSpan, Choosing, Classification, Tagging
 from ptm_jax.objectives.joint import Joint
 from ptm_jax.objectives.language import LM, MLM
 from ptm_jax.objectives.pairs import NSP
-from ptm_jax.nn.task_heads import ChoiceHead, SequenceHead, SpanHead, TokenHead
 
 PROBLEMS = {"single_label_classification": "classes", "regression": "number", "multi_label_classification": "labels"}
 """`problem_type` of a config and `Classification.kind`."""

@@ -129,5 +129,7 @@ class Line:
 
 def attention(ours: str, theirs: tuple[str, str, str, str], kind: Kind = "dense") -> tuple[Line, ...]:
     """Lines of an attention layer: `theirs` are the published query, key, value and output layers."""
-    inner = tuple(Line(f"{ours}/{name}", other, kind) for name, other in zip(("query", "key", "value"), theirs, strict=False))
+    inner = tuple(
+        Line(f"{ours}/{name}", other, kind) for name, other in zip(("query", "key", "value"), theirs, strict=False)
+    )
     return (*inner, Line(f"{ours}/out", theirs[3], kind, ins=2))

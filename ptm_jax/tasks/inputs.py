@@ -24,7 +24,7 @@ def limit_of(encoder: Any) -> int | None:
 def batch_of(
     encoder: Any, vocab: Vocab, input_ids, attention_mask=None, token_type_ids=None, position_ids=None, multiple: int = 1
 ) -> dict[str, np.ndarray]:
-    """The checked batch of arrays [B, L], padded to a bucket of rows (a multiple of `multiple`) and lengths. Raises UserError.
+    """The checked batch of arrays [B, L], padded to a bucket of rows (times `multiple`) and lengths. Raises UserError.
 
     `position_ids` count from 0 in every family. Where none are given they are 0, 1, ... along the row, as the
     `transformers` library has them; a table with an offset (RoBERTa) counts tokens other than `pad`, as there.

@@ -123,7 +123,8 @@ class Pretrained:
         scores = {}
         for name in self._scored if logits else ():
             head, value = self.module.heads[name], found.pop(f"scores/{name}")
-            part = np.s_[:rows, :length] if getattr(head, "per_token", False) else np.s_[: rows // getattr(head, "choices", 1)]
+            per_row = np.s_[: rows // getattr(head, "choices", 1)]
+            part = np.s_[:rows, :length] if getattr(head, "per_token", False) else per_row
             scores[name] = jax.tree.map(lambda array, part=part: np.asarray(array)[part], value)
         return Output(**{name: np.asarray(value)[cut[name]] for name, value in found.items()}, scores=scores)
 

@@ -47,7 +47,9 @@ def keep(out: str | os.PathLike, model: Any, found: checkpoint.Checkpoint) -> No
             out.rmdir()  # empty: `check_free`
         draft.replace(out)
     except OSError as error:
-        raise UserError(f"cannot write {out}: {error.strerror or error}; free space there, or choose another --out") from error
+        raise UserError(
+            f"cannot write {out}: {error.strerror or error}; free space there, or choose another --out"
+        ) from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
@@ -65,7 +67,12 @@ def config_of(model: str | os.PathLike) -> Mapping[str, Any] | None:
 
 
 def export(
-    out: str | os.PathLike, model: Any, config: Mapping[str, Any] | None = None, *, dtype: str = "float32", max_shard_bytes: int
+    out: str | os.PathLike,
+    model: Any,
+    config: Mapping[str, Any] | None = None,
+    *,
+    dtype: str = "float32",
+    max_shard_bytes: int,
 ) -> list[Path]:
     """Write a model as a Hugging Face directory; returns its files. Whole or not at all. Raises UserError."""
     from ptm_jax.data.published import write_published
@@ -83,7 +90,9 @@ def export(
             out.rmdir()
         draft.replace(out)
     except OSError as error:
-        raise UserError(f"cannot write {out}: {error.strerror or error}; free space there, or choose another --out") from error
+        raise UserError(
+            f"cannot write {out}: {error.strerror or error}; free space there, or choose another --out"
+        ) from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     return [file for file in out.iterdir() if file.is_file()]

@@ -53,7 +53,9 @@ def begin(params: Mapping[str, Any], path: str | os.PathLike) -> Mapping[str, An
     for name in target.keys() & source.keys() - same:
         if "/heads_" not in name:
             there, here = list(source[name].shape), list(target[name].shape)
-            raise UserError(f"{path} does not fit: {name} has the shape {there} there and {here} here; take a system of its size")
+            raise UserError(
+                f"{path} does not fit: {name} has the shape {there} there and {here} here; take a system of its size"
+            )
     absent = [name for name in target if name not in same]
     if strange := [name for name in absent if "/heads_" not in name]:
         raise UserError(f"{path} does not fit: it has no parameter {strange[0]}; take a system with its encoder")

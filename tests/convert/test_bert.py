@@ -20,7 +20,7 @@ BERT = [
 CONFIGS = {
     "plain": dict(hidden_size=24, num_attention_heads=3, intermediate_size=40, hidden_act="gelu"),
     "narrow": dict(hidden_size=8, num_attention_heads=1, intermediate_size=7, hidden_act="relu", num_hidden_layers=1),
-    "untied": dict(hidden_size=12, num_attention_heads=4, intermediate_size=50, hidden_act="silu", tie_word_embeddings=False),
+    "untied": dict(hidden_size=12, num_attention_heads=4, intermediate_size=50, tie_word_embeddings=False),
     "left": dict(hidden_size=20, num_attention_heads=2, intermediate_size=16, hidden_act="gelu_new", layer_norm_eps=1e-5),
 }
 
