@@ -17,6 +17,7 @@ A `Batch` is a plain dict of arrays. The fields that the project gives a meaning
     group           [B, L] int32    keys of a group above 0 are seen from inside the group only; absent: 0
     word_starts     [B, L] int32    1 where a token begins a word          } written by `data.examples.Annotated`;
     sentences       [B, L] int32    sentence of the row: 1, 2, ...; 0 on specials and padding }  masks read them
+    characters      [B, L, C] int32 how every word is written (`data.words.Spelled`); 0 is nothing
     next_label      [B]    int32    class of a pair of sentences: NSP, SOP, StructBERT's three ways
     answer_start, answer_end [B] int32    slots of an answer's first and last token; no_answer [B]: 1 where there is none;
                                     cls_places [B]: the classifying token; answer_places [B, L]: 1 where an answer may lie

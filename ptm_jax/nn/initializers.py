@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import jax
 import jax.numpy as jnp
@@ -44,3 +45,13 @@ class Zeros:
 
     def __call__(self, key, shape, dtype=jnp.float32):
         return jnp.zeros(shape, dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class FanIn:
+    """N(0, scale / fan-in), the fan-in being all axes but the last: a product keeps the size of what it is given."""
+
+    scale: float = 1.0
+
+    def __call__(self, key, shape, dtype=jnp.float32):
+        return (self.scale / math.prod(shape[:-1])) ** 0.5 * jax.random.normal(key, shape, dtype)

@@ -16,12 +16,14 @@ from ptm_jax.core.types import Vocab
 from ptm_jax.corruptions.token import TokenMasking
 from ptm_jax.data.examples import Contiguous, FullSentences, Packed, SentencePairs
 from ptm_jax.data.tokenizers import TokenizerSpec
+from ptm_jax.encoders.cloze import Combination
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.transformer import transformer
 from ptm_jax.encoders.xl import TransformerXL
 from ptm_jax.nn.adaptive import AdaptiveEmbeddings
 from ptm_jax.nn.attention import Attention, CrossAttention
 from ptm_jax.nn.blocks import Block, FeedForward
+from ptm_jax.nn.characters import CharacterCNN
 from ptm_jax.nn.embeddings import Embeddings, LearnedPositions
 from ptm_jax.nn.halting import ConvFeedForward
 from ptm_jax.nn.heads import Classifier, LMHead, MLMHead, Pooler
@@ -210,7 +212,10 @@ def gpt2(name: str, layers: int, width: int, heads: int) -> System:
     )
 
 
-NOISY = (TransformerXL, Embeddings, AdaptiveEmbeddings, Block, CrossAttention, Attention, FeedForward, ConvFeedForward)
+NOISY = (
+    TransformerXL, Embeddings, AdaptiveEmbeddings, CharacterCNN, Block, Combination, CrossAttention, Attention, FeedForward,
+    ConvFeedForward,
+)  # fmt: skip
 """Kinds of module that have a dropout of their own."""
 
 

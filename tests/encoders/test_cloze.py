@@ -1,12 +1,14 @@
 """Two towers: no token sees itself, every other of its document is seen; the combination against loops."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from ptm_jax.core.types import Vocab
-from ptm_jax.encoders.cloze import TwoTowers
+from ptm_jax.encoders.cloze import Combination, TwoTowers
 from ptm_jax.encoders.model import Model
 from ptm_jax.nn.attention import Attention
 from ptm_jax.nn.blocks import Block, FeedForward, Stack
@@ -19,15 +21,15 @@ SEGMENTS = jnp.asarray([[1, 1, 1, 1, 2, 2, 0]], jnp.int32)
 BATCH = {"input_ids": jnp.arange(LENGTH, dtype=jnp.int32)[None], "segment_ids": SEGMENTS}
 
 
-def model(combine="attention", masked=True):
+def model(combine="attention", masked=True, query="sum"):
     attention = Attention(heads=2, width=WIDTH, initializer=Normal(0.4))
-    block = Block(attention=attention, ffn=FeedForward(12, initializer=Normal(0.4)))
-    stack = Stack(block=block, layers=2)
+    ffn = FeedForward(12, initializer=Normal(0.4))
+    stack = Stack(block=Block(attention=attention, ffn=ffn), layers=2)
     encoder = TwoTowers(
         embed=Embeddings(vocab=VOCAB, width=WIDTH, position=Sinusoids(), initializer=Normal(1.0)),
         forward=stack,
         backward=stack,
-        merge=block if combine == "attention" else None,
+        merge=Combination(attention=attention, ffn=ffn, query=query) if combine == "attention" else None,
         combine=combine,
         masked=masked,
     )
@@ -67,23 +69,39 @@ def test_every_other_token_of_the_document_is_seen(combine, masked):
     assert module.encoder.sees == ("both" if masked else "bidirectional")
 
 
-def test_the_combination_equals_loops():
-    module = model()
+def normal(x, p):
+    """LayerNorm."""
+    return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-12) * p["scale"] + p["bias"]
+
+
+@pytest.mark.parametrize("kind", ["sum", "concat"])
+def test_the_combination_equals_loops(kind):
+    module = model(query=kind)
     params, run = begin(module)
+    params = jax.tree.map(lambda leaf: leaf + 0.1, params)
     out = run(params)
     ahead, behind = (np.asarray(out.extra[name][0], np.float64) for name in ("forward", "backward"))
-    p = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params["encoder"]["merge"]["attention"])
+    merge = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params["encoder"]["merge"])
+    ahead, behind = normal(ahead, merge["forward_norm"]), normal(behind, merge["backward_norm"])
+    p, nothing = merge["attention"], np.zeros(WIDTH)
+    heads = lambda x, name: np.einsum("...d,dhk->...hk", x, p[name]["kernel"]) + p[name]["bias"]
     for i in range(6):
         left = [j for j in range(i) if SEGMENTS[0, j] == SEGMENTS[0, i]]
         right = [j for j in range(i + 1, 6) if SEGMENTS[0, j] == SEGMENTS[0, i]]
-        query = sum([ahead[j] for j in left[-1:]] + [behind[j] for j in right[:1]])
-        keys = np.stack([*ahead[left], *behind[right]])
-        for h in range(2):
-            q, k = query @ p["query"]["kernel"][:, h], keys @ p["key"]["kernel"][:, h]
-            weights = np.exp(k @ q / np.sqrt(WIDTH / 2))
-            expected = np.zeros(2 * LENGTH)
-            expected[left + [LENGTH + j for j in right]] = weights / weights.sum()
-            np.testing.assert_allclose(out.attention[0, 0, h, i], expected, atol=1e-5)
+        sides = [ahead[left[-1]] if left else nothing, behind[right[0]] if right else nothing]
+        query = heads(sum(sides) if kind == "sum" else np.concatenate(sides), "query")
+        states = np.stack([*ahead[left], *behind[right]])
+        scores = np.einsum("hk,jhk->hj", query, heads(states, "key")) / np.sqrt(WIDTH / 2)
+        weights = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
+        expected = np.zeros((2, 2 * LENGTH))
+        expected[:, left + [LENGTH + j for j in right]] = weights
+        np.testing.assert_allclose(out.attention[0, 0, :, i], expected, atol=1e-5)
+        mixed = np.einsum("hj,jhk->hk", weights, heads(states, "value"))
+        x = np.einsum("hk,hkd->d", mixed, p["out"]["kernel"]) + p["out"]["bias"]
+        inner = normal(x, merge["ffn_norm"]) @ merge["ffn"]["up"]["kernel"] + merge["ffn"]["up"]["bias"]
+        inner = np.array([0.5 * v * (1 + math.erf(v / math.sqrt(2))) for v in inner])
+        x = x + inner @ merge["ffn"]["down"]["kernel"] + merge["ffn"]["down"]["bias"]
+        np.testing.assert_allclose(out.hidden[0, i], x, atol=1e-4)
 
 
 def test_the_towers_share_the_table_alone():
