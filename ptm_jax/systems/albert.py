@@ -42,6 +42,9 @@ def albert(
     Row 51. LAMB at 0.00176 with batches of 4096, 125,000 steps (section 4.1); warm-up, decay and clipping from
     google-research/albert, run_pretraining.py and optimization.py. By its README xxlarge was released after 1.5 million
     steps, and version 2 without dropout after 10 million (base) or 3 million. Groups of layers are `Stack.groups`.
+
+    Sizes are the releases' to the parameter. The paper's tables leave the MLM and SOP heads out, and the pooler where
+    layers share nothing (89.1 M without it, 89.7 with it, printed 89); xxlarge's 235 M are 12 M more than its sizes give.
     Deviation: see `corruptions.units.NGrams` for how n-grams that meet are treated.
     """
     encoder = transformer(
@@ -102,7 +105,7 @@ def _systems():
         yield albert(f"albert_{size}", *sizes, dropout=0.0 if longest else 0.1, steps=1_500_000 if longest else 125_000)
         yield albert(f"albert_{size}_v2", *sizes, steps=10_000_000 if size == "base" else 3_000_000)
     parent = albert("", *SIZES["base"], dropout=0.1, steps=125_000)
-    yield sharing(parent, "albert_base_shared_attention", "^attention/")  # Table 4, E = 128
+    yield sharing(parent, "albert_base_shared_attention", "^attention/")  # 64, 38 and 89 M in Table 4, E = 128
     yield sharing(parent, "albert_base_shared_ffn", "^ffn/")
     yield sharing(parent, "albert_base_not_shared", None)
     yield miniature(albert("", 2, 128, 2, embedding=64), "albert_mini", steps=300, lr=2e-3, std=0.08)

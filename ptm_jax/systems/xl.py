@@ -36,9 +36,9 @@ def recurrent(layers: int, width: int, heads: int, hidden: int, *, dropout: floa
     """The stack of both: post-norm blocks without biases in attention, relative positions, memory.
 
     `kinds` are the feed-forward layer's `activation` and inner dropout, the norms' `eps`, the relative `scores`, and XLNet's
-    `segments`.
+    `segments`; the `initializer` and the greatest distance told apart, `clamp`, where they are not the usual.
     """
-    init, eps = Normal(0.02), kinds["eps"]
+    init, eps = kinds.get("initializer", Normal(0.02)), kinds["eps"]
     block = Block(
         attention=Attention(
             heads=heads,
@@ -46,7 +46,7 @@ def recurrent(layers: int, width: int, heads: int, hidden: int, *, dropout: floa
             dropout=attention_dropout,
             bias=False,
             initializer=init,
-            relative=kinds["scores"](segments=kinds["segments"], initializer=init),
+            relative=kinds["scores"](segments=kinds["segments"], clamp=kinds.get("clamp"), initializer=init),
         ),
         ffn=FeedForward(hidden=hidden, activation=kinds["activation"], dropout=kinds["inner"], initializer=init),
         dropout=dropout,
@@ -193,7 +193,10 @@ def of_characters(name: str, layers: int, width: int, heads: int, hidden: int, t
 
 
 def untied(system: System) -> System:
-    """u and v of each layer's own: `untie_r`, the released model's and transfo-xl-wt103's."""
+    """u and v of each layer's own: `untie_r`, the released model's and transfo-xl-wt103's.
+
+    The large release has 285.2 M parameters in 18 layers, and so has this; the paper prints 257 M, what 16 layers have.
+    """
     return respell(system, Stack, lambda stack: dataclasses.replace(stack, shared=None))
 
 
