@@ -11,7 +11,7 @@ from ptm_jax.core.types import Array, Batch
 from ptm_jax.corruptions.base import segments_of
 from ptm_jax.corruptions.compact import TOKEN_FIELDS, in_document, per_document, take, without
 
-READ = ("decoder_input_ids", "decoder_segment_ids", "decoder_positions")
+READ = ("decoder_input_ids", "decoder_segment_ids", "decoder_positions", "source_segments")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -17,10 +17,16 @@ from ptm_jax.corruptions.compact import decoder, in_document, layout, ranks, tab
 class MASSSpan:
     """One span of floor(rate * n) of the n words of every document is hidden: 80% [MASK], 10% random, 10% kept.
 
-    The decoder reads the span shifted, [MASK] first (all that the encoder sees is masked for it), at the positions that
-    the predicted tokens have in the row, and predicts the span only; T = ceil(rate * L). The span begins at the first
-    word with probability `ends`, ends at the last with the same, and lies uniformly otherwise: the paper does not say,
-    microsoft/MASS does. Deviation: that code gives the decoder the token before the span where the paper has [MASK].
+    The decoder reads the span shifted and predicts the span only; T = ceil(rate * L). The span begins at the first word
+    with probability `ends`, ends at the last with the same, and lies uniformly otherwise (microsoft/MASS,
+    `restricted_mask_sent`; the paper does not say). `source_segments` [B, L] are the segments, 0 on [MASK]: what the
+    decoder may read of the encoder's row (`encoders.hiding`).
+
+    previous    False: as the paper draws it the decoder begins with [MASK] (all that the encoder sees is masked for it),
+                at the positions that the predicted tokens have in the row. True: as that code has it, every token is
+                told from the one before it in the row, at the position of that one.
+
+    Deviation from the code: it rounds half of the tokens with both </s>, the last of which it may hide.
     """
 
     vocab: Vocab
@@ -28,6 +34,7 @@ class MASSSpan:
     mask: float = 0.8
     random: float = 0.1
     ends: float = 0.2
+    previous: bool = False
 
     def __post_init__(self):
         if not 0 < self.rate <= 1:
@@ -46,13 +53,21 @@ class MASSSpan:
         words = draw_words(named(key, "words"), rows, (length,), self.vocab)
         hidden = jnp.where(fate < self.mask, mask_id, jnp.where(fate < self.mask + self.random, words, ids))
         source, _, real = layout(span, capacity(length, self.rate))
-        positions = take(batch["positions"] if "positions" in batch else in_document(segments), source)
+        positions = batch["positions"] if "positions" in batch else in_document(segments)
         documents = jnp.where(real, take(segments, source), 0)
-        return {
+        seen = jnp.where(span, hidden, ids)
+        out = {
             **batch,
-            "input_ids": jnp.where(span, hidden, ids),
-            **decoder(take(ids, source), documents, mask_id, self.vocab, positions),
+            "input_ids": seen,
+            "source_segments": jnp.where(span & (seen == mask_id), 0, segments),
+            **decoder(take(ids, source), documents, mask_id, self.vocab, take(positions, source)),
         }
+        if self.previous:
+            before = jnp.maximum(source - 1, 0)
+            inside = real & (source > 0) & (take(segments, before) == documents)
+            out["decoder_input_ids"] = jnp.where(inside, take(ids, before), out["decoder_input_ids"])
+            out["decoder_positions"] = jnp.where(inside, take(positions, before), out["decoder_positions"])
+        return out
 
     def _span(self, key: Array, rows: Array, allowed: Array, segments: Array) -> Array:
         """[B, L] True on the span of each document."""

@@ -61,6 +61,29 @@ def test_the_decoder_predicts_one_span_of_half_of_each_document(drawn):
         assert not np.isin(labels, VOCAB.specials).any()
 
 
+def test_the_code_tells_every_token_from_the_one_before_it(drawn):
+    """microsoft/MASS: `target_i = words[pos_i - 1]` at the positions `pos_i - 1`; all else is the paper's form."""
+    batch, paper = drawn
+    code = jax.tree.map(np.asarray, jax.jit(MASSSpan(vocab=VOCAB, previous=True))(jax.random.key(0), batch))
+    for ids, _, labels, inputs, positions in documents(batch, code):
+        np.testing.assert_array_equal(inputs, ids[positions])
+        np.testing.assert_array_equal(labels, ids[positions + 1])
+    changed = {name for name in paper if not np.array_equal(paper[name], code[name])}
+    assert changed == {"decoder_input_ids", "decoder_positions"}
+    bare = {"input_ids": jnp.tile(jnp.arange(10, 20, dtype=jnp.int32), (40, 1))}  # no token before the first word
+    out = jax.tree.map(np.asarray, MASSSpan(vocab=VOCAB, previous=True)(jax.random.key(0), bare))
+    first, start = out["decoder_input_ids"][:, 0], out["decoder_labels"][:, 0]
+    np.testing.assert_array_equal(first, np.where(start == 10, 4, start - 1))
+    assert (start == 10).any() and (start > 10).any()
+
+
+def test_the_decoder_may_read_what_is_not_masked(drawn):
+    before, after = drawn
+    masked = after["input_ids"] == 4
+    np.testing.assert_array_equal(after["source_segments"], np.where(masked, 0, before["segment_ids"]))
+    assert masked.any(1).all()
+
+
 def test_shapes_and_weights(drawn):
     before, after = drawn
     assert after["decoder_labels"].shape == (2048, 32)

@@ -1,0 +1,20 @@
+"""A decoder that does not read what was hidden from the encoder."""
+
+from __future__ import annotations
+
+from ptm_jax.core.types import Batch, Encoded
+from ptm_jax.encoders.transformer import Transformer
+
+
+class HidingDecoder(Transformer):
+    """A decoder that reads the source where `batch["source_segments"]` [B, Ls] is not 0 (microsoft/MASS, `enc_mask`).
+
+    The encoder itself sees all of its row. Without the field it is a `Transformer`.
+    """
+
+    def __call__(
+        self, batch: Batch, train: bool = False, cache=None, source=None, source_segments=None, table=None
+    ) -> Encoded:
+        if source is not None:
+            source_segments = batch.get("source_segments", source_segments)
+        return super().__call__(batch, train, cache, source, source_segments, table)
