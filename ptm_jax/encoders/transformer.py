@@ -85,8 +85,10 @@ class Transformer(nn.Module):
         encoded = self.stack(x, context, None if cache is None else cache.layers)
         if cache is not None:
             cache = Cache(encoded.memory, cache.segments, cache.start + length)
-        layers = None if encoded.layers is None else with_input(x, encoded.layers)
-        encoded = dataclasses.replace(encoded, layers=layers, memory=cache)
+        layers, hidden = None if encoded.layers is None else with_input(x, encoded.layers), encoded.hidden
+        if self.blank and "segment_ids" in batch:
+            hidden = jnp.where(batch["segment_ids"][..., None] > 0, hidden, 0)
+        encoded = dataclasses.replace(encoded, hidden=hidden, layers=layers, memory=cache)
         if isinstance(encoded.attention, tuple):
             own, across = encoded.attention
             return dataclasses.replace(encoded, attention=own, extra={"cross_attention": across})
