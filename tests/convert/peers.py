@@ -28,20 +28,29 @@ except ModuleNotFoundError:
 
 IGNORED = -100
 ROWS, CHOICES = 4, 2
+WORDS = ("input_ids", "attention_mask", "token_type_ids", "langs", "decoder_input_ids", "decoder_attention_mask")
 
 OUTPUTS = {"mlm": ("labels", "logits"), "lm": ("labels", "logits"), "nsp": ("labels", "logits"), "sop": ("labels", "logits")}
 OUTPUTS |= {"rtd": ("labels", "logits"), "classify": ("labels", "logits"), "tag": ("labels", "logits")}
 OUTPUTS |= {"choose": ("labels", "logits"), "span": (("start_positions", "end_positions"), ("start_logits", "end_logits"))}
+OUTPUTS |= {"answer": (("start_positions", "end_positions", "cls_index", "is_impossible"), ())}  # its scores: in inference
 """{task: (word of torch's forward, attribute of its output)}; classes of two tasks name theirs in `Case.outputs`."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One published class: the tasks it is trained on, and where its words and outputs have other names."""
+    """One published class: the tasks it is trained on, and where its words and outputs have other names.
+
+    `labels` are other tasks' whose labels a head takes, with the `objective` that then is ours in the place of the record's;
+    `ready` is done to a fresh model of torch.
+    """
 
     name: str
     tasks: tuple[str, ...] = ()
     outputs: dict = dataclasses.field(default_factory=dict)
+    labels: dict = dataclasses.field(default_factory=dict)
+    objective: Any = None
+    ready: Any = lambda model: None
 
     def of(self, task):
         return self.outputs.get(task, OUTPUTS[task])
@@ -79,16 +88,51 @@ def drawn(vocab: int, length: int, side: str = "right", types: int = 2, classes:
         "choice": np.repeat(draw.integers(0, CHOICES, ROWS // CHOICES), CHOICES).astype(np.int32),
         "start": first.astype(np.int32),
         "end": (first + draw.integers(0, lengths[:, 0])).astype(np.int32),
+        "cls": (first + lengths[:, 0] - 1).astype(np.int32),
     }
+
+
+def paired(given: dict, vocab: int, length: int, side: str = "right", eos: int | None = None, seed: int = 0, least: int = 3):
+    """The same inputs with a decoder's, padded on one side; every text ends in one `eos`, and answers lie in the decoder's."""
+    draw = np.random.default_rng(seed + 1)
+    lengths = np.array([length // 2, length, 1, length - 1])[:, None]
+    slots = np.arange(length)[None]
+    mask = (slots < lengths if side == "right" else slots >= length - lengths).astype(np.int32)
+    token = lambda: draw.integers(least, vocab, (ROWS, length)).astype(np.int32)
+    chosen = ((draw.random((ROWS, length)) < 0.6) | (slots == (0 if side == "right" else length - 1))) & (mask > 0)
+    ids = given["input_ids"].copy()
+    if eos is not None:
+        real = given["attention_mask"] > 0
+        ids[np.arange(ROWS), real.shape[1] - 1 - real[:, ::-1].argmax(1)] = eos
+    labels = token()
+    return {
+        **given,
+        "input_ids": ids,
+        "decoder_input_ids": token() * mask,
+        "decoder_attention_mask": mask,
+        "decoder_labels": labels,
+        "decoder_chosen": chosen,
+        "lm_labels": np.where(chosen, labels, IGNORED),
+        "start": draw.integers(0, lengths[:, 0]).astype(np.int32),
+        "end": draw.integers(0, lengths[:, 0]).astype(np.int32),
+    }
+
+
+def followers(given: dict) -> dict:
+    """The same inputs for a class whose labels of a language model are the next tokens already."""
+    ids, mask = given["input_ids"], given["attention_mask"] > 0
+    following = np.pad(ids[:, 1:], ((0, 0), (0, 1))), np.pad(mask[:, 1:], ((0, 0), (0, 1)))
+    return {**given, "lm_labels": np.where(mask & following[1], following[0], IGNORED)}
 
 
 def label(task: str, given: dict) -> Any:
     """Torch's labels of a task."""
-    if task == "span":
-        return torch.tensor(given["start"]).long(), torch.tensor(given["end"]).long()
+    if task in ("span", "answer"):
+        ends = [torch.tensor(given[name]).long() for name in ("start", "end")]
+        return ends if task == "span" else [*ends, torch.tensor(given["cls"]).long(), torch.tensor(given["pair"]).float()]
     found = {
         "mlm": np.where(given["chosen"], given["words"], IGNORED),
-        "lm": np.where(given["attention_mask"] > 0, given["input_ids"], IGNORED),
+        "lm": given.get("lm_labels", np.where(given["attention_mask"] > 0, given["input_ids"], IGNORED)),
         "tag": np.where(given["chosen"], given["tags"], IGNORED),
         "classify": given["class"],
         "nsp": given["pair"],
@@ -103,7 +147,12 @@ def labels(given: dict, width: int) -> dict:
     """Our batch's fields of all tasks, rows as wide as the bucket."""
     wide = lambda a: np.pad(a, ((0, 0), (0, width - a.shape[1])))
     chosen = wide(given["chosen"].astype(np.float32))
+    pair = {}
+    if "decoder_labels" in given:
+        pair = {"decoder_labels": given["decoder_labels"], "decoder_weights": given["decoder_chosen"].astype(np.float32)}
+        pair |= {"decoder_input_ids": given["decoder_input_ids"], "decoder_segment_ids": given["decoder_attention_mask"]}
     return {
+        **pair,
         "mlm_positions": np.broadcast_to(np.arange(width, dtype=np.int32), (ROWS, width)),
         "mlm_labels": wide(given["words"]),
         "mlm_weights": chosen,
@@ -112,6 +161,8 @@ def labels(given: dict, width: int) -> dict:
         "next_label": given["pair"],
         "answer_start": given["start"],
         "answer_end": given["end"],
+        "cls_places": given["cls"],
+        "no_answer": given["pair"],
         "replaced": wide(given["replaced"]),
     }
 
@@ -121,7 +172,10 @@ def randomise(model, seed: int):
     torch.manual_seed(seed)
     with torch.no_grad():
         for name, p in model.named_parameters():
-            p.copy_(torch.randn_like(p) * 0.2 + float(p.ndim == 1 and name.endswith("weight")))
+            if p.requires_grad:
+                p.copy_(torch.randn_like(p) * 0.2 + float(p.ndim == 1 and name.endswith("weight")))
+        if hasattr(model, "final_logits_bias"):
+            model.final_logits_bias.normal_()
     return model.eval()
 
 
@@ -132,7 +186,9 @@ def torch_models(config, group, seed=0):
         own = copy.deepcopy(config)
         if "span" in case.tasks:
             own.num_labels = 2  # the head is as wide as the number of labels, whatever it is
-        model = randomise(getattr(transformers, case.name)(own), seed + number)
+        model = getattr(transformers, case.name)(own)
+        case.ready(model)
+        model = randomise(model, seed + number)
         if models:
             mine = model.base_model.state_dict()
             first = {k: v for k, v in models[0].base_model.state_dict().items() if k in mine}
@@ -143,20 +199,23 @@ def torch_models(config, group, seed=0):
 
 def run_torch(model, case, given):
     """(output, {published name: gradient} or None) of one class on the inputs."""
-    words = {name: torch.tensor(given[name]) for name in ("input_ids", "attention_mask", "token_type_ids") if name in given}
+    words = {name: torch.tensor(given[name]) for name in WORDS if name in given}
     accepted = inspect.signature(model.forward).parameters
     words = {name: value for name, value in words.items() if name in accepted}
     for task in case.tasks:
         names, _ = case.of(task)
-        words |= dict(zip(names, label(task, given), strict=True)) if task == "span" else {names: label(task, given)}
+        found = label(case.labels.get(task, task), given)
+        words |= dict(zip(names, found, strict=True)) if isinstance(names, tuple) else {names: found}
     if "choose" in case.tasks:
         length = given["input_ids"].shape[1]
-        words |= {n: words[n].reshape(-1, CHOICES, length) for n in ("input_ids", "attention_mask", "token_type_ids") if n in words}
+        words |= {n: words[n].reshape(-1, CHOICES, length) for n in WORDS if n in words}
     out = model(**words, output_hidden_states=True, output_attentions=True)
     if not case.tasks:
         return out, None
     out.loss.backward()
     grads = {n: np.zeros(p.shape, np.float32) if p.grad is None else p.grad.numpy() for n, p in model.named_parameters()}
+    if hasattr(model, "final_logits_bias"):  # a buffer, which is not trained
+        grads["final_logits_bias"] = np.zeros(model.final_logits_bias.shape, np.float32)
     return out, grads
 
 
@@ -203,6 +262,8 @@ def _batch(encoder, given):
     types = given.get("token_type_ids") if getattr(encoder.embed, "types", 0) else None
     batch = batch_of(encoder, vocab, given["input_ids"], given["attention_mask"], types)
     width = batch["input_ids"].shape[1]
+    if "langs" in given:
+        batch["language_ids"] = np.pad(given["langs"], ((0, 0), (0, width - given["langs"].shape[1])))
     return {**batch, **labels(given, width), "rows": np.arange(ROWS, dtype=np.int32)}
 
 
@@ -219,7 +280,8 @@ def _ours(found, group, given):
             tower = Tower(system.towers["main"], {"encoder": params["encoder"], **params[str(number)]})
             encoded = tower(batch) if encoded is None else encoded
             mine = {**batch, "label": label.get(case.tasks[0] if case.tasks else "")}
-            losses.append(system.objective.of(tower, encoded, mine).value() if case.tasks else 0.0)
+            objective = case.objective or system.objective
+            losses.append(objective.of(tower, encoded, mine).value() if case.tasks else 0.0)
             scores.append({task: _scores(tower, task, encoded, mine) for task in case.tasks})
         return sum(losses), (losses, scores, encoded)
 
@@ -238,20 +300,40 @@ def _scores(tower, task, encoded, batch):
 
 
 def _check_states(encoded, out, given, atol):
-    """The states of every layer and the maps, at real tokens."""
-    real, length = given["attention_mask"] > 0, given["input_ids"].shape[1]
-    states = [*encoded.layers[:-1], encoded.hidden]
-    assert len(states) == len(out.hidden_states)
-    for number, (ours, theirs) in enumerate(zip(states, out.hidden_states, strict=True)):
-        close(np.asarray(ours)[:ROWS, :length][real], theirs.detach().numpy()[real], atol, f"layer {number}")
-    for number, (ours, theirs) in enumerate(zip(encoded.attention, out.attentions, strict=True)):
-        rows = np.asarray(ours)[:ROWS, :, :length, :length].swapaxes(1, 2)[real]
-        close(rows, theirs.detach().numpy().swapaxes(1, 2)[real], atol, f"attention {number}")
+    """The states of every layer and the maps, at real tokens; of both halves and between them where there are two."""
+    real = given["attention_mask"] > 0
+    if "decoder_input_ids" not in given:
+        _check_half(encoded.layers, encoded.hidden, encoded.attention, out.hidden_states, out.attentions, real, atol, "")
+        return
+    extra, target = encoded.extra, given["decoder_attention_mask"] > 0
+    source = extra["source_layers"], extra["source"], extra["source_attention"]
+    _check_half(*source, out.encoder_hidden_states, out.encoder_attentions, real, atol, "encoder ")
+    own = encoded.layers, encoded.hidden, encoded.attention
+    _check_half(*own, out.decoder_hidden_states, out.decoder_attentions, target, atol, "decoder ")
+    _check_maps(extra["cross_attention"], out.cross_attentions, target, atol, "cross ")
+
+
+def _check_half(layers, hidden, attention, their_states, their_maps, real, atol, what):
+    states = [*layers[:-1], hidden]
+    assert len(states) == len(their_states)
+    for number, (ours, theirs) in enumerate(zip(states, their_states, strict=True)):
+        close(np.asarray(ours)[:ROWS, : real.shape[1]][real], theirs.detach().numpy()[real], atol, f"{what}layer {number}")
+    _check_maps(attention, their_maps, real, atol, what)
+
+
+def _check_maps(attention, their_maps, real, atol, what):
+    for number, (ours, theirs) in enumerate(zip(attention, their_maps, strict=True)):
+        theirs = theirs.detach().numpy()
+        rows = np.asarray(ours)[:ROWS, :, : theirs.shape[2], : theirs.shape[3]].swapaxes(1, 2)[real]
+        close(rows, theirs.swapaxes(1, 2)[real], atol, f"{what}attention {number}")
 
 
 def _check_scores(case, task, ours, out, given, atol):
     _, names = case.of(task)
-    real, length = given["attention_mask"] > 0, given["input_ids"].shape[1]
+    real = given.get("decoder_attention_mask", given["attention_mask"]) > 0
+    length = real.shape[1]
+    if not names:
+        return
     for ours_, name in zip(ours if task == "span" else (ours,), names if task == "span" else (names,), strict=True):
         ours_, theirs = np.asarray(ours_), getattr(out, name).detach().numpy()
         if task in ("mlm", "lm", "tag", "span", "rtd"):
