@@ -171,7 +171,7 @@ def _check_ties(tensors: Tensors, actual: Mapping[str, str], ties: Mapping[str, 
             if not np.array_equal(tensors.read(actual[copy]), tensors.read(actual[source])):
                 raise UserError(
                     f"{tensors.file(actual[copy])}: {actual[copy]} differs from {actual[source]}, "
-                    "which the config ties it to; set tie_word_embeddings to false in config.json if it is a table of its own"
+                    "which the config ties it to; set tie_word_embeddings to false in config.json for a table of its own"
                 )
 
 

@@ -93,7 +93,7 @@ def drawn(vocab: int, length: int, side: str = "right", types: int = 2, classes:
 
 
 def paired(given: dict, vocab: int, length: int, side: str = "right", eos: int | None = None, seed: int = 0, least: int = 3):
-    """The same inputs with a decoder's, padded on one side; every text ends in one `eos`, and answers lie in the decoder's."""
+    """The same inputs with a decoder's, padded on one side; texts end in one `eos`, answers lie in the decoder's."""
     draw = np.random.default_rng(seed + 1)
     lengths = np.array([length // 2, length, 1, length - 1])[:, None]
     slots = np.arange(length)[None]

@@ -1,0 +1,209 @@
+"""BART and what has its layers: mBART (norms before the branches) and PEGASUS (those, and fixed sinusoids)."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal
+
+from ptm_jax.convert.config import ACTIVATIONS, PUBLISHED, Config
+from ptm_jax.convert.family import families
+from ptm_jax.convert.pairs import PairFamily, ends, is_pair, pair_heads, pair_objective
+from ptm_jax.convert.records import adopted, task_fields
+from ptm_jax.convert.table import Line, attention
+from ptm_jax.core.system import System
+from ptm_jax.core.types import Vocab
+from ptm_jax.encoders.model import Model
+from ptm_jax.encoders.seq2seq import EncoderDecoder
+from ptm_jax.encoders.transformer import Transformer, transformer
+from ptm_jax.nn.attention import CrossAttention
+from ptm_jax.nn.embeddings import SinusoidTable, SlotPositions
+from ptm_jax.nn.heads import LMHead
+from ptm_jax.nn.initializers import Normal
+from ptm_jax.systems.seq2seq import PEGASUS, bart, pegasus
+
+OFFSET, EPS = 2, 1e-5
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BartKind:
+    """What tells the three families apart: the bare class's prefix, its parent in the catalogue, where norms stand,
+    `special` ids by default, the number of `classes` by default, and what a decoder that is given nothing starts with.
+
+    `old` are fields of files older than the three classes, which were one, with the only value that fits.
+    """
+
+    prefix: str
+    parent: System
+    pre: bool
+    embed_norm: bool
+    waves: bool = False
+    special: dict[str, int] = dataclasses.field(default_factory=lambda: {"bos": 0, "pad": 1, "eos": 2})
+    classes: int = 2
+    start: int | Literal["last"] = 2
+
+    @property
+    def old(self) -> dict[str, bool]:
+        return {
+            "normalize_before": self.pre,
+            "add_final_layer_norm": self.pre,
+            "normalize_embedding": self.embed_norm,
+            "static_position_embeddings": self.waves,
+        }
+
+    @property
+    def heads(self) -> dict[str, tuple[str, ...]]:
+        named = {"Model": (), "ForConditionalGeneration": ("lm",), "ForCausalLM": ("lm",)}
+        if not self.waves:
+            named |= {"ForSequenceClassification": ("classify",), "ForQuestionAnswering": ("span",)}
+        return {self.prefix + name: heads for name, heads in named.items()}
+
+    def build(self, config: Config, architecture: str) -> System:
+        for name, only in self.old.items():
+            config.refuse(name, only, f"{self.prefix} has it {only}")
+        for name in ("encoder_layerdrop", "decoder_layerdrop"):
+            config.refuse(name, 0, "layers are not dropped out here; write 0 to train without")
+        tied, init = config("tie_word_embeddings", bool, True), Normal(config("init_std", float, 0.02))
+        alone = architecture.endswith("ForCausalLM")
+        decoder = self.half(config, "decoder", given=tied and not alone, cross=not alone)
+        core = decoder if alone else EncoderDecoder(self.half(config, "encoder"), decoder, self.starts(config))
+        vocab = core.embed.vocab
+        named = "id2label" in config or "num_labels" in config
+        heads = pair_heads(config, init, vocab.eos, config.labels if named else self.classes)
+        heads["lm"] = LMHead(vocab=None if tied else vocab, bias=False if alone else "fixed", tied=tied, initializer=init)
+        chosen = {name: heads[name] for name in self.heads[architecture]}
+        return adopted(self.parent, Model(encoder=core, heads=chosen), pair_objective(chosen, config, not alone))
+
+    def starts(self, config: Config) -> int | Literal["last"]:
+        """mBART begins with the row's last token, its language, whatever the config says of generation."""
+        return self.start if self.start == "last" else config("decoder_start_token_id", int, self.start)
+
+    def half(self, config: Config, side: str, given: bool = False, cross: bool = False) -> Transformer:
+        """One of the two Transformers, sized on its own."""
+        width, heads = config.positive("d_model"), config.positive(f"{side}_attention_heads")
+        if width % heads:
+            raise ValueError(f"d_model {width} is not a multiple of {side}_attention_heads {heads}")
+        limit, init = config.positive("max_position_embeddings"), Normal(config("init_std", float, 0.02))
+        special = {name: ends(config, f"{name}_token_id", default) for name, default in self.special.items()}
+        core = transformer(
+            vocab=Vocab(size=config.positive("vocab_size"), **special),
+            layers=config.positive(f"{side}_layers"),
+            width=width,
+            heads=heads,
+            hidden=config.positive(f"{side}_ffn_dim"),
+            positions=SinusoidTable(limit) if self.waves else SlotPositions(limit + OFFSET, OFFSET, init),
+            norm="pre" if self.pre else "post",
+            eps=EPS,
+            activation=config.one_of("activation_function", ACTIVATIONS, "gelu"),
+            dropout=config("dropout", float, 0.1),
+            attention_dropout=config("attention_dropout", float, 0.0),
+            embed_norm=self.embed_norm,
+            final_norm=self.pre,
+            direction="causal" if side == "decoder" else "bidirectional",
+            initializer=init,
+        )
+        block = core.stack.block
+        ffn = dataclasses.replace(block.ffn, dropout=config("activation_dropout", float, 0.0))
+        block = dataclasses.replace(block, ffn=ffn)
+        if cross:
+            across = CrossAttention(block.attention, block.norm, block.dropout, block.attention_norm)
+            block = dataclasses.replace(block, cross=across)
+        scale = width**0.5 if config("scale_embedding", bool, False) else 1.0
+        embed = dataclasses.replace(core.embed, scale=scale, given=given)
+        return dataclasses.replace(core, embed=embed, stack=dataclasses.replace(core.stack, block=block))
+
+    def lines(self, config: Config, architecture: str) -> tuple[Line, ...]:
+        tied = config("tie_word_embeddings", bool, True)
+        alone = architecture.endswith("ForCausalLM")
+        sides = {"decoder": "encoder"} if alone else {side: f"encoder/{side}" for side in ("encoder", "decoder")}
+        table = lambda side: f"model.{side}.embed_tokens.weight" if alone or not tied else "model.shared.weight"
+        return (
+            *(Line(f"{ours}/embed/token", table(side)) for side, ours in sides.items()),
+            *(line for side, ours in sides.items() for line in self.half_lines(ours, f"model.{side}")),
+            Line("heads_lm/table", "lm_head.weight"),
+            Line("heads_lm/bias", "final_logits_bias", shape=(1, -1)),
+            Line("heads_classify/summary/dense", "classification_head.dense", "dense"),
+            Line("heads_classify/classes", "classification_head.out_proj", "dense"),
+            Line("heads_span/ends", "qa_outputs", "dense"),
+        )
+
+    def half_lines(self, ours: str, theirs: str) -> tuple[Line, ...]:
+        """Layers of one half, with cross-attention where ours has it, and its positions and outer norms."""
+        block, layer = f"{ours}/stack/block", f"{theirs}.layers.{{i}}"
+        parts = lambda name: tuple(f"{layer}.{name}.{part}_proj" for part in ("q", "k", "v", "out"))
+        return (
+            Line(f"{ours}/embed/position/table", f"{theirs}.embed_positions.weight"),
+            Line(f"{ours}/embed/norm", f"{theirs}.layernorm_embedding", "norm"),
+            *attention(f"{block}/attention", parts("self_attn")),
+            Line(f"{block}/attention_norm", f"{layer}.self_attn_layer_norm", "norm"),
+            *attention(f"{block}/cross/attention", parts("encoder_attn")),
+            Line(f"{block}/cross/attention_norm", f"{layer}.encoder_attn_layer_norm", "norm"),
+            Line(f"{block}/ffn/up", f"{layer}.fc1", "dense"),
+            Line(f"{block}/ffn/down", f"{layer}.fc2", "dense"),
+            Line(f"{block}/ffn_norm", f"{layer}.final_layer_norm", "norm"),
+            Line(f"{ours}/stack/final_norm", f"{theirs}.layer_norm", "norm"),
+        )
+
+    def config(self, system: System) -> dict[str, Any]:
+        """Fields of a config.json. A decoder alone says its own sizes of an encoder that is not there."""
+        core, heads, pair = system.towers["main"].encoder, system.towers["main"].heads, is_pair(system)
+        sides = {"encoder": core.encoder, "decoder": core.decoder} if pair else {"encoder": core, "decoder": core}
+        embed, block = sides["decoder"].embed, sides["decoder"].stack.block
+        fields = {
+            "vocab_size": embed.vocab.size,
+            "d_model": block.attention.width,
+            "max_position_embeddings": embed.position.limit,
+            "activation_function": PUBLISHED[block.ffn.activation],
+            "dropout": block.dropout,
+            "attention_dropout": block.attention.dropout,
+            "activation_dropout": block.ffn.dropout,
+            "init_std": embed.initializer.std,
+            "scale_embedding": embed.scale != 1.0,
+            "tie_word_embeddings": embed.given if pair else heads["lm"].tied,
+            "is_encoder_decoder": pair,
+            "is_decoder": not pair,
+        }
+        fields |= {f"{name}_token_id": getattr(embed.vocab, name) for name in self.special}
+        if pair and core.start != "last":
+            fields["decoder_start_token_id"] = core.start
+        for side, half in sides.items():
+            fields[f"{side}_layers"] = half.stack.layers
+            fields[f"{side}_attention_heads"] = half.stack.block.attention.heads
+            fields[f"{side}_ffn_dim"] = half.stack.block.ffn.hidden
+        return fields | task_fields(heads)
+
+
+TABLES = tuple(f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder"))
+IGNORE = (r"(^|\.)(encoder|decoder)\.version$",)
+WAVES = (r"(^|\.)embed_positions\.weight$",)
+"""PEGASUS's positions are a formula that nothing trains."""
+
+BART = bart("", 2, 128, 4, lr=6e-4, warmup=24_000)
+KINDS = {
+    "bart": BartKind(prefix="Bart", parent=BART, pre=False, embed_norm=True, classes=3),
+    "mbart": BartKind(prefix="MBart", parent=BART, pre=True, embed_norm=True, start="last"),
+    "pegasus": BartKind(
+        prefix="Pegasus",
+        parent=pegasus("", 2, 128, 4, PEGASUS, batch=256),
+        pre=True,
+        embed_norm=False,
+        waves=True,
+        special={"pad": 0, "eos": 1},
+        start=0,
+    ),
+}
+
+for name, kind in KINDS.items():
+    families.add(
+        PairFamily(
+            model_type=name,
+            build=kind.build,
+            lines=kind.lines,
+            config=kind.config,
+            root="model.",
+            heads=kind.heads,
+            ties=dict.fromkeys((*TABLES, "lm_head.weight"), "model.shared.weight"),
+            ignore=(*IGNORE, *WAVES) if kind.waves else IGNORE,
+            fill={"model.shared.weight": TABLES, **dict.fromkeys(TABLES, ("model.shared.weight",))},
+            halves=(f"{kind.prefix}ForCausalLM",),
+        )
+    )

@@ -1,0 +1,191 @@
+"""T5 1.0 and 1.1 with what loads as them (UL2, Flan-T5, LM-adapted T5, byT5's layers), and mT5."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from ptm_jax.convert.config import ACTIVATIONS, PUBLISHED, Config
+from ptm_jax.convert.family import families
+from ptm_jax.convert.pairs import PairFamily, ends, is_pair, pair_heads, pair_objective
+from ptm_jax.convert.records import adopted, task_fields
+from ptm_jax.convert.table import Line, attention
+from ptm_jax.core.errors import UserError
+from ptm_jax.core.spec import respell
+from ptm_jax.core.system import System
+from ptm_jax.core.types import Vocab
+from ptm_jax.encoders.model import Model
+from ptm_jax.encoders.seq2seq import EncoderDecoder
+from ptm_jax.nn.attention import Attention, CrossAttention
+from ptm_jax.nn.blocks import Block, FeedForward
+from ptm_jax.nn.embeddings import Embeddings
+from ptm_jax.nn.heads import LMHead
+from ptm_jax.nn.initializers import Normal
+from ptm_jax.nn.layers import RMSNorm
+from ptm_jax.nn.relative import Buckets
+from ptm_jax.systems.t5 import t5, t5_network
+
+HEADS = {
+    "Model": (),
+    "ForConditionalGeneration": ("lm",),
+    "EncoderModel": (),
+    "ForSequenceClassification": ("classify",),
+    "ForTokenClassification": ("tag",),
+    "ForQuestionAnswering": ("span",),
+}
+HALVES = ("EncoderModel", "ForTokenClassification")
+WRAPPED = ("ForSequenceClassification", "ForTokenClassification")
+"""Classes that have the bare model as a part, `transformer`; the others are made of its parts."""
+
+
+def activation(config: Config) -> tuple[str, bool]:
+    """(our activation, whether it is gated) of `feed_forward_proj`: "relu", or "gated-gelu", whose GELU is the tanh form."""
+    written = config("feed_forward_proj", str, "gated-gelu" if config("model_type", str) == "mt5" else "relu")
+    gate, _, name = written.rpartition("-")
+    if gate not in ("", "gated") or name not in ACTIVATIONS:
+        raise UserError(
+            f"{config.file}: feed_forward_proj is {written!r}; supported are NAME and gated-NAME, NAME being one of "
+            f"{', '.join(ACTIVATIONS)}"
+        )
+    return ("gelu_tanh" if written == "gated-gelu" else ACTIVATIONS[name]), gate == "gated"
+
+
+def projection(ffn: FeedForward) -> str:
+    """`feed_forward_proj` of our layer."""
+    if not ffn.gated:
+        return PUBLISHED[ffn.activation]
+    named = {"gelu_tanh": "gelu", "gelu": "gelu_python"}
+    return f"gated-{named.get(ffn.activation) or PUBLISHED[ffn.activation]}"
+
+
+def scaled(config: Config) -> bool:
+    """Whether the head is T5 1.0's, the table with features scaled by D^-0.5; otherwise 1.1's, a table of its own.
+
+    Files of Transformers 4 say so by `tie_word_embeddings`, those of 5 by `scale_decoder_outputs`. Where a table of its own
+    is not in the file it is the shared one's copy. mT5's is never scaled, as in Transformers 5.
+    """
+    tied = config("tie_word_embeddings", bool, True)
+    return config("model_type", str) == "t5" and config("scale_decoder_outputs", bool, tied)
+
+
+def network(config: Config) -> EncoderDecoder:
+    """Both halves of a config."""
+    act, gated = activation(config)
+    pad = config("pad_token_id", int, 0)
+    vocab = Vocab(size=config.positive("vocab_size"), pad=pad, eos=ends(config, "eos_token_id", 1))
+    names = ("num_layers", "d_model", "num_heads", "d_kv", "d_ff")
+    sizes = [config.positive(name) for name in names]
+    rate, factor = config("dropout_rate", float, 0.1), config("initializer_factor", float, 1.0)
+    change = lambda **words: lambda part: dataclasses.replace(part, **words)
+    buckets = config.positive("relative_attention_num_buckets", 32)
+    most = config.positive("relative_attention_max_distance", 128)
+    if buckets < 4 or most <= buckets // 2:
+        raise ValueError(
+            f"relative_attention_num_buckets {buckets} needs to be 4 or more, and less than twice the max_distance {most}"
+        )
+    net = t5_network("1.1" if gated else "1.0", vocab, *sizes)
+    edits = {
+        FeedForward: change(activation=act, dropout=rate),
+        RMSNorm: change(eps=config("layer_norm_epsilon", float, 1e-6)),
+        Buckets: change(buckets=buckets, most=most),
+        Normal: lambda init: Normal(init.std * factor),
+        **dict.fromkeys((Attention, CrossAttention, Block, Embeddings), change(dropout=rate)),
+    }
+    for kind, edit in edits.items():
+        net = respell(net, kind, edit)
+    stack = dataclasses.replace(net.decoder.stack, layers=config.positive("num_decoder_layers", sizes[0]))
+    start = config("decoder_start_token_id", int, pad)
+    return dataclasses.replace(net, decoder=dataclasses.replace(net.decoder, stack=stack), start=start)
+
+
+def build(config: Config, architecture: str) -> System:
+    net, name = network(config), architecture.removeprefix(config("model_type", str).upper())
+    width, vocab, init = net.embed.width, net.embed.vocab, net.decoder.stack.block.ffn.initializer
+    heads = pair_heads(config, init, vocab.eos, config.labels)
+    one = scaled(config)
+    heads["lm"] = LMHead(scale=width**-0.5) if one else LMHead(vocab=vocab, tied=False, initializer=init)
+    chosen = {head: heads[head] for head in HEADS[name]}
+    pair = name not in HALVES
+    parent = t5("", "1.0" if one else "1.1", 2, 128, 4, 32, 512)
+    return adopted(parent, Model(encoder=net if pair else net.encoder, heads=chosen), pair_objective(chosen, config, pair))
+
+
+def lines(config: Config, architecture: str) -> tuple[Line, ...]:
+    root = "transformer." if architecture.endswith(WRAPPED) else ""
+    sides = {"encoder": "encoder"} if architecture.endswith(HALVES) else {s: f"encoder/{s}" for s in ("encoder", "decoder")}
+    _, gated = activation(config)
+    return (
+        Line(f"{sides['encoder']}/embed/token", f"{root}shared.weight"),
+        *(line for side, ours in sides.items() for line in _half_lines(ours, root + side, gated)),
+        Line("heads_lm/table", "lm_head.weight"),
+        Line("heads_classify/summary/dense", "classification_head.dense", "dense"),
+        Line("heads_classify/classes", "classification_head.out_proj", "dense"),
+        Line("heads_tag/classes", "classifier", "dense"),
+        Line("heads_span/ends", "qa_outputs", "dense"),
+    )
+
+
+def _half_lines(ours: str, theirs: str, gated: bool) -> tuple[Line, ...]:
+    block, layer = f"{ours}/stack/block", f"{theirs}.block.{{i}}.layer"
+    parts = lambda name: tuple(f"{layer}.{name}.{part}" for part in "qkvo")
+    last = f"{layer}.{2 if theirs.endswith('decoder') else 1}"
+    return (
+        Line(f"{ours}/relative/table", f"{theirs}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"),
+        *attention(f"{block}/attention", parts("0.SelfAttention")),
+        Line(f"{block}/attention_norm", f"{layer}.0.layer_norm", "norm"),
+        *attention(f"{block}/cross/attention", parts("1.EncDecAttention")),
+        Line(f"{block}/cross/attention_norm", f"{layer}.1.layer_norm", "norm"),
+        Line(f"{block}/ffn/up", f"{last}.DenseReluDense.{'wi_0' if gated else 'wi'}", "dense"),
+        Line(f"{block}/ffn/gate", f"{last}.DenseReluDense.wi_1", "dense"),
+        Line(f"{block}/ffn/down", f"{last}.DenseReluDense.wo", "dense"),
+        Line(f"{block}/ffn_norm", f"{last}.layer_norm", "norm"),
+        Line(f"{ours}/stack/final_norm", f"{theirs}.final_layer_norm", "norm"),
+    )
+
+
+def config(system: System) -> dict[str, Any]:
+    core, heads, pair = system.towers["main"].encoder, system.towers["main"].heads, is_pair(system)
+    first, last = (core.encoder, core.decoder) if pair else (core, core)
+    block, vocab = first.stack.block, core.embed.vocab
+    fields = {
+        "vocab_size": vocab.size,
+        "pad_token_id": vocab.pad,
+        "eos_token_id": vocab.eos,
+        "d_model": block.attention.width,
+        "d_kv": block.attention.head_width,
+        "d_ff": block.ffn.hidden,
+        "num_heads": block.attention.heads,
+        "num_layers": first.stack.layers,
+        "num_decoder_layers": last.stack.layers,
+        "relative_attention_num_buckets": first.relative.buckets,
+        "relative_attention_max_distance": first.relative.most,
+        "dropout_rate": block.dropout,
+        "layer_norm_epsilon": block.attention_norm.eps,
+        "initializer_factor": core.embed.initializer.std,
+        "feed_forward_proj": projection(block.ffn),
+        "tie_word_embeddings": "lm" not in heads or heads["lm"].tied,
+        "is_encoder_decoder": pair,
+    }
+    if pair:
+        fields["decoder_start_token_id"] = core.start
+    return fields | task_fields(heads)
+
+
+def _family(model_type: str, prefix: str) -> PairFamily:
+    tables = tuple(f"{side}.embed_tokens.weight" for side in ("encoder", "decoder"))
+    return PairFamily(
+        model_type=model_type,
+        build=build,
+        lines=lines,
+        config=config,
+        root="transformer.",
+        heads={prefix + name: heads for name, heads in HEADS.items()},
+        ties=dict.fromkeys((*tables, "lm_head.weight"), "shared.weight"),
+        # An early release gave the decoder's first cross-attention a bias that it never read.
+        ignore=(r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight$",),
+        fill={"lm_head.weight": ("shared.weight",), "shared.weight": tables, "transformer.shared.weight": tables},
+        halves=tuple(prefix + name for name in HALVES),
+    )
+
+
+families.add(_family("t5", "T5"), _family("mt5", "MT5"))
