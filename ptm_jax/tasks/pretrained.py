@@ -108,6 +108,8 @@ class Pretrained:
         """
         given = input_ids, attention_mask, token_type_ids, position_ids
         batch = inputs.batch_of(self.module.encoder, self.vocab, *given, multiple=self._readings)
+        if hasattr(self.system.examples, "table"):  # words are read by their characters
+            batch["characters"] = self._spellings[batch["input_ids"]]
         asked = {"hidden": True, "layers": layers, "attention": attention, "pooled": "pool" in self.module.heads}
         asked["logits"] = logits and self.head is not None
         wanted = (*(name for name, yes in asked.items() if yes), *(f"scores/{name}" for name in self._scored if logits))
@@ -134,6 +136,11 @@ class Pretrained:
         facts = ("reads", "reads_head", "per_token")
         heads = self.module.heads.items()
         return tuple(name for name, head in heads if any(hasattr(head, fact) for fact in facts))
+
+    @functools.cached_property
+    def _spellings(self) -> np.ndarray:
+        """[V, C] int32: the characters of every id."""
+        return self.system.examples.table(self._tokenizer()).astype(np.int32)
 
     @property
     def _readings(self) -> int:
