@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 from collections import defaultdict
@@ -19,9 +20,14 @@ if os.environ.get("PTM_TEST_COMPILE") == "fast":
         quick.append("--xla_cpu_use_fusion_emitters=false")
     os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *quick]).strip()
 
+# Tracing makes millions of small objects that live on: looking through them for garbage takes a sixth of a test's time.
+gc.set_threshold(100_000, 50, 50)
+
 ROOT = Path(__file__).resolve().parents[1]
 STATUS = ROOT / "ptm_jax" / "systems" / "status.json"
 DATA = ROOT.parent / "shared" / "data"
+# Files of long tests that share little: each test goes to whichever worker is free, where those of others stay together.
+APART = ("tests/systems/test_training.py", "tests/systems/test_matrix.py")
 WORDS = ("built", "trains", "matches", "reproduces")
 
 MARKED, FILES = pytest.StashKey[set](), pytest.StashKey[set]()
@@ -46,6 +52,19 @@ def pytest_collection_modifyitems(config, items):
     """Before `-m` takes tests away: what the markers of all collected tests could earn."""
     config.stash[MARKED] = {mark.args for item in items for mark in item.iter_markers("status")}
     config.stash[FILES] = {item.path for item in items}
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """`--dist loadfile`, but for the files that are `APART`."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduler(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            scope = super()._split_scope(nodeid)
+            return nodeid if scope in APART else scope
+
+    return Scheduler(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.fixture

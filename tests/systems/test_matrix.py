@@ -1,6 +1,7 @@
 """Every cell of `ptm list --matrix` takes a step on real rows, or is refused with its reason before anything is compiled."""
 
 import dataclasses
+import gc
 import os
 import subprocess
 import sys
@@ -19,8 +20,7 @@ from ptm_jax.core.system import Experiment
 from ptm_jax.data.prepare import prepare
 from ptm_jax.data.store import open_corpus
 from ptm_jax.data.tokenizers import TokenizerSpec
-from ptm_jax.systems import matrix
-from ptm_jax.systems.compose import compose
+from ptm_jax.systems import compose, matrix
 from ptm_jax.train import setup
 from ptm_jax.train.step import program
 
@@ -59,10 +59,11 @@ def step(system, corpus):
 
 
 def check(row, folder):
-    corpus, encoder, cells = open_corpus(folder), systems.get(matrix.ENCODERS[row]), matrix.cells()
-    for column, name in matrix.TASKS.items():
-        task = systems.get(name)
-        system = encoder if encoder.name == task.name else compose(encoder, task)
+    corpus, encoder = open_corpus(folder), systems.get(matrix.ENCODERS[row])
+    tasks = {column: systems.get(name) for column, name in matrix.TASKS.items()}
+    cells = compose.matrix({row: encoder}, tasks)
+    for column, task in tasks.items():
+        system = encoder if encoder.name == task.name else compose.compose(encoder, task)
         if reason := cells[row, column]:
             with pytest.raises(UserError) as refused:
                 program(system, 0)
@@ -73,8 +74,13 @@ def check(row, folder):
         print(row, column, float(loss), float(norm))
 
 
-def test_the_table_has_every_task_and_most_cells_work():
-    cells = matrix.cells()
+@pytest.fixture(scope="session")
+def cells():
+    """The whole table, which takes as long as two steps."""
+    return matrix.cells()
+
+
+def test_the_table_has_every_task_and_most_cells_work(cells):
     assert len(cells) == len(matrix.ENCODERS) * len(matrix.TASKS)
     for name in (*matrix.ENCODERS, *matrix.TASKS):
         assert any(not why for pair, why in cells.items() if name in pair), f"nothing works with {name}"
@@ -82,7 +88,7 @@ def test_the_table_has_every_task_and_most_cells_work():
 
 @pytest.mark.full
 @pytest.mark.parametrize("row", matrix.ENCODERS)
-def test_every_cell_takes_a_step_or_is_refused(row, corpus):
+def test_every_cell_takes_a_step_or_is_refused(row, corpus, cells):
     """In a process of its own, which compiles without optimisation: most of its time is the compiler's."""
     flags = "--xla_backend_optimization_level=0"
     if version("jaxlib") < "0.11":
@@ -92,9 +98,9 @@ def test_every_cell_takes_a_step_or_is_refused(row, corpus):
         [sys.executable, __file__, row, str(corpus)], env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    cells = matrix.cells()
     assert len(done.stdout.splitlines()) == sum(not cells[row, column] for column in matrix.TASKS)
 
 
 if __name__ == "__main__":
+    gc.set_threshold(100_000, 50, 50)  # as conftest.py does, which this process has not read
     check(*sys.argv[1:])
