@@ -90,13 +90,13 @@ def cloze(
 def spelled(
     parent: System, name: str, vocab: Vocab = WORDS, cutoffs: tuple[int, ...] = CUTOFFS, length: int = 50, **cnn
 ) -> System:
-    """The same over words: read by their characters, told by an adaptive softmax of its own (section 4.3).
+    """The same over words: read by their characters, told by an adaptive softmax of its own.
 
     Sizes of the convolutions (`cnn`: others) are those of fairseq's branch bi_trans_lm, 10.3 M. The paper's figures leave
     the softmax out: a first cluster of 60,000 vectors would be 61 M, more than they have beside the towers. Large has 326 M,
     which the paper prints as 330. Base has 174.0 M and the paper prints 177: 151.2 M in the towers, 12.6 M in the last
-    layer; the 13.2 M that are left for the CNN are no CNN of the code's. Deviations: the rarest words are a third
-    cluster, not one unknown word.
+    layer; the 13.2 M that are left for the CNN are no CNN of the code's. The softmax's bands, which no figure counts, were
+    not checked against the paper's text.
     """
     encoder = parent.towers["main"].encoder
     plain = encoder.embed
