@@ -111,13 +111,14 @@ def chinese_wwm(name: str, layers: int = 12, width: int = 768, heads: int = 12) 
     """Chinese BERT-wwm (Cui et al. 2019): the characters of a word are masked together.
 
     Row 63. Steps, batches and LAMB from the README of ymcui/Chinese-BERT-wwm; rate and warm-up were not checked. The
-    original starts from Google's Chinese BERT. Words are a segmenter's (LTP in the paper): give text with spaces between
-    words, which `word_starts` follows.
+    original starts from Google's Chinese BERT. Words are a segmenter's: LTP in the paper, here the package rjieba, to be
+    installed (`Annotated.segmenter`).
     """
     parent = bert_wwm(name, layers, width, heads, BERT_CHINESE)
     return dataclasses.replace(
         parent,
         paper="Cui et al. 2019, arXiv 1906.08101",
+        examples=dataclasses.replace(parent.examples, segmenter="rjieba"),
         recipe=Recipe(
             phases=(Phase(steps=100_000, batch=2560, length=128), Phase(steps=100_000, batch=384, length=512)),
             lr=1e-4,
@@ -139,7 +140,7 @@ def roberta_wwm_ext(name: str, layers: int, width: int, heads: int) -> System:
     return dataclasses.replace(
         parent,
         towers=headed(parent, ("pool", "nsp")),
-        examples=Annotated(examples=Packed(), fields=WORDS),
+        examples=dataclasses.replace(parent.examples, examples=Packed()),
         objective=MLM(),
         recipe=dataclasses.replace(parent.recipe, phases=(phase,), optimizer=adam),
     )
@@ -185,7 +186,12 @@ def _systems():
     yield miniature(cooler, "infoword_mini", steps=300, lr=2e-3, std=0.08)
     wwm = roberta_wwm_ext("", *small)
     yield miniature(
-        dataclasses.replace(bert_wwm("", *small, BERT_UNCASED), towers=wwm.towers, examples=wwm.examples, objective=MLM()),
+        dataclasses.replace(
+            bert_wwm("", *small, BERT_UNCASED),
+            towers=wwm.towers,
+            examples=Annotated(examples=Packed(), fields=WORDS),
+            objective=MLM(),
+        ),
         "bert_wwm_mini",
         steps=300,
         lr=2e-3,

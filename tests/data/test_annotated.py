@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
+import types
 
 import numpy as np
 import pytest
 from test_examples import KINDS, VOCAB, make_block
 
 from ptm_jax.core.errors import UserError
+from ptm_jax.core.types import Vocab
 from ptm_jax.data import examples as ex
 from ptm_jax.data.annotated import Annotated
 from ptm_jax.data.pairs import OrderedPairs, ThreeWayPairs, XLNetPairs
 from ptm_jax.data.slots import DocumentSentences, DocumentSlots
+from ptm_jax.data.store import Block
 from ptm_jax.data.stream import Stream
 
 ALL = ("word_starts", "sentences", "documents")
@@ -118,3 +122,44 @@ def test_one_field_and_passing_on():
         rows_of(Annotated(), block)
     with pytest.raises(UserError, match="Did you mean 'sentences'"):
         Annotated(fields=("sentence",))
+
+
+class Pieces:
+    """A tokenizer's facts: characters, pieces that go on, and special tokens."""
+
+    pieces = ("[PAD]", "[CLS]", "[SEP]", "使", "用", "语", "言", "模", "型", "run", "##ning")
+    special_pieces = {"[PAD]": 0, "[CLS]": 1, "[SEP]": 2}
+
+
+def test_words_are_those_of_a_segmenter(monkeypatch):
+    """The example of Cui et al. 2019, Table 1; Latin pieces that go on begin no word whatever the segmenter says."""
+    shown = []
+
+    def cut(text):
+        shown.append(text)
+        return {"使用语言模型": ["使用", "语言", "模型"], "running模型": ["runn", "ing", "模型"]}[text]
+
+    monkeypatch.setitem(sys.modules, "rjieba", types.SimpleNamespace(cut=cut))
+    kind = Annotated(fields=("word_starts",), segmenter="rjieba")
+    words = np.array([0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 0], bool)
+    tokens = np.array([3, 4, 5, 6, 7, 8, 9, 10, 7, 8], np.int32)
+    block = Block(tokens, np.array([6, 4], np.int32), np.array([2], np.int32), np.zeros(1, bool), words=words)
+    block = dataclasses.replace(block, spellings=kind.table(Pieces))
+    vocab = Vocab(size=11, pad=0, cls=1, sep=2)
+    rows = kind.rows(block, length=12, vocab=vocab, rng=np.random.default_rng(0))
+    assert shown == ["使用语言模型", "running模型"]
+    assert rows["word_starts"].tolist() == [[0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 0]]
+    plain = Annotated(fields=("word_starts",))
+    assert plain.rows(block, length=12, vocab=vocab, rng=np.random.default_rng(0))["word_starts"].sum() == 9
+    assert not hasattr(plain, "table") and not hasattr(Annotated(fields=("sentences",), segmenter="jieba"), "table")
+
+
+def test_a_segmenter_that_is_absent_or_unknown(monkeypatch):
+    monkeypatch.setitem(sys.modules, "jieba", None)
+    block = dataclasses.replace(block_of(0), spellings=np.zeros((VOCAB.size, 48), np.int16))
+    with pytest.raises(UserError, match="jieba is not installed; pip install jieba"):
+        rows_of(Annotated(segmenter="jieba"), block)
+    with pytest.raises(UserError, match="segmenter"):
+        Annotated(segmenter="jeiba")
+    with pytest.raises(UserError, match="needs the table"):
+        rows_of(Annotated(segmenter="jieba"), block_of(0))
