@@ -29,6 +29,11 @@ class XLNetEncoder(TransformerXL):
     reuse: float = 0.5
     alone: bool = False
 
+    @property
+    def types(self) -> int:
+        """Sentence types: the two of a pair and the classifying token's. Only whether two are the same has an effect."""
+        return 3
+
     def __call__(self, batch: Batch, train: bool = False) -> Encoded:
         given, carry = batch, batch.get("carry")
         if "backward" in batch and "places" not in batch:

@@ -45,9 +45,14 @@ def batch_of(
     batch = {"input_ids": ids, "segment_ids": segments, "positions": positions}
     if token_type_ids is not None:
         types = _whole("token_type_ids", token_type_ids, ids.shape)
-        _within("token_type_ids", types, max(1, getattr(encoder.embed, "types", 0)), "the token types")
+        _within("token_type_ids", types, max(1, types_of(encoder)), "the token types")
         batch["token_type_ids"] = types
     return bucketed(batch, limit, multiple)
+
+
+def types_of(encoder: Any) -> int:
+    """How many sentence types the encoder tells apart."""
+    return getattr(encoder, "types", 0) or getattr(encoder.embed, "types", 0)
 
 
 def check_length(length: int, limit: int, what: str = "the sequence") -> None:

@@ -18,7 +18,7 @@ from ptm_jax.convert.config import Config
 from ptm_jax.convert.family import family_of
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.towers import Tower
-from ptm_jax.tasks.inputs import batch_of
+from ptm_jax.tasks.inputs import batch_of, types_of
 
 try:
     import torch
@@ -259,7 +259,7 @@ def compare(folder, config, group, given, *, atol=1e-4, unused=(), seed=0):
 
 def _batch(encoder, given):
     vocab = encoder.embed.vocab
-    types = given.get("token_type_ids") if getattr(encoder.embed, "types", 0) else None
+    types = given.get("token_type_ids") if types_of(encoder) else None
     batch = batch_of(encoder, vocab, given["input_ids"], given["attention_mask"], types)
     width = batch["input_ids"].shape[1]
     if "langs" in given:
