@@ -75,7 +75,7 @@ def summary_fields(summary: Summary) -> dict[str, Any]:
     return {
         "summary_type": summary.at,
         "summary_use_proj": summary.project,
-        "summary_activation": None if summary.activation == "identity" else PUBLISHED[summary.activation],
+        "summary_activation": "" if summary.activation == "identity" else PUBLISHED[summary.activation],
         "summary_first_dropout": summary.dropout,
     }
 
