@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import json
 import math
+import mmap
 import os
 import stat
 import sys
@@ -43,6 +44,7 @@ FLOATS = frozenset({"F16", "BF16", "F32", "F64"})
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 _MAX_JSON = 100_000_000  # of safetensors itself, for a header
+_MAPPED = 1 << 22  # bytes; from here on memory comes from the system directly
 _PIECE = 1 << 22  # bytes that are read at a time where they must be converted or cut; they stay in the cache
 ALIGN = 64  # XLA on a CPU takes such an array over without copying it
 
@@ -136,7 +138,18 @@ def read_json(path: Path, what: str) -> Any:
 
 def aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """An uninitialised array that begins at a multiple of 64 bytes."""
-    return _within(np.empty(math.prod(shape) * dtype.itemsize + ALIGN, np.uint8), shape, dtype)
+    return _within(_memory(math.prod(shape) * dtype.itemsize + ALIGN), shape, dtype)
+
+
+def _memory(length: int) -> np.ndarray:
+    """So many bytes.
+
+    numpy asks for huge pages. Where the system must first move others away for them, as on any machine whose memory is
+    full of cached files, the first touch of 2 GB took 3 s so, and 0.8 s in small pages (Linux 6, a virtual machine).
+    """
+    if length < _MAPPED:
+        return np.empty(length, np.uint8)
+    return np.frombuffer(mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
 
 
 def _within(memory: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
@@ -161,7 +174,7 @@ class Room:
             # Views of it count as references to it: 2 are ours, the attribute and the argument.
             if self._memory.size != length or sys.getrefcount(self._memory) > 2:
                 self._memory = np.empty(0, np.uint8)
-                self._memory = np.empty(length, np.uint8)
+                self._memory = _memory(length)
             return _within(self._memory, shape, dtype)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -47,18 +49,23 @@ def _shards(
         return {box: _aligned(_checked(read(_slices(box)), box), kind)}
     shards = {box: aligned(tuple(stop - start for start, stop in box), kind) for box in wanted}
     hull = tuple((min(b[0] for b in bounds), max(b[1] for b in bounds)) for bounds in zip(*wanted, strict=True))
-    for count in itertools.product(*(range(*bounds) for bounds in hull[:lead])):
-        one = (*((i, i + 1) for i in count), *hull[lead:])
-        takers = [box for box in wanted if all(start <= i < stop for i, (start, stop) in zip(count, box, strict=False))]
-        if not takers:
-            continue
-        value = _checked(read(_slices(one)), one)
-        for box in takers:
-            into = tuple(slice(i - start, i - start + 1) for i, (start, _) in zip(count, box, strict=False))
-            inner = zip(box[lead:], hull[lead:], strict=True)
-            taken = tuple(slice(start - low, stop - low) for (start, stop), (low, _) in inner)
-            copy(shards[box][into], value[(slice(None),) * lead + taken])
-        del value
+    with ThreadPoolExecutor(min(len(wanted) or 1, os.cpu_count() or 1)) as pool:
+        for count in itertools.product(*(range(*bounds) for bounds in hull[:lead])):
+            takers = [box for box in wanted if all(a <= i < b for i, (a, b) in zip(count, box, strict=False))]
+            if not takers:
+                continue
+            one = (*((i, i + 1) for i in count), *hull[lead:])
+            value = _checked(read(_slices(one)), one)
+
+            def take(box: Box, count=count, value=value) -> None:
+                into = tuple(slice(i - start, i - start + 1) for i, (start, _) in zip(count, box, strict=False))
+                inner = zip(box[lead:], hull[lead:], strict=True)
+                taken = tuple(slice(start - low, stop - low) for (start, stop), (low, _) in inner)
+                copy(shards[box][into], value[(slice(None),) * lead + taken])
+
+            # Most of the time goes into the shards' fresh pages, which several threads get sooner.
+            list(map(take, takers) if value.size < _LARGE else pool.map(take, takers))
+            del value, take
     return shards
 
 
@@ -77,7 +84,8 @@ def copy(out: np.ndarray, value: np.ndarray) -> None:
     numpy goes along the order of one of the two and misses the cache at every element of the other; strips of one
     cache line (16 float32) do not.
     """
-    if value.size < _LARGE or abs(value.strides[-1]) <= min(map(abs, value.strides)):
+    steps = [abs(step) for step, size in zip(value.strides, value.shape, strict=True) if size > 1]
+    if value.size < _LARGE or abs(value.strides[-1]) <= min(steps):
         out[...] = value
         return
     for i in range(0, value.shape[-1], _STRIP):
