@@ -83,7 +83,7 @@ def run(args: Args) -> int:
     with _text(args, config, workdir, record) as (corpus, split):
         corpus = corpus or own
         found = evaluation.newest(workdir, config, corpus, split, args.batches)
-        baseline = evaluation.unigram_baseline(own.counts("train"), corpus.counts(split), own.vocab.specials)
+        baseline = evaluation.unigram_baseline(own.counts("train"), corpus.counts(split), own.uncounted)
     perplexities = {PERPLEXITIES[k]: math.exp(min(v, 700.0)) for k, v in found.metrics.items() if k in PERPLEXITIES}
     document = {
         "task": args.task or _name(config.system.objective),

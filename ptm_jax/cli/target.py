@@ -46,7 +46,7 @@ def _published(folder: str) -> Any:
     from ptm_jax.data.tokenizers import TokenizerSpec
 
     if not is_published(folder):
-        raise UserError(f"{folder} is a directory; give a .py file, a name that `ptm list` shows, or a Hugging Face checkpoint")
+        raise UserError(f"{folder} is a directory; give a .py file, a name of `ptm list`, or a Hugging Face checkpoint")
     config = Config.read(Path(folder) / "config.json")
     family = family_of(config)
     named = family.architecture(config)

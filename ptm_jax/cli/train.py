@@ -4,6 +4,8 @@ Example:
   ptm train bert_mini --data pydocs --workdir runs/mini
   ptm train bert_base --data prepared --workdir runs/base --set recipe.lr=2e-4 recipe.accumulate=8
   ptm train my_config.py --workdir runs/mine
+  ptm train path/to/hugging-face-checkpoint --data 'text/*.txt' --workdir runs/on
+  ptm train --init path/to/hugging-face-checkpoint --task sst2 --data SST-2 --workdir runs/sst2
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ STOPPED = 143
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Args:
-    target: options.Target
+    target: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[SYSTEM_OR_CONFIG]")] = None
     """A name that `ptm list` shows, a .py file that defines `config`, or a Hugging Face checkpoint to go on with."""
     workdir: Annotated[str, tyro.conf.arg(metavar="DIR")]
     """Where the corpus, checkpoints, log, curve and report of this run lie."""
@@ -30,6 +32,10 @@ class Args:
     """Files, globs, tfds:name/config, pydocs, or one directory that `ptm prepare` wrote."""
     init: options.Text = None
     """Begin with the parameters of this model: a workdir, or a Hugging Face checkpoint."""
+    task: options.Text = None
+    """Fine-tune --init for this task, whose data --data has: sst2."""
+    epochs: float = 3.0
+    """Of --task: how often every example is read."""
     mesh: options.Text = None
     """Devices by axis, as data=2,model=4; unless given, all on data."""
     rules: options.Text = None
@@ -49,7 +55,7 @@ def run(args: Args) -> int:
         words.append(f"rules={args.rules}")
     from ptm_jax.train import loop, setup
 
-    config = setup.experiment(target.resolve(args.target, words, experiment=True), args.data)
+    config = setup.experiment(_config(args, words), args.data)
     if args.init is not None:
         config = dataclasses.replace(config, init=args.init)
     result = loop.train(config, args.workdir)
@@ -61,6 +67,24 @@ def run(args: Args) -> int:
     else:
         print(_summary(result))
     return STOPPED if result.stopped else 0
+
+
+def _config(args: Args, words: list[str]):
+    """The experiment that the arguments describe."""
+    if args.task is None:
+        if args.target is None:
+            raise UserError("give a system or a config to train; `ptm list` shows the systems")
+        return target.resolve(args.target, words, experiment=True)
+    if args.target is not None:
+        raise UserError("--task fine-tunes the model of --init; leave the system out, or leave --task")
+    if args.init is None or not args.data:
+        raise UserError("--task needs the model to begin with (--init) and the task's data (--data)")
+    from ptm_jax.core import spec
+    from ptm_jax.systems.kinds import kinds_of
+    from ptm_jax.tasks import finetuning
+
+    config = finetuning.experiment(args.task, args.init, args.data, epochs=args.epochs)
+    return spec.override(config, spec.parse_pairs(words), kinds_of())
 
 
 def _axis(part: str) -> str:
@@ -87,7 +111,7 @@ def _summary(result) -> str:
     head = f"done: {result.steps} steps" + (" (there was nothing left to do)" if already else "")
     lines = [head, *(f"  held-out {name:<18} {value:.4f}" for name, value in result.heldout.items())]
     nll = next((v for k, v in result.heldout.items() if k.endswith("nll")), None)
-    lines.append(f"  unigram baseline            {result.baseline:.4f} nats/token of the same held-out text")
+    lines.append(f"  {result.baseline_name:<27} {result.baseline:.4f} nats on the same held-out data")
     if nll is not None:
         lines.append(f"  below the baseline by       {result.baseline - nll:.4f}")
     for name, path in (("checkpoint", "checkpoints"), ("curve", "loss.png"), ("report", "report.md")):

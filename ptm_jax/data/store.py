@@ -105,6 +105,7 @@ class Corpus:
 
     dir: Path
     manifest: dict[str, Any]
+    baseline = "unigram baseline"
 
     @functools.cached_property
     def vocab(self):
@@ -127,6 +128,11 @@ class Corpus:
     def word_starts(self) -> np.ndarray:
         """[V] bool: the ids that begin a word. It loads the tokenizer; raises UserError as `tokenizer` does."""
         return self._tokenizer.word_starts()
+
+    @property
+    def uncounted(self) -> tuple[int, ...]:
+        """What a baseline leaves out of `counts`: special ids are never told."""
+        return self.vocab.specials
 
     def counts(self, split: str = "train") -> np.ndarray:
         """[V] int64: how often every id occurs in a split."""
@@ -167,6 +173,10 @@ def open_corpus(folder: str | Path) -> Corpus:
         whole = manifest["digest"] == digest(manifest)
     except (OSError, ValueError, KeyError, TypeError):
         raise UserError(f"{path} is damaged; delete {folder} and prepare the corpus again") from None
+    from ptm_jax.data import labelled
+
+    if manifest.get("format") == labelled.FORMAT and whole:
+        return labelled.LabelledCorpus(folder, manifest)
     if manifest.get("format") != FORMAT:
         raise UserError(f"{folder} has format {manifest.get('format')}; this version reads {FORMAT}: prepare it again")
     if not whole:

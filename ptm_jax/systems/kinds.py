@@ -22,6 +22,7 @@ PACKAGES = (
     "ptm_jax.data.examples",
     "ptm_jax.data.annotated",
     "ptm_jax.data.pairs",
+    "ptm_jax.data.labelled",
     "ptm_jax.data.slots",
     "ptm_jax.data.tokenizers",
     "ptm_jax.data.words",

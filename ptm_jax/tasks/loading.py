@@ -122,6 +122,11 @@ def _lenient(part: Any, kinds: Any) -> Any:
         return part
 
 
+def record_system(path: Path) -> Any:
+    """The system's record of a workdir, or of the workdir of a checkpoint."""
+    return _record(_workdir(path))
+
+
 def _workdir(path: Path) -> Path:
     path = path.absolute()
     if re.fullmatch(r"step_\d+", path.name):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,12 @@ import jax
 import jax.numpy as jnp
 
 from ptm_jax.convert import checkpoint
+from ptm_jax.convert.config import Config
+from ptm_jax.convert.family import family_of
 from ptm_jax.convert.hub import locate
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten, unflatten
-from ptm_jax.core.system import Experiment
+from ptm_jax.core.system import Experiment, System
 from ptm_jax.data.tokenizers import TokenizerSpec
 from ptm_jax.train import logs
 from ptm_jax.train.checkpoints import restore_params
@@ -31,24 +34,33 @@ def with_tokenizer(config: Experiment) -> Experiment:
     return dataclasses.replace(config, tokenizer=TokenizerSpec(path=str(folder)))
 
 
-def params_of(path: str | os.PathLike) -> Mapping[str, Any]:
-    """{tower: parameters} of a workdir, of one of its checkpoints, or of a published checkpoint."""
+def params_of(path: str | os.PathLike, system: System) -> Mapping[str, Any]:
+    """{tower: parameters} of a workdir, of one of its checkpoints, or of a published checkpoint, read as the class that has
+    the heads of `system` where the family has it (a pooler is a part of BERT's classifier)."""
     folder = locate(path)
     if not checkpoint.is_published(folder):
         return restore_params(folder)[0]
-    found = checkpoint.read(folder)
+    try:
+        name = family_of(Config.read(folder / "config.json")).architecture_of(system)
+    except UserError:
+        name = None
+    found = checkpoint.read(folder, architecture=name)
     for line in found.report.lines():
         logs.say(f"{folder}: {line}")
     return found.params
 
 
-def begin(params: Mapping[str, Any], path: str | os.PathLike) -> Mapping[str, Any]:
+def begin(params: Mapping[str, Any], path: str | os.PathLike, system: System) -> Mapping[str, Any]:
     """`params` with everything that the model at `path` has too, on the shardings of `params`.
 
     A head of another shape is drawn anew, as one that the model lacks; both are told. An encoder must be the same. Raises
     UserError.
     """
-    source, target = flatten(params_of(path)), flatten(params)
+    source, target = flatten(params_of(path, system)), flatten(params)
+    for name in target.keys() - source.keys():
+        pooled = re.sub(r"/heads_\w+/summary/", "/heads_pool/", name)
+        if pooled in source:
+            source[name] = source[pooled]
     same = {name for name, leaf in target.items() if name in source and source[name].shape == leaf.shape}
     for name in target.keys() & source.keys() - same:
         if "/heads_" not in name:

@@ -111,7 +111,9 @@ def read(workdir: str | os.PathLike) -> Iterator[dict[str, Any]]:
         yield line
 
 
-def curve(workdir: str | os.PathLike, *, baseline: float | None = None, unit: str = "nats/token") -> Path | None:
+def curve(
+    workdir: str | os.PathLike, *, baseline: float | None = None, name: str = "unigram baseline", unit: str = "nats"
+) -> Path | None:
     """Draw WORKDIR/loss.png, train and held-out loss over steps, and return its path; None where nothing is logged."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -134,7 +136,7 @@ def curve(workdir: str | os.PathLike, *, baseline: float | None = None, unit: st
         step, loss = heldout[-1]
         axes.annotate(f"{loss:.3f}", (step, loss), (-6, 8), textcoords="offset points", ha="right", color="#d94801")
     if baseline is not None:
-        axes.axhline(baseline, color="#636363", linestyle="--", linewidth=1.2, label=f"unigram baseline {baseline:.3f}")
+        axes.axhline(baseline, color="#636363", linestyle="--", linewidth=1.2, label=f"{name} {baseline:.3f}")
     axes.set(xlabel="step (updates)", ylabel=f"loss ({unit})", title=Path(workdir).absolute().name)
     axes.set_xlim(left=0)
     axes.grid(color="#e5e5e5", linewidth=0.7)

@@ -41,7 +41,8 @@ from ptm_jax.train.step import TrainState, program
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """How a run ended. `heldout` are the metrics on the held-out text, `baseline` its unigram loss, in nats per token."""
+    """How a run ended. `heldout` are the metrics on the held-out text, `baseline` the loss of one that
+    knows frequencies alone (`baseline_name`: of words or of classes), in nats per token or example."""
 
     workdir: Path
     step: int
@@ -50,6 +51,7 @@ class Result:
     baseline: float
     resumed_from: int | None
     stopped: bool
+    baseline_name: str = "unigram baseline"
 
     @property
     def done(self) -> bool:
@@ -75,7 +77,7 @@ class Run:
         setup.keep(config, workdir, corpus)
         heldout = corpus.counts("heldout")
         self.has_heldout = bool(heldout.sum())
-        self.baseline = evaluation.unigram_baseline(corpus.counts("train"), heldout, corpus.vocab.specials)
+        self.baseline = evaluation.unigram_baseline(corpus.counts("train"), heldout, corpus.uncounted)
         self.checkpoints = Checkpoints(workdir, config.keep)
         self.log = logs.MetricLog(workdir)
         self.tokens, self.seconds, self.window = 0.0, 0.0, evaluation.Window()
@@ -100,7 +102,7 @@ class Run:
             init = jax.jit(self.program.init, out_shardings=self.shardings)
             state = init(setup.example(self.config, self.corpus))
             if self.config.init is not None:
-                state = dataclasses.replace(state, params=initial.begin(state.params, self.config.init))
+                state = dataclasses.replace(state, params=initial.begin(state.params, self.config.init, self.config.system))
         self.log.resume(0)
         return state, {"phase": 0, "stream": None}, None
 
@@ -159,9 +161,9 @@ def _train(run: Run, quiet: bool) -> Result:
             run.save(state, position, done)
         heldout = {} if stopped else _final(run, state)
         run.checkpoints.wait()
-    result = Result(run.workdir, done, run.recipe.steps, heldout, run.baseline, resumed, stopped)
+    result = Result(run.workdir, done, run.recipe.steps, heldout, run.baseline, resumed, stopped, run.corpus.baseline)
     if not stopped:
-        logs.curve(run.workdir, baseline=run.baseline)
+        logs.curve(run.workdir, baseline=run.baseline, name=run.corpus.baseline)
         _report(run, result)
     return result
 
@@ -234,7 +236,7 @@ def _report(run, result):
             "steps": result.step,
             "tokens": int(run.tokens),
             "hours": round(run.seconds / 3600, 3),
-            "unigram baseline (nats/token)": round(result.baseline, 4),
+            f"{result.baseline_name} (nats)": round(result.baseline, 4),
             **{f"held-out {name}": round(value, 4) for name, value in result.heldout.items()},
         },
     )

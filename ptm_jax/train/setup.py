@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import shutil
@@ -25,7 +26,7 @@ from ptm_jax.data import tokenizers
 from ptm_jax.data.prepare import prepare
 from ptm_jax.data.store import Corpus, open_corpus
 from ptm_jax.data.stream import Stream
-from ptm_jax.train import initial
+from ptm_jax.train import initial, logs
 
 # What may change between two runs of one workdir: how often something is written, and where arrays lie.
 FREE = ("log_every", "eval_every", "eval_batches", "save_every", "keep", "mesh", "rules")
@@ -63,6 +64,8 @@ def corpus_of(config: Experiment, workdir: Path, progress: Callable | None = Non
     tokenizer = initial.with_tokenizer(config).tokenizer or config.system.tokenizer
     if tokenizer is None:
         raise UserError(f"{config.system.name} names no tokenizer; set tokenizer=TokenizerSpec(...) in the config")
+    if hasattr(config.system.examples, "corpus"):  # examples that are not cut from running text
+        return config.system.examples.corpus(config.data, workdir / "data", tokenizer, progress)
     return prepare(
         config.data,
         workdir / "data",
@@ -81,8 +84,8 @@ def resolve(config: Experiment, vocab: Vocab) -> Experiment:
 def stream(config: Experiment, corpus: Corpus, phase: int, split: str = "train", epochs: int | None = None) -> Stream:
     """This process's rows of a phase; every phase has a shuffle of its own."""
     shape = config.system.recipe.phases[phase]
-    return Stream(
-        corpus,
+    make = getattr(corpus, "stream", None) or functools.partial(Stream, corpus)
+    found = make(
         split,
         config.system.examples,
         length=shape.length,
@@ -92,6 +95,9 @@ def stream(config: Experiment, corpus: Corpus, phase: int, split: str = "train",
         process_index=jax.process_index(),
         process_count=jax.process_count(),
     )
+    if cut := getattr(found, "cut", 0):
+        logs.say(f"{cut} texts of {split} are longer than {shape.length} tokens; their ends are cut off")
+    return found
 
 
 def example(config: Experiment, corpus: Corpus, phase: int = 0) -> dict[str, jax.Array]:
