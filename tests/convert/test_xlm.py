@@ -1,7 +1,5 @@
 """XLM and FlauBERT against `transformers`: random configs, all head classes; answers by beams."""
 
-import functools
-
 import numpy as np
 import peers
 import pytest
@@ -29,9 +27,9 @@ def classes(family):
 
 XLM = {
     "languages": dict(emb_dim=24, n_heads=3, n_langs=4),
-    "narrow": dict(emb_dim=8, n_heads=1, n_layers=1, gelu_activation=False, sinusoidal_embeddings=True, summary_activation="tanh"),
+    "narrow": dict(emb_dim=8, n_heads=1, n_layers=1, gelu_activation=False, summary_activation="tanh"),
     "untied": dict(emb_dim=12, n_heads=2, tie_word_embeddings=False, n_langs=3, use_lang_emb=False, summary_type="last"),
-    "causal": dict(emb_dim=16, n_heads=4, causal=True, layer_norm_eps=1e-5),
+    "causal": dict(emb_dim=16, n_heads=4, sinusoidal_embeddings=True, causal=True, layer_norm_eps=1e-5),
 }
 
 
@@ -54,3 +52,30 @@ def test_xlm(name, tmp_path):
     if name == "narrow":
         del given["token_type_ids"]
     peers.compare(tmp_path, config("XLM", **XLM[name]), classes("XLM"), given)
+
+
+FLAUBERT = {
+    "post": dict(emb_dim=24, n_heads=2, n_langs=2),
+    "pre": dict(emb_dim=16, n_heads=4, pre_norm=True, gelu_activation=False),
+    "dropped": dict(emb_dim=12, n_heads=1, layerdrop=0.2, n_layers=3, tie_word_embeddings=False, summary_type="cls_index"),
+    "single": dict(emb_dim=8, n_heads=2, pre_norm=True, layerdrop=0.1, n_layers=1, causal=True, summary_activation="relu"),
+}
+
+
+@pytest.mark.parametrize("name", FLAUBERT)
+def test_flaubert(name, tmp_path, monkeypatch):
+    if FLAUBERT[name].get("pre_norm"):
+        _runnable(monkeypatch)
+    fields = {"end_n_top": 3, **FLAUBERT[name]}
+    peers.compare(tmp_path, config("Flaubert", **fields), classes("Flaubert"), drawn(name, fields.get("n_langs", 0)))
+
+
+def _runnable(monkeypatch):
+    """The library's layers that are normed before ask a cache for a layer's part, which it has not, and for maps that they
+    do not ask their attention for."""
+    from transformers.models.flaubert import modeling_flaubert as published
+
+    attend = published.MultiHeadAttention.forward
+    with_maps = lambda self, *given, cache=None, **words: attend(self, *given, **{**words, "output_attentions": True})
+    monkeypatch.setattr(published.MultiHeadAttention, "forward", with_maps)
+    monkeypatch.setattr(published.EncoderDecoderCache, "__getitem__", lambda self, layer: None, raising=False)

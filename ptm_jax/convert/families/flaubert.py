@@ -1,4 +1,4 @@
-"""FlauBERT (Le et al. 2020): XLM's encoder and classes for French; layers may be normed before, and be left out in training."""
+"""FlauBERT (Le et al. 2020): XLM's encoder and classes, for French; the norms may stand first, and layers be left out."""
 
 from __future__ import annotations
 

@@ -47,7 +47,8 @@ def renamed(config: Config, **names: str) -> Config:
 
 def todays(config: Config) -> Config:
     """A config of XLM or FlauBERT with today's names."""
-    sizes = {"n_words": "vocab_size", "hidden_size": "emb_dim", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads"}
+    sizes = {"n_words": "vocab_size", "hidden_size": "emb_dim"}
+    sizes |= {"num_hidden_layers": "n_layers", "num_attention_heads": "n_heads"}
     specials = {f"{name}_index": f"{name}_token_id" for name in ("pad", "bos", "eos")}
     return renamed(config, **sizes, **specials)
 
@@ -145,7 +146,7 @@ def encoder(config: Config) -> Transformer:
 
 
 def record(config: Config, architecture: str, core: Transformer, **facts: Any) -> System:
-    """The record of an encoder with the heads of a class; it is pre-trained as RoBERTa is, on texts that follow each other."""
+    """The record of an encoder with the heads of a class; it is pre-trained as RoBERTa is, on running text."""
     heads = heads_of(config, core.stack.block.attention.initializer)
     chosen = {name: heads[name] for name in classes_of("")[architecture]}
     if "mlm" in chosen and core.direction == "causal":

@@ -7,7 +7,6 @@ Of `bi_data` the library makes that the second half of a batch is read from righ
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from ptm_jax.convert.config import ACTIVATIONS, PUBLISHED, Config
@@ -169,4 +168,6 @@ def config(system: System) -> dict[str, Any]:
 
 TIES = {"lm_loss.weight": "transformer.word_embedding.weight"}
 
-families.add(Family(model_type="xlnet", build=build, lines=lines, config=config, root="transformer.", heads=HEADS, ties=TIES))
+families.add(
+    Family(model_type="xlnet", build=build, lines=lines, config=config, root="transformer.", heads=HEADS, ties=TIES)
+)
