@@ -276,7 +276,7 @@ def _systems():
     for layers in TURC_LAYERS:
         for width in TURC_WIDTHS:
             yield turc(layers, width)
-    yield miniature(turc(2, 128), "bert_tiny", steps=600, lr=2e-3, std=0.08)
+    yield miniature(turc(2, 128), "bert_tiny", steps=500, lr=2e-3, std=0.08, length=64)
     yield miniature(turc(4, 256), "bert_mini", steps=450, lr=1e-3, std=0.04)
     yield roberta("roberta_base", 12, 768, 12, lr=6e-4, warmup=24_000)
     yield roberta("roberta_large", 24, 1024, 16, lr=4e-4, warmup=30_000)
@@ -287,7 +287,7 @@ def _systems():
     yield gpt2("gpt2_large", 36, 1280, 20)
     yield gpt2("gpt2_xl", 48, 1600, 25)
     # GPT-2's pre-norm block: in 300 steps a post-norm GPT of this size is still at the unigram loss (measured).
-    yield miniature(gpt2("", 4, 256, 4), "gpt_mini", steps=200, lr=1e-3)
+    yield miniature(gpt2("", 4, 256, 4), "gpt_mini", steps=100, lr=1e-3, length=64)
 
 
 catalogue.add(*_systems())
