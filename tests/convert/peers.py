@@ -28,7 +28,7 @@ except ModuleNotFoundError:
 
 IGNORED = -100
 ROWS, CHOICES = 4, 2
-WORDS = ("input_ids", "attention_mask", "token_type_ids", "langs", "decoder_input_ids", "decoder_attention_mask")
+WORDS = ("input_ids", "attention_mask", "token_type_ids", "task_type_ids", "langs", "decoder_input_ids", "decoder_attention_mask")
 
 OUTPUTS = {"mlm": ("labels", "logits"), "lm": ("labels", "logits"), "nsp": ("labels", "logits"), "sop": ("labels", "logits")}
 OUTPUTS |= {"rtd": ("labels", "logits"), "classify": ("labels", "logits"), "tag": ("labels", "logits")}
@@ -252,7 +252,9 @@ def compare(folder, config, group, given, *, atol=1e-4, unused=(), seed=0):
             _check_scores(case, task, scores[number][task], outs[number], given, atol)
         if case.tasks:
             close(losses[number], outs[number].loss, atol, f"loss of {case.name}")
-    _check_gradients(found, group, grads, gradient, unused, config.vocab_size, config.pad_token_id)
+    modules = [pair for model in models for pair in model.named_modules()]
+    still = {f"{name}.weight" for name, part in modules if getattr(part, "padding_idx", None) is not None}
+    _check_gradients(found, group, grads, gradient, unused, config.vocab_size, config.pad_token_id, still)
     for number, (model, case) in enumerate(zip(models, group, strict=True)):
         _check_way_back(folder, number, found[number], model, case, unused)
 
@@ -264,6 +266,8 @@ def _batch(encoder, given):
     width = batch["input_ids"].shape[1]
     if "langs" in given:
         batch["language_ids"] = np.pad(given["langs"], ((0, 0), (0, width - given["langs"].shape[1])))
+    if "task_type_ids" in given:
+        batch["task_type_ids"] = np.pad(given["task_type_ids"], ((0, 0), (0, width - given["task_type_ids"].shape[1])))
     return {**batch, **labels(given, width), "rows": np.arange(ROWS, dtype=np.int32)}
 
 
@@ -341,13 +345,14 @@ def _check_scores(case, task, ours, out, given, atol):
         close(ours_, theirs, atol, f"{case.name}.{name}")
 
 
-def _check_gradients(found, group, grads, gradient, unused, vocab, pad):
-    """Every published parameter's gradient; the encoder's is the sum over the classes."""
+def _check_gradients(found, group, grads, gradient, unused, vocab, pad, still=()):
+    """Every published parameter's gradient; the encoder's is the sum over the classes. `still`: tables with a row `pad`."""
     trained = [n for n, case in enumerate(group) if case.tasks]
+    plain = lambda name: name.removeprefix(family_of(found[0].config).root)  # some classes of T5 have it, others not
     total = {}
     for number in trained:
         for name, value in grads[number].items():
-            total[name] = total.get(name, 0) + value
+            total[plain(name)] = total.get(plain(name), 0) + value
     for number in trained:
         checked, family = found[number], family_of(found[number].config)
         lines = family.lines(checked.config, checked.architecture)
@@ -357,8 +362,8 @@ def _check_gradients(found, group, grads, gradient, unused, vocab, pad):
         theirs = grads[number]
         assert set(ours) == set(theirs) - set(unused), set(ours) ^ set(theirs)
         for name, value in ours.items():
-            wanted = total[name] if name in inside else theirs[name]
-            if len(value) == vocab and pad is not None:  # torch's lookup keeps the gradient out of the row of `pad`
+            wanted = total[plain(name)] if name in inside else theirs[name]
+            if (len(value) == vocab or name in still) and pad is not None:  # torch's lookup keeps the gradient out of the row of `pad`
                 value, wanted = np.delete(value, pad, 0), np.delete(wanted, pad, 0)
             close_gradient(value, wanted, f"{group[number].name}: {name}")
 
