@@ -146,10 +146,15 @@ def _memory(length: int) -> np.ndarray:
 
     numpy asks for huge pages. Where the system must first move others away for them, as on any machine whose memory is
     full of cached files, the first touch of 2 GB took 3 s so, and 0.8 s in small pages (Linux 6, a virtual machine).
+    Getting all of them in one call saves as many traps into the system.
     """
     if length < _MAPPED:
         return np.empty(length, np.uint8)
-    return np.frombuffer(mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_POPULATE", 0)
+    try:
+        return np.frombuffer(mmap.mmap(-1, length, flags=flags), np.uint8)
+    except OSError:
+        raise MemoryError(f"{length:,} bytes for a tensor") from None
 
 
 def _within(memory: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:

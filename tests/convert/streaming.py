@@ -1,0 +1,159 @@
+"""A large BERT made for the purpose, and a process that reads or imports it and says what that took.
+
+Run as a program: `python streaming.py read FOLDER` or `python streaming.py import FOLDER MESH`; prints one JSON object.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from ptm_jax.convert.files import Lazy, write_tensors
+
+BUFFER = 1 << 24
+
+
+def shapes_of(config: dict) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """(name, shape) of BertForMaskedLM's tensors."""
+    width, inner, vocab = config["hidden_size"], config["intermediate_size"], config["vocab_size"]
+
+    def dense(name: str, out: int, into: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+        yield from ((f"{name}.weight", (out, into)), (f"{name}.bias", (out,)))
+
+    def norm(name: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+        yield from ((f"{name}.weight", (width,)), (f"{name}.bias", (width,)))
+
+    yield "bert.embeddings.word_embeddings.weight", (vocab, width)
+    yield "bert.embeddings.position_embeddings.weight", (config["max_position_embeddings"], width)
+    yield "bert.embeddings.token_type_embeddings.weight", (config["type_vocab_size"], width)
+    yield from norm("bert.embeddings.LayerNorm")
+    for i in range(config["num_hidden_layers"]):
+        for part in ("query", "key", "value"):
+            yield from dense(f"bert.encoder.layer.{i}.attention.self.{part}", width, width)
+        yield from dense(f"bert.encoder.layer.{i}.attention.output.dense", width, width)
+        yield from norm(f"bert.encoder.layer.{i}.attention.output.LayerNorm")
+        yield from dense(f"bert.encoder.layer.{i}.intermediate.dense", inner, width)
+        yield from dense(f"bert.encoder.layer.{i}.output.dense", width, inner)
+        yield from norm(f"bert.encoder.layer.{i}.output.LayerNorm")
+    yield "cls.predictions.bias", (vocab,)
+    yield from dense("cls.predictions.transform.dense", width, width)
+    yield from norm("cls.predictions.transform.LayerNorm")
+
+
+def value_of(name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """A tensor's values: quick to make, of its name's own, and no two rows alike."""
+    size, seed = int(np.prod(shape)), sum(name.encode()) % 97
+    ramp = np.arange(size, dtype=np.uint32)
+    ramp *= np.uint32(2654435761)  # Knuth's multiplicative hash
+    ramp >>= np.uint32(12)
+    return (ramp.astype(np.float32) * np.float32(2**-20) + np.float32(seed)).reshape(shape)
+
+
+def write_bert(folder: Path, *, width: int, layers: int, vocab: int, shard: int) -> int:
+    """A directory as `save_pretrained` leaves it; bytes of its tensors."""
+    config = {
+        "model_type": "bert",
+        "architectures": ["BertForMaskedLM"],
+        "vocab_size": vocab,
+        "hidden_size": width,
+        "num_hidden_layers": layers,
+        "num_attention_heads": width // 64,
+        "intermediate_size": 4 * width,
+        "hidden_act": "gelu",
+        "max_position_embeddings": 512,
+        "type_vocab_size": 2,
+        "layer_norm_eps": 1e-12,
+        "pad_token_id": 0,
+    }
+    shapes = list(shapes_of(config))
+    write_tensors(folder, ((n, Lazy(s, lambda n=n, s=s: value_of(n, s))) for n, s in shapes), max_shard_bytes=shard)
+    (folder / "config.json").write_text(json.dumps(config))
+    return sum(4 * int(np.prod(shape)) for _, shape in shapes)
+
+
+def memory(field: str) -> int:
+    """Bytes of this process: VmRSS now, VmHWM at most. ru_maxrss would be inherited from who started it."""
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(field))
+    return int(line.split()[1]) * 1024
+
+
+def warm(folder: Path) -> list[Path]:
+    """The weight files, read once into a small buffer: from now on the system has them in memory."""
+    files, buffer = sorted(folder.glob("*.safetensors")), np.empty(BUFFER, np.uint8)
+    for file in files:
+        with file.open("rb", buffering=0) as stream:
+            while stream.readinto(buffer):
+                pass
+    return files
+
+
+def read(folder: Path) -> dict:
+    """Seconds to have all bytes of the files in memory."""
+    files = warm(folder)
+    began = time.perf_counter()
+    held = [file.read_bytes() for file in files]
+    return {"seconds": time.perf_counter() - began, "bytes": sum(map(len, held))}
+
+
+def shardings_over(sizes: dict[str, int], rules: str):
+    """Abstract parameters -> shardings over the devices."""
+    import jax
+
+    from ptm_jax.core.paths import map_with_path
+    from ptm_jax.mesh.tables import make_mesh, spec_of, table
+
+    mesh = make_mesh(sizes)
+    where = lambda path, leaf: jax.sharding.NamedSharding(mesh, spec_of(path, leaf.shape, table(rules), mesh))
+    return lambda shapes: map_with_path(where, shapes)
+
+
+def load(folder: Path, sizes: dict[str, int], rules: str) -> dict:
+    """Seconds and memory to import the checkpoint into its shards, and whether some of the values are right."""
+    import jax
+
+    from ptm_jax.convert import checkpoint
+    from ptm_jax.core.paths import flatten
+
+    small = folder / "small"
+    checkpoint.read(small, shardings=shardings_over(sizes, rules))  # imports, backends: not what is measured
+    warm(folder)
+    before, began = memory("VmRSS"), time.perf_counter()
+    found = checkpoint.read(folder, shardings=shardings_over(sizes, rules))
+    jax.block_until_ready(found.params)
+    seconds, peak, after = time.perf_counter() - began, memory("VmHWM") - before, memory("VmRSS") - before
+    flat = flatten(found.params["main"])
+    pieces = [shard.data for leaf in flat.values() for shard in leaf.addressable_shards]
+    held = {piece.unsafe_buffer_pointer(): piece.nbytes for piece in pieces}
+    token = next(leaf for path, leaf in flat.items() if path.endswith("/token"))
+    truth = value_of("bert.embeddings.word_embeddings.weight", token.shape)
+    right = all(np.array_equal(np.asarray(s.data), truth[s.index]) for s in token.addressable_shards)
+    kernel = next(leaf for path, leaf in flat.items() if path.endswith("/up/kernel"))
+    layer = kernel.shape[0] - 1
+    truth = value_of(f"bert.encoder.layer.{layer}.intermediate.dense.weight", kernel.shape[:0:-1]).T
+    for shard in kernel.addressable_shards:
+        start, stop, _ = shard.index[0].indices(kernel.shape[0])
+        if start <= layer < stop:
+            right &= np.array_equal(np.asarray(shard.data[layer - start]), truth[shard.index[1:]])
+    spread = len({s.device for s in kernel.addressable_shards if s.data.nbytes * len(jax.devices()) <= kernel.nbytes})
+    return {
+        "seconds": seconds,
+        "peak": peak,
+        "after": after,
+        "held": sum(held.values()),
+        "right": bool(right),
+        "spread": spread,
+        "extra": [*found.report.extra, *found.report.missing],
+    }
+
+
+if __name__ == "__main__":
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+    action, folder = sys.argv[1], Path(sys.argv[2])
+    print(json.dumps(read(folder) if action == "read" else load(folder, json.loads(sys.argv[3]), sys.argv[4])))
