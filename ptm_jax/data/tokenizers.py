@@ -100,7 +100,7 @@ class HuggingFace:
     def encode(self, texts: Sequence[str], added: Mapping[str, Added] | None = None) -> list[np.ndarray]:
         """ids [T] int32 of every text; its special pieces are recognised where `added` names any."""
         found = any(one.special for one in (added or {}).values())
-        rows = (self._finding if found else self._tokenizer).encode_batch_fast(list(texts), add_special_tokens=False)
+        rows = (self._finding if found else self._plain).encode_batch_fast(list(texts), add_special_tokens=False)
         return [np.array(row.ids, np.int32) for row in rows]
 
     @functools.cached_property
@@ -109,6 +109,21 @@ class HuggingFace:
         import tokenizers
 
         return tokenizers.Tokenizer.from_str(self._tokenizer.to_str())
+
+    @functools.cached_property
+    def _plain(self):
+        """The one that reads special tokens as text. A unigram model holds them as pieces, which text would match: they
+        are renamed to what no text has, so that ids and scores stay."""
+        import tokenizers
+
+        whole = json.loads(self.bytes)
+        special = {token["content"] for token in whole["added_tokens"] if token["special"]}
+        if not isinstance(whole["model"].get("vocab"), list) or not special:
+            return self._tokenizer
+        whole["added_tokens"] = [token for token in whole["added_tokens"] if not token["special"]]
+        rows = whole["model"]["vocab"]
+        whole["model"]["vocab"] = [[f"\uffff{p}\uffff" if p in special else p, score] for p, score in rows]
+        return tokenizers.Tokenizer.from_str(json.dumps(whole | {"post_processor": None}))
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids."""
