@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import Vocab, record, static
 from ptm_jax.nn.initializers import Normal, Zeros
-from ptm_jax.nn.layers import Context, Dropout, Identity
+from ptm_jax.nn.layers import Context, Dense, Dropout, Identity
 
 
 @record
@@ -172,3 +172,32 @@ class AdaptiveHead(nn.Module):
         else:
             kernel = self.param(f"project{i}", self.initializer, (hidden.shape[-1], narrow))
         return self.precision.dense(hidden, kernel)
+
+
+class AdaptiveSoftmaxHead(nn.Module):
+    """The adaptive softmax of Grave et al. (2017) as torch has it (`AdaptiveLogSoftmaxWithLoss`; XLM's `asm`): tables of its
+    own, the names of the clusters behind the words of the first, and a bias there alone. Cluster i is D / divide^i wide."""
+
+    vocab: Vocab
+    cutoffs: tuple[int, ...]
+    divide: float = 4.0
+    initializer: Any = Normal(0.02)
+    precision: Precision = Precision()
+
+    @staticmethod
+    def example(encoded):
+        return (encoded.hidden[:, :1],)
+
+    @nn.compact
+    def __call__(self, hidden, *, table=None):
+        del table
+        (_, first), *rest = clusters(self.vocab, self.cutoffs)
+        width = hidden.shape[-1]
+        features, tables = [hidden], [self.param("words", self.initializer, (first + len(rest), width))]
+        for i, (_, size) in enumerate(rest, start=1):
+            narrow = int(width // self.divide**i)
+            project = Dense(narrow, bias=False, initializer=self.initializer, precision=self.precision, name=f"project{i}")
+            features.append(project(hidden))
+            tables.append(self.param(f"words{i}", self.initializer, (size, narrow)))
+        bias = self.param("bias", Zeros(), (len(tables[0]),))
+        return AdaptiveReadout(tuple(features), tuple(tables), (bias, *[None] * len(rest)), self.precision)

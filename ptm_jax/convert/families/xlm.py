@@ -17,6 +17,7 @@ from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.transformer import Transformer, transformer
+from ptm_jax.nn.adaptive import AdaptiveSoftmaxHead
 from ptm_jax.nn.answer_heads import AnswerHead
 from ptm_jax.nn.embeddings import LearnedPositions
 from ptm_jax.nn.heads import LMHead
@@ -87,18 +88,26 @@ def heads_of(config: Config, init: Any) -> dict[str, Any]:
     config = Config({"summary_first_dropout": 0.1, **config}, config.file)
     config.refuse("summary_proj_to_labels", True, "the classifier would be given states in the place of classes")
     config.refuse("summary_use_proj", True, "the classifier would be given states in the place of classes")
-    config.refuse("asm", False, "an adaptive softmax cannot be run by the library that wrote it; not supported")
     summary = summary_of(config, init, "first", None, classes)
     last = config("summary_last_dropout", float, 0.0)
-    vocab = vocab_of(config)
     return {
-        "mlm": LMHead(vocab=vocab, bias=True, tied=config("tie_word_embeddings", bool, True), initializer=init),
+        "mlm": vocabulary_head(config, init),
         "classify": SummaryHead(summary, dropout=last),
         "choose": ChoiceHead(config.positive("num_choices", 2), summary, dropout=last, initializer=init),
         "tag": TokenHead(classes, dropout=rate, initializer=init),
         "span": SpanHead(initializer=init),
         "answer": answer_head(config, init),
     }
+
+
+def vocabulary_head(config: Config, init: Any) -> Any:
+    """The tied table and a bias, or an adaptive softmax. (The library cannot run its own on a batch, nor load one that it
+    would tie.)"""
+    vocab = vocab_of(config)
+    if config("asm", bool, False):
+        cutoffs = tuple(config("asm_cutoffs", list))
+        return AdaptiveSoftmaxHead(vocab, cutoffs, float(config("asm_div_value", float)), initializer=init)
+    return LMHead(vocab=vocab, bias=True, tied=config("tie_word_embeddings", bool, True), initializer=init)
 
 
 def answer_head(config: Config, init: Any) -> AnswerHead:
@@ -176,14 +185,27 @@ def lines(config: Config, architecture: str) -> tuple[Line, ...]:
         Line(f"{block}/ffn/up", "transformer.ffns.{i}.lin1", "dense"),
         Line(f"{block}/ffn/down", "transformer.ffns.{i}.lin2", "dense"),
         Line(f"{block}/ffn_norm", "transformer.layer_norm2.{i}", "norm"),
-        Line("heads_mlm/bias", "pred_layer.proj.bias"),
-        Line("heads_mlm/table", "pred_layer.proj.weight"),
+        *vocabulary_lines(config),
         Line("heads_classify/summary/dense", "sequence_summary.summary", "dense"),
         Line("heads_choose/summary/dense", "sequence_summary.summary", "dense"),
         Line("heads_choose/score", "logits_proj", "dense"),
         Line("heads_tag/classes", "classifier", "dense"),
         Line("heads_span/ends", "qa_outputs", "dense"),
         *answer_lines(answer),
+    )
+
+
+def vocabulary_lines(config: Config) -> tuple[Line, ...]:
+    """The vocabulary's head: a bias and a table, or those of every cluster."""
+    root = "pred_layer.proj"
+    if not config("asm", bool, False):
+        return Line("heads_mlm/bias", f"{root}.bias"), Line("heads_mlm/table", f"{root}.weight")
+    tails = range(len(config("asm_cutoffs", list)))
+    return (
+        Line("heads_mlm/words", f"{root}.head.weight"),
+        Line("heads_mlm/bias", f"{root}.head.bias"),
+        *(Line(f"heads_mlm/project{i + 1}", f"{root}.tail.{i}.0", "dense") for i in tails),
+        *(Line(f"heads_mlm/words{i + 1}", f"{root}.tail.{i}.1.weight") for i in tails),
     )
 
 
@@ -211,6 +233,10 @@ def head_fields(heads: Any) -> dict[str, Any]:
     for name in ("classify", "choose"):
         if name in heads:
             fields |= summary_fields(heads[name].summary) | {"summary_last_dropout": heads[name].dropout}
+    if isinstance(heads.get("mlm"), AdaptiveSoftmaxHead):
+        softmax = heads["mlm"]
+        fields |= {"asm": True, "asm_cutoffs": list(softmax.cutoffs), "asm_div_value": softmax.divide}
+        fields["tie_word_embeddings"] = False
     if "answer" in heads:
         fields |= {"start_n_top": heads["answer"].starts, "end_n_top": heads["answer"].ends}
     return fields
