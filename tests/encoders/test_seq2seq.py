@@ -9,11 +9,11 @@ import pytest
 
 from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.model import Model
-from ptm_jax.encoders.seq2seq import EncoderDecoder
+from ptm_jax.encoders.seq2seq import EncoderDecoder, shifted
 from ptm_jax.encoders.transformer import Transformer
 from ptm_jax.nn.attention import Attention, CrossAttention
 from ptm_jax.nn.blocks import Block, FeedForward, Stack
-from ptm_jax.nn.embeddings import Embeddings, Sinusoids
+from ptm_jax.nn.embeddings import Embeddings, Sinusoids, SinusoidTable
 from ptm_jax.nn.heads import LMHead
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.nn.relative import Buckets
@@ -127,3 +127,44 @@ def test_a_causal_source_is_a_prefix(net):
     source = flow(run, params, batch, lambda out: out.extra["source"])
     np.testing.assert_array_equal(source[:, :LS], np.tri(LS, dtype=bool))
     assert flow(run, params, batch, lambda out: out.hidden)[:, :LS].all()
+
+
+def test_a_row_of_its_own_is_shifted_inside_its_documents():
+    ids = jnp.asarray([[5, 6, 7, 8, 9, 0], [0, 0, 5, 6, 7, 8]])
+    segments = jnp.asarray([[1, 1, 1, 2, 2, 0], [0, 0, 1, 1, 1, 1]])
+    np.testing.assert_array_equal(shifted(ids, segments, 3), [[3, 5, 6, 3, 8, 3], [3, 0, 3, 5, 6, 7]])
+    np.testing.assert_array_equal(shifted(ids, segments, "last"), [[7, 5, 6, 9, 8, 0], [0, 0, 8, 5, 6, 7]])
+
+
+def test_a_start_shifts_only_what_has_no_decoder_input(net):
+    module, run, params = net
+    ids = batch_of()["input_ids"]
+    starts = module.clone(encoder=dataclasses.replace(module.encoder, start=1))
+    hidden = starts.apply({"params": params}, {"input_ids": ids}, method="encode").hidden
+    inputs = shifted(ids, jnp.ones_like(ids), 1)
+    np.testing.assert_allclose(hidden, run(params, {"input_ids": ids, "decoder_input_ids": inputs}).hidden, atol=1e-5)
+
+
+def test_the_maps_between_the_halves_are_told(net):
+    """Probabilities over the source's real tokens; they are what the decoder's cross-attention weighs by."""
+    _, run, params = net
+    segments = jnp.asarray([[1, 1, 1, 0, 0]])
+    across = np.asarray(run(params, batch_of() | {"segment_ids": segments}).extra["cross_attention"])
+    assert across.shape == (2, 1, 2, LT, LS) and (across[..., 3:] == 0).all()
+    np.testing.assert_allclose(across.sum(-1), 1, atol=1e-6)
+
+
+def test_fixed_waves_are_computed_once_and_exactly():
+    places = np.arange(0, 2000, 37)
+    found = SinusoidTable(2000)(jnp.asarray(places), 6)
+    angles = places[:, None] / 10000.0 ** (np.array([0, 2, 4]) / 6)
+    np.testing.assert_array_equal(found, np.concatenate([np.sin(angles), np.cos(angles)], 1).astype(np.float32))
+    np.testing.assert_allclose(found, Sinusoids()(jnp.asarray(places), 6), atol=1e-3)
+
+
+def test_a_fixed_bias_of_words_is_added_and_not_trained():
+    head, hidden = LMHead(bias="fixed"), jnp.ones((1, 2, WIDTH))
+    table, bias = jnp.ones((3, WIDTH)), jnp.arange(3.0)
+    score = lambda bias: head.apply({"params": {"bias": bias}}, hidden, table=table).logits()
+    np.testing.assert_allclose(score(bias)[0, 0], WIDTH + np.arange(3), rtol=1e-6)
+    np.testing.assert_array_equal(jax.grad(lambda bias: score(bias).sum())(bias), np.zeros(3))
