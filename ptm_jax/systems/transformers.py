@@ -277,7 +277,7 @@ def _systems():
         for width in TURC_WIDTHS:
             yield turc(layers, width)
     yield miniature(turc(2, 128), "bert_tiny", steps=500, lr=2e-3, std=0.08, length=64)
-    yield miniature(turc(4, 256), "bert_mini", steps=450, lr=1e-3, std=0.04)
+    yield miniature(turc(4, 256), "bert_mini", steps=450, lr=1e-3, std=0.04, length=64)
     yield roberta("roberta_base", 12, 768, 12, lr=6e-4, warmup=24_000)
     yield roberta("roberta_large", 24, 1024, 16, lr=4e-4, warmup=30_000)
     yield miniature(roberta("", 2, 128, 2, lr=6e-4, warmup=1), "roberta_mini", steps=400, lr=2e-3, std=0.08)
