@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 import jax
 import ml_dtypes
@@ -245,3 +246,12 @@ def test_flax_shards_and_flax_safetensors(tmp_path):
     same(open_tensors(tmp_path), expected_of(tree))
     (tmp_path / places["rest"]).write_bytes(serialization.to_bytes({"x": head["x"]}))
     refused(tmp_path, places["rest"], "'final_logits_bias'", "is not there", prefer="flax")
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+def test_a_flax_model_is_what_transformers_made_of_it(family):
+    """Golden files of transformers 4.57.6, see tests/golden/make_flax.py."""
+    folder = Path(__file__).parents[1] / "golden" / "flax" / family
+    flax, torch = open_tensors(folder, prefer="flax"), open_tensors(folder)
+    assert flax.files == ("flax_model.msgpack",) and torch.files == ("model.safetensors",)
+    same(flax, {name: torch.read(name) for name in torch})
