@@ -12,6 +12,7 @@ A `Batch` is a plain dict of arrays. The fields that the project gives a meaning
     positions       [B, L] int32    position inside the document
     token_type_ids  [B, L] int32    sentence A or B of a pair
     language_ids    [B, L] int32    language of the token, where the encoder has vectors of languages; absent: none is added
+    task_type_ids   [B, L] int32    pre-training task of the row, where the encoder has vectors of tasks; absent: the first
     order           [B, L] int32    who may see whom (see `Visibility`); absent: the encoder's own direction
     key_order       [B, L] int32    the same for a token as a key, where it differs (UniLMv2's pseudo masks)
     group           [B, L] int32    keys of a group above 0 are seen from inside the group only; absent: 0

@@ -78,7 +78,8 @@ class Embeddings(nn.Module):
     ELECTRA).
 
     `languages` rows tell languages apart (Lample & Conneau 2019, section 3.2), where the batch has `language_ids`;
-    `word_types`: a type is the word of that id, where the batch has types (XLM in the Hugging Face library).
+    `word_types`: a type is the word of that id, where the batch has types (XLM in the Hugging Face library). `tasks` rows
+    tell pre-training tasks apart by `task_type_ids` (Sun et al. 2020, arXiv 1907.12412): the first, where there are none.
     """
 
     vocab: Vocab
@@ -87,6 +88,7 @@ class Embeddings(nn.Module):
     types: int = 0
     word_types: bool = False
     languages: int = 0
+    tasks: int = 0
     norm: nn.Module = Identity()
     dropout: float = 0.0
     scale: float = 1.0
@@ -102,6 +104,8 @@ class Embeddings(nn.Module):
             self.type = self.param("type", self.initializer, (self.types, self.width))
         if self.languages:
             self.language = self.param("language", self.initializer, (self.languages, self.width))
+        if self.tasks:
+            self.task = self.param("task", self.initializer, (self.tasks, self.width))
         self.drop = Dropout(self.dropout)
 
     def table(self):
@@ -116,6 +120,8 @@ class Embeddings(nn.Module):
             x = x + self._type(batch.get("token_type_ids"), table)
         if self.languages and "language_ids" in batch:
             x = x + self.language[batch["language_ids"]]
+        if self.tasks:
+            x = x + (self.task[batch["task_type_ids"]] if "task_type_ids" in batch else self.task[0])
         x = self.norm(x.astype(jnp.float32))
         return self.project(self.drop(x.astype(self.precision.dtype), context))
 

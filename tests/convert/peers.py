@@ -28,7 +28,9 @@ except ModuleNotFoundError:
 
 IGNORED = -100
 ROWS, CHOICES = 4, 2
-WORDS = ("input_ids", "attention_mask", "token_type_ids", "task_type_ids", "langs", "decoder_input_ids", "decoder_attention_mask")
+WORDS = ("input_ids", "attention_mask", "token_type_ids", "task_type_ids", "langs")
+WORDS += ("decoder_input_ids", "decoder_attention_mask")
+WORDS += ("mc_token_ids",)
 
 OUTPUTS = {"mlm": ("labels", "logits"), "lm": ("labels", "logits"), "nsp": ("labels", "logits"), "sop": ("labels", "logits")}
 OUTPUTS |= {"rtd": ("labels", "logits"), "classify": ("labels", "logits"), "tag": ("labels", "logits")}
@@ -42,7 +44,7 @@ class Case:
     """One published class: the tasks it is trained on, and where its words and outputs have other names.
 
     `labels` are other tasks' whose labels a head takes, with the `objective` that then is ours in the place of the record's;
-    `ready` is done to a fresh model of torch.
+    `ready` is done to a fresh model of torch; `total` is the loss in its output; it is not given the words `without`.
     """
 
     name: str
@@ -51,6 +53,8 @@ class Case:
     labels: dict = dataclasses.field(default_factory=dict)
     objective: Any = None
     ready: Any = lambda model: None
+    total: Any = lambda out: out.loss
+    without: tuple[str, ...] = ()
 
     def of(self, task):
         return self.outputs.get(task, OUTPUTS[task])
@@ -201,18 +205,19 @@ def run_torch(model, case, given):
     """(output, {published name: gradient} or None) of one class on the inputs."""
     words = {name: torch.tensor(given[name]) for name in WORDS if name in given}
     accepted = inspect.signature(model.forward).parameters
-    words = {name: value for name, value in words.items() if name in accepted}
+    words = {name: value for name, value in words.items() if name in accepted and name not in case.without}
     for task in case.tasks:
         names, _ = case.of(task)
         found = label(case.labels.get(task, task), given)
         words |= dict(zip(names, found, strict=True)) if isinstance(names, tuple) else {names: found}
     if "choose" in case.tasks:
-        length = given["input_ids"].shape[1]
-        words |= {n: words[n].reshape(-1, CHOICES, length) for n in WORDS if n in words}
+        grouped = [name for name in WORDS if name != "task_type_ids"]  # ERNIE's class does not make these flat again
+        grouped += ["labels"] if "lm" in case.tasks else []
+        words |= {n: words[n].reshape(-1, CHOICES, *words[n].shape[1:]) for n in grouped if n in words}
     out = model(**words, output_hidden_states=True, output_attentions=True)
     if not case.tasks:
         return out, None
-    out.loss.backward()
+    case.total(out).backward()
     grads = {n: np.zeros(p.shape, np.float32) if p.grad is None else p.grad.numpy() for n, p in model.named_parameters()}
     if hasattr(model, "final_logits_bias"):  # a buffer, which is not trained
         grads["final_logits_bias"] = np.zeros(model.final_logits_bias.shape, np.float32)
@@ -251,7 +256,7 @@ def compare(folder, config, group, given, *, atol=1e-4, unused=(), seed=0):
         for task in case.tasks:
             _check_scores(case, task, scores[number][task], outs[number], given, atol)
         if case.tasks:
-            close(losses[number], outs[number].loss, atol, f"loss of {case.name}")
+            close(losses[number], case.total(outs[number]), atol, f"loss of {case.name}")
     modules = [pair for model in models for pair in model.named_modules()]
     still = {f"{name}.weight" for name, part in modules if getattr(part, "padding_idx", None) is not None}
     _check_gradients(found, group, grads, gradient, unused, config.vocab_size, config.pad_token_id, still)
@@ -283,7 +288,7 @@ def _ours(found, group, given):
             system = found[number].system
             tower = Tower(system.towers["main"], {"encoder": params["encoder"], **params[str(number)]})
             encoded = tower(batch) if encoded is None else encoded
-            mine = {**batch, "label": label.get(case.tasks[0] if case.tasks else "")}
+            mine = {**batch, "label": label.get(case.tasks[-1] if case.tasks else "")}
             objective = case.objective or system.objective
             losses.append(objective.of(tower, encoded, mine).value() if case.tasks else 0.0)
             scores.append({task: _scores(tower, task, encoded, mine) for task in case.tasks})
@@ -340,6 +345,7 @@ def _check_scores(case, task, ours, out, given, atol):
         return
     for ours_, name in zip(ours if task == "span" else (ours,), names if task == "span" else (names,), strict=True):
         ours_, theirs = np.asarray(ours_), getattr(out, name).detach().numpy()
+        theirs = theirs.reshape(ROWS, *theirs.shape[2:]) if theirs.ndim == 4 else theirs
         if task in ("mlm", "lm", "tag", "span", "rtd"):
             ours_, theirs = ours_[:ROWS, :length][real], theirs[real]
         close(ours_, theirs, atol, f"{case.name}.{name}")
@@ -349,21 +355,24 @@ def _check_gradients(found, group, grads, gradient, unused, vocab, pad, still=()
     """Every published parameter's gradient; the encoder's is the sum over the classes. `still`: tables with a row `pad`."""
     trained = [n for n, case in enumerate(group) if case.tasks]
     plain = lambda name: name.removeprefix(family_of(found[0].config).root)  # some classes of T5 have it, others not
-    total = {}
-    for number in trained:
-        for name, value in grads[number].items():
-            total[plain(name)] = total.get(plain(name), 0) + value
+    total, written, inside = {}, {}, {}
     for number in trained:
         checked, family = found[number], family_of(found[number].config)
         lines = family.lines(checked.config, checked.architecture)
         tree = {"encoder": gradient["encoder"], **gradient[str(number)]}
-        inside = {n for names in engine.names_of({"encoder": tree["encoder"]}, lines).values() for n in names}
-        ours = dict(engine.write(tree, family, lines, bare=False))
+        inside[number] = {n for names in engine.names_of({"encoder": tree["encoder"]}, lines).values() for n in names}
+        written[number] = ours = dict(engine.write(tree, family, lines, bare=False))
+        for again, source in family.ties.items():  # torch names a shared tensor by the part that was made first
+            if source in ours and source not in grads[number] and again in grads[number]:
+                grads[number][source] = grads[number].pop(again)
+        for name, value in grads[number].items():
+            total[plain(name)] = total.get(plain(name), 0) + value
+    for number, ours in written.items():
         theirs = grads[number]
         assert set(ours) == set(theirs) - set(unused), set(ours) ^ set(theirs)
         for name, value in ours.items():
-            wanted = total[plain(name)] if name in inside else theirs[name]
-            if (len(value) == vocab or name in still) and pad is not None:  # torch's lookup keeps the gradient out of the row of `pad`
+            wanted = total[plain(name)] if name in inside[number] else theirs[name]
+            if pad is not None and (len(value) == vocab or name in still):  # lookups give the row of `pad` no gradient
                 value, wanted = np.delete(value, pad, 0), np.delete(wanted, pad, 0)
             close_gradient(value, wanted, f"{group[number].name}: {name}")
 

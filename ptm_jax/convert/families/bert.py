@@ -6,7 +6,7 @@ from typing import Any
 
 from ptm_jax.convert.config import ACTIVATIONS, PUBLISHED, Config
 from ptm_jax.convert.family import Family, families
-from ptm_jax.convert.records import adopted, objective_of, task_fields, task_heads
+from ptm_jax.convert.records import PROBLEMS, adopted, objective_of, task_fields, task_heads
 from ptm_jax.convert.table import Line, attention
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
@@ -58,9 +58,9 @@ def encoder(config: Config, causal: bool = False):
     )
 
 
-def build(config: Config, architecture: str) -> System:
-    core = encoder(config, causal=architecture == "BertLMHeadModel" and config("is_decoder", bool, False))
-    init = core.embed.initializer
+def record(config: Config, parent: System, core: Any, heads: tuple[str, ...], dropout: float | None = None) -> System:
+    """The parent's record with an encoder and the named heads. `dropout` is the task heads' (None: what the config says)."""
+    init = core.stack.block.attention.initializer
     mlm = MLMHead(
         vocab=core.embed.vocab,
         activation=config.one_of("hidden_act", ACTIVATIONS, "gelu"),
@@ -68,10 +68,16 @@ def build(config: Config, architecture: str) -> System:
         tied=config("tie_word_embeddings", bool, True),
         initializer=init,
     )
-    heads = {"mlm": mlm, "lm": mlm, "pool": Pooler(initializer=init), "nsp": Classifier(2, initializer=init)}
-    heads |= task_heads(config, Summary(initializer=init), init)
-    chosen = {name: heads[name] for name in HEADS[architecture]}
-    return adopted(bert("", 2, 128, 2), Model(encoder=core, heads=chosen), objective_of(chosen))
+    named = {"mlm": mlm, "lm": mlm, "pool": Pooler(initializer=init), "nsp": Classifier(2, initializer=init)}
+    named |= task_heads(config, Summary(initializer=init), init, dropout)
+    chosen = {name: named[name] for name in heads}
+    objective = objective_of(chosen, kind=PROBLEMS.get(config("problem_type", str, "")))
+    return adopted(parent, Model(encoder=core, heads=chosen), objective)
+
+
+def build(config: Config, architecture: str) -> System:
+    core = encoder(config, causal=config("is_decoder", bool, False))
+    return record(config, bert("", 2, 128, 2), core, HEADS[architecture])
 
 
 def encoder_lines(ours: str = "encoder", root: str = "bert.") -> tuple[Line, ...]:
@@ -114,15 +120,20 @@ def task_lines(pooler: str = "bert.pooler.dense", classifier: str = "classifier"
     )
 
 
-def lines(config: Config, architecture: str) -> tuple[Line, ...]:
+def class_lines(config: Config, root: str) -> tuple[Line, ...]:
+    """Every layer of BERT's classes, the bare model's under `root`."""
     return (
-        *encoder_lines(),
+        *encoder_lines(root=root),
         *vocabulary_lines(config, "mlm"),
         *vocabulary_lines(config, "lm"),
-        Line("heads_pool/dense", "bert.pooler.dense", "dense"),
+        Line("heads_pool/dense", f"{root}pooler.dense", "dense"),
         Line("heads_nsp/dense", "cls.seq_relationship", "dense"),
-        *task_lines(),
+        *task_lines(f"{root}pooler.dense"),
     )
+
+
+def lines(config: Config, architecture: str) -> tuple[Line, ...]:
+    return class_lines(config, "bert.")
 
 
 def config(system: System) -> dict[str, Any]:
@@ -140,7 +151,7 @@ def config(system: System) -> dict[str, Any]:
         "hidden_act": PUBLISHED[block.ffn.activation],
         "hidden_dropout_prob": block.dropout,
         "attention_probs_dropout_prob": block.attention.dropout,
-        "max_position_embeddings": embed.position.size,
+        "max_position_embeddings": getattr(embed.position, "size", 512),
         "type_vocab_size": embed.types,
         "layer_norm_eps": block.attention_norm.eps,
         "initializer_range": embed.initializer.std,
@@ -149,11 +160,14 @@ def config(system: System) -> dict[str, Any]:
     } | task_fields(heads)
 
 
-TIES = {
-    "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
-    "cls.predictions.decoder.bias": "cls.predictions.bias",
-}
+def ties(root: str) -> dict[str, str]:
+    """What the vocabulary head of BERT's names repeats."""
+    return {
+        "cls.predictions.decoder.weight": f"{root}embeddings.word_embeddings.weight",
+        "cls.predictions.decoder.bias": "cls.predictions.bias",
+    }
+
 
 families.add(
-    Family(model_type="bert", build=build, lines=lines, config=config, root="bert.", heads=HEADS, ties=TIES)
+    Family(model_type="bert", build=build, lines=lines, config=config, root="bert.", heads=HEADS, ties=ties("bert."))
 )
