@@ -1,8 +1,13 @@
 """XLNet against `transformers`: random configs, all head classes; two streams with a memory; answers by beams."""
 
+import jax
+import numpy as np
 import peers
 import pytest
 
+from ptm_jax.convert import checkpoint, engine
+from ptm_jax.convert.family import family_of
+from ptm_jax.core.towers import Tower
 from ptm_jax.objectives.language import MLM
 
 pytestmark = [
@@ -53,3 +58,58 @@ def test_xlnet(name, tmp_path, monkeypatch):
     if name == "mean":  # the library's mean counts padding
         given["attention_mask"][:] = 1
     peers.compare(tmp_path, config(name), XLNET, given)
+
+
+def test_permuted_words_with_a_memory(tmp_path):
+    """What pre-training does: two rows in turn, half of a batch from the right, words told from the query stream."""
+    torch, case = peers.torch, peers.Case("XLNetLMHeadModel", ("lm",))
+    sizes, recurrence = dict(vocab_size=61, d_model=12, n_head=2, n_layer=2, d_inner=20), dict(mem_len=6, reuse_len=5)
+    published = peers.transformers.XLNetConfig(**sizes, **recurrence, bi_data=True, clamp_len=9)
+    (model,) = peers.torch_models(published, [case])
+    model.save_pretrained(tmp_path)
+    found, draw, mems, carry = checkpoint.read(tmp_path), np.random.default_rng(0), None, None
+
+    @jax.jit
+    def run(params, batch):
+        def loss(params):
+            tower = Tower(found.system.towers["main"], params)
+            encoded = tower(batch)
+            logits = tower.head("lm", encoded.extra["query"]).logits()
+            return found.system.objective.of(tower, encoded, batch).value(), (encoded.memory, logits)
+
+        return jax.value_and_grad(loss, has_aux=True)(params)
+
+    for _ in range(2):
+        batch = rows(draw)
+        chosen = np.where(batch["plm_weights"] > 0, batch["input_ids"], peers.IGNORED)
+        hidden = torch.tensor(batch["order"][:, None, :] >= batch["order"][:, :, None]).float()
+        ids, types, labels = (torch.tensor(field).long() for field in (batch["input_ids"], batch["token_type_ids"], chosen))
+        words = {"perm_mask": hidden, "target_mapping": torch.eye(10).expand(4, -1, -1), "labels": labels}
+        model.zero_grad()
+        out = model(ids, token_type_ids=types, mems=mems, use_mems=True, **words)
+        out.loss.backward()
+        (loss, (memory, logits)), gradient = run(found.params["main"], batch if carry is None else {**batch, "carry": carry})
+        seen = (batch["order"] > 0) | (carry is not None)  # the first of an order sees nothing where there is no memory
+        peers.close(np.asarray(logits)[seen], out.logits.detach().numpy()[seen], 1e-4, "logits")
+        peers.close(loss, out.loss, 1e-4, "loss")
+        peers.close(memory["layers"], torch.stack(out.mems).permute(2, 0, 1, 3), 1e-4, "memory")
+        family, wanted = family_of(found.config), dict(model.named_parameters())
+        lines = family.lines(found.config, found.architecture)
+        for name, value in engine.write(gradient, family, lines, bare=False):
+            peers.close_gradient(value, wanted[name].grad.numpy(), name)
+        carry, mems = memory, list(out.mems)
+
+
+def rows(draw):
+    """Four rows of 10 as pre-training has them; of the part that is remembered, all is of the first sentence."""
+    ids, slots = draw.integers(6, 61, (4, 10)).astype(np.int32), np.arange(10, dtype=np.int32)
+    order = np.stack([draw.permutation(slots) for _ in range(4)])
+    return {
+        "input_ids": ids,
+        "token_type_ids": np.where(slots < 5, 0, draw.integers(0, 2, (4, 10))).astype(np.int32),
+        "order": order,
+        "backward": np.array([0, 0, 1, 1], np.int32),
+        "plm_positions": np.broadcast_to(slots, ids.shape),
+        "plm_labels": ids,
+        "plm_weights": (order > 6).astype(np.float32),
+    }
