@@ -28,6 +28,7 @@ FILES = (
 
 _ROLES = tuple(ROLES)
 _LARGEST = 1 << 28  # a tokenizer file of more bytes is none
+_UNUSED = 100_000  # so many rows may be unused, and four times the pieces
 
 
 def read_published(folder: str | Path) -> Tokenizer:
@@ -64,27 +65,30 @@ def build(files: Mapping[str, bytes], family: str, *, rows: int = 0, folder: Any
     config = _json(files, "tokenizer_config.json", folder)
     source = Source(files=files, config=config, folder=folder)
     rules = FAMILIES.get(family)
-    given, wanted = _tokens(source, rules)
-    roles = {**(rules.roles if rules else {}), **given}
+    said = next((n for n in FILES[1:4] if n in files), _main(files))  # where special tokens are named
+    given, wanted = source.guard(said, lambda: _tokens(source, rules))
+    spelled = {**(rules.roles if rules else {}), **given}
     template = None
     if "tokenizer.json" in files:
         kind, backend, template = source.read("tokenizer.json", lambda data: serialized(data, config))
     else:
-        kind, backend = rules.read(source, roles)
+        kind, backend = rules.read(source, spelled)
     if hasattr(backend, "to_str"):
-        added = _extend(backend, wanted, source)
+        added = source.guard(said, lambda: _extend(backend, wanted, source))
         backend = source.guard(_main(files), lambda: HuggingFace(backend))
         lowercase = lowers(json.loads(backend.bytes)["normalizer"])
     else:
-        added = _collected(backend.pieces, wanted, source)
+        added = source.guard(said, lambda: _collected(backend.pieces, wanted, source))
         lowercase = bool(config.get("do_lowercase_and_remove_accent", family == "xlm"))
     known = {piece: i for i, piece in enumerate(backend.pieces)} | {p: one.id for p, one in added.items()}
-    roles = {role: piece for role, piece in roles.items() if piece in known}
+    roles = {role: piece for role, piece in spelled.items() if piece in known}
     if rules is None:
         usual = {role: next((n for n in names if n in known), None) for role, names in ROLES.items()}
         roles = {role: piece for role, piece in usual.items() if piece is not None} | roles
     if rules is not None and (template is None or family.startswith("mbart")):
-        template = rules.template(roles, config)
+        template = source.guard(said, lambda: rules.template(spelled, config))
+    if rows > 4 * len(known) + _UNUSED:
+        raise UserError(f"{folder}/config.json says vocab_size {rows}, the tokenizer has {len(known)} pieces")
     needed(known, (template or Template()).specials, f"{folder}/{_main(files)}")
     if roles.get("unk") in (roles.get("eos"), roles.get("bos")):
         roles.pop("unk", None)  # GPT-2 names its end of text so; nothing is unknown to bytes

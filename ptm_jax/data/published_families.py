@@ -214,10 +214,7 @@ class Family:
         single, pair = self.single, self.pair
         if config.get("add_bos_token") and "bos" in roles and "{" not in single:  # GPT-2
             single, pair = "{bos} $A", "{bos} $A $B:1"
-        try:
-            return template(single.format(**names), pair.format(**names))
-        except KeyError as error:
-            raise UserError(f"this tokenizer frames texts with its {error.args[0]} token and names none") from None
+        return template(single.format(**names), pair.format(**names))
 
 
 _ENGLISH = {"bos": "<s>", "eos": "</s>", "unk": "<unk>", "sep": "</s>", "pad": "<pad>", "cls": "<s>", "mask": "<mask>"}

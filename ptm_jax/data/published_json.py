@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Mapping
 from typing import Any
 
 from ptm_jax.data.framing import Template
-from ptm_jax.data.published_pieces import UNIGRAM, PieceModel, merges_of, unigram
+from ptm_jax.data.published_pieces import UNIGRAM, PieceModel, merges_of, unigram, whole_table
 from ptm_jax.data.tokenizers import Tokenizer
 
 KINDS = {"WordPiece": "wordpiece", "Unigram": "unigram", "WordLevel": "word"}
@@ -25,6 +26,9 @@ def serialized(data: bytes, config: Mapping[str, Any]):
     names = {"lowercase": "do_lower_case", "handle_chinese_chars": "tokenize_chinese_chars"}
     names |= {"strip_accents": "strip_accents"}
     changed = False
+    for step in _steps(normalizer):
+        if step.get("type") == "Precompiled":
+            whole_table(base64.b64decode(step["precompiled_charsmap"] or ""))
     if isinstance(normalizer, dict) and normalizer.get("type") == "BertNormalizer" and model.get("type") != "BPE":
         for ours, theirs in names.items():
             if theirs in config and config[theirs] != normalizer.get(ours):
@@ -63,12 +67,15 @@ def processed(step: Mapping[str, Any] | None) -> Template | None:
     return Template(single=parts(step["single"]), pair=parts(step["pair"]))
 
 
-def lowers(step: Any) -> bool:
-    if not isinstance(step, dict):
-        return False
-    if step.get("type") == "Sequence":
-        return any(map(lowers, step["normalizers"]))
-    return step.get("type") == "Lowercase" or bool(step.get("lowercase"))
+def lowers(normalizer: Any) -> bool:
+    """True where a tokenizer.json's normalizer makes letters small."""
+    return any(step.get("type") == "Lowercase" or step.get("lowercase") for step in _steps(normalizer))
+
+
+def _steps(normalizer: Any) -> list[Mapping[str, Any]]:
+    if not isinstance(normalizer, dict):
+        return []
+    return [s for n in normalizer.get("normalizers", []) for s in _steps(n)] or [normalizer]
 
 
 def files_of(tokenizer: Tokenizer) -> dict[str, bytes]:

@@ -88,7 +88,19 @@ class PieceModel:
             raise ValueError("it is neither a unigram nor a BPE model")
         if not 0 <= unk < len(pieces):
             raise ValueError("its unknown piece lies outside of its pieces")
+        whole_table(characters)
         return cls(tuple(pieces), algorithm, unk, spelled, characters)
+
+
+def whole_table(characters: bytes) -> None:
+    """Raises ValueError where a table of characters is not whole: its size, a trie, then text. The Rust library, given
+    such a table, prints a stack trace."""
+    if not characters:
+        return
+    size = int.from_bytes(characters[:4], "little")
+    if len(characters) < 4 or size % 4 or 4 + size > len(characters):
+        raise ValueError("its table of characters is not whole")
+    characters[4 + size :].decode()
 
 
 def _comma_last(piece: str) -> bool:
