@@ -53,6 +53,8 @@ def objective_of(heads: Mapping[str, Any], parent: Any = None, kind: str | None 
     if "classify" in heads:
         classes = getattr(heads["classify"], "classes", 2)
         return Classification(kind=kind or ("number" if classes == 1 else "classes"))
+    if "choose" in heads and "lm" in heads:  # Radford et al. 2018, Eq. 5
+        return Joint(parts=((1.0, Choosing()), (0.5, LM())))
     for name, task in (("choose", Choosing()), ("tag", Tagging()), ("span", AnswerSpan()), ("answer", AnswerBeams())):
         if name in heads:
             return task
