@@ -83,6 +83,21 @@ def test_no_gradient_flows_into_what_is_remembered(one_layer):
     assert (jax.jit(jax.grad(loss))(params["embed"]["token"]) == 0).all()
 
 
+def test_padding_sees_itself_beside_the_text(one_layer):
+    """As if it were the last token of the text, which the text does not see."""
+    module, run, params = one_layer
+    alone = dataclasses.replace(module, alone=True, reuse=2)
+    pads = jax.jit(lambda batch: alone.apply({"params": params}, batch))
+    ids, segments = draw(), jnp.asarray([[1] * 4 + [0] * 2] * 2, jnp.int32)
+    batch = {"input_ids": ids, "segment_ids": segments}
+    found, plain = pads(batch), run(params, batch)
+    np.testing.assert_allclose(found.hidden[:, :4], plain.hidden[:, :4], atol=1e-6)
+    text = run(params, {"input_ids": ids, "segment_ids": segments.at[:, 4].set(1)})
+    np.testing.assert_allclose(found.hidden[:, 4], text.hidden[:, 4], atol=2e-5)
+    assert np.abs(found.hidden[:, 4] - plain.hidden[:, 4]).max() > 1e-2
+    assert found.memory["segments"].shape == (2, 2)  # `reuse` places of the row, whatever its length
+
+
 @pytest.mark.full
 def test_two_rows_are_the_oracles_with_reuse_len_and_bi_data():
     """Both streams and the memory of two rows in turn; the oracle takes the second half of a batch for backward."""

@@ -8,7 +8,7 @@ import pytest
 from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.transformer import Transformer
-from ptm_jax.nn.adaptive import AdaptiveEmbeddings, AdaptiveHead
+from ptm_jax.nn.adaptive import AdaptiveEmbeddings, AdaptiveHead, AdaptiveSoftmaxHead
 from ptm_jax.nn.attention import Attention
 from ptm_jax.nn.blocks import Block, FeedForward, Stack
 from ptm_jax.nn.embeddings import Sinusoids
@@ -114,3 +114,24 @@ def test_the_untied_head_equals_torch():
     np.testing.assert_allclose(slopes["token2"], peer.tail[1][1].weight.grad.numpy(), atol=1e-5)
     logits = head.apply({"params": params}, hidden).logits()
     np.testing.assert_allclose(logits, peer.log_prob(theirs).detach().numpy(), atol=1e-5)
+
+
+@pytest.mark.full
+def test_the_published_adaptive_softmax_is_torchs():
+    torch = pytest.importorskip("torch")
+    head = AdaptiveSoftmaxHead(VOCAB, CUTS, 2.0, initializer=Normal(0.5))
+    hidden = jax.random.normal(jax.random.key(1), (6, WIDTH))
+    params = jax.tree.map(lambda leaf: leaf + 0.1, head.init(jax.random.key(0), hidden)["params"])
+    theirs = torch.nn.AdaptiveLogSoftmaxWithLoss(WIDTH, VOCAB.size, CUTS, 2.0, head_bias=True)
+    given = lambda a: torch.tensor(np.asarray(a))
+    names = {"head.weight": given(params["words"]), "head.bias": given(params["bias"])}
+    for i in (1, 2):
+        names[f"tail.{i - 1}.0.weight"] = given(params[f"project{i}"]["kernel"].T)
+        names[f"tail.{i - 1}.1.weight"] = given(params[f"words{i}"])
+    theirs.load_state_dict(names)
+    readout = head.apply({"params": params}, hidden)
+    with torch.no_grad():
+        np.testing.assert_allclose(readout.logits(), theirs.log_prob(given(hidden)), atol=1e-5)
+        labels = IDS.reshape(-1)[:6]
+        found = -theirs(given(hidden), given(labels).long()).output
+    np.testing.assert_allclose(readout.nll(labels), found, atol=1e-5)
