@@ -98,7 +98,8 @@ class Labelled:
         if self.labels:
             if example.label not in self.labels:
                 near = closest(example.label, self.labels)
-                raise UserError(f"{example.place}: the label is {example.label!r}; there are {', '.join(self.labels)}.{near}")
+                known = ", ".join(self.labels)
+                raise UserError(f"{example.place}: the label is {example.label!r}; there are {known}.{near}")
             return self.labels.index(example.label)
         try:
             return float(example.label)
@@ -257,8 +258,11 @@ class LabelledStream:
         self.cut = sum(size(less) < size(pair) for less, pair in zip(short, texts, strict=True))
         self._rows = [tokenizer.frame(*pair) for pair in short]
         self._sizes = np.array([len(ids) for ids, _ in self._rows])
-        self._length, self._part = length, (process_index * batch // process_count, (process_index + 1) * batch // process_count)
-        self._identity = {"corpus": corpus.manifest["digest"], "split": split, "length": length, "batch": batch, "seed": seed}
+        share = batch // process_count
+        self._length, self._part = length, (process_index * share, (process_index + 1) * share)
+        self._identity = {
+            "corpus": corpus.manifest["digest"], "split": split, "length": length, "batch": batch, "seed": seed,
+        }  # fmt: skip
         self._done, self._order = 0, (-1, [])
 
     @property

@@ -70,7 +70,7 @@ def ctrl(name: str = "ctrl", layers: int = 48, width: int = 1280, heads: int = 1
 
 def _systems():
     yield ctrl()
-    yield miniature(ctrl("", 2, 128, 2, 512), "ctrl_mini", steps=160, lr=2e-3)
+    yield miniature(ctrl("", 2, 128, 2, 512), "ctrl_mini", steps=120, lr=2e-3)
 
 
 catalogue.add(*_systems())

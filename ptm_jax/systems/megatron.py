@@ -130,7 +130,7 @@ def _systems():
     yield megatron_bert("megatron_bert_1300m", 24, 2048, 32)
     yield megatron_bert("megatron_bert_3900m", 48, 2560, 40)
     yield miniature(megatron_bert("", 2, 128, 2), "megatron_bert_mini", steps=400, lr=2e-3, std=0.08)
-    yield miniature(megatron_gpt2("", 2, 128, 2), "megatron_gpt2_mini", steps=160, lr=2e-3)
+    yield miniature(megatron_gpt2("", 2, 128, 2), "megatron_gpt2_mini", steps=110, lr=2e-3)
     yield turing_nlg()
 
 

@@ -319,7 +319,7 @@ def _systems():
     yield vaswani("transformer_big", 6, 1024, 16, dropout=0.3, steps=300_000)
     yield bart("bart_base", 6, 768, 12, lr=6e-4, warmup=24_000)
     yield bart("bart_large", 12, 1024, 16, lr=4e-4, warmup=10_000)
-    yield miniature(bart("", 2, 128, 4, lr=6e-4, warmup=1), "bart_mini", steps=160, lr=2e-3, std=0.08)
+    yield miniature(bart("", 2, 128, 4, lr=6e-4, warmup=1), "bart_mini", steps=130, lr=2e-3, std=0.08)
     yield mass("mass_enfr", 6, 1024, 8)
     yield miniature(mass("", 2, 128, 4), "mass_mini", steps=220, lr=2e-3)
     yield pegasus("pegasus_base", 12, 768, 12, PEGASUS_32K, batch=256)

@@ -33,7 +33,7 @@ def on_bert(name: str, paper: str, row: int, corruption: Any, objective: Any, he
 
 def _systems():
     yield dataclasses.replace(
-        miniature(cloze.cloze("", 2, 128, 2, 2, steps=1), "bilm_mini", steps=180, lr=2e-3),
+        miniature(cloze.cloze("", 2, 128, 2, 2, steps=1), "bilm_mini", steps=120, lr=2e-3),
         paper="Peters et al. 2018, NAACL (task)",
         rows=(69,),
         objective=BiLM(),

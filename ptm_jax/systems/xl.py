@@ -213,11 +213,11 @@ def _systems():
     yield of_characters("transformer_xl_enwik8_large", 24, 1024, 8, 3072, long)
     short = Training(length=64, batch=16, steps=1)
     small = of_words("", 2, 128, 2, 512, 1, short, cutoffs=(1000, 2000))
-    yield miniature(small, "transformer_xl_words_mini", steps=160, lr=2e-3)
+    yield miniature(small, "transformer_xl_words_mini", steps=120, lr=2e-3)
     # A plain table, which every other system's heads can read.
     small = dataclasses.replace(of_characters("", 2, 128, 2, 512, short), examples=small.examples)
     small = respell(small, Vocab, WIKITEXT103)
-    yield miniature(small, "transformer_xl_mini", steps=160, lr=2e-3)
+    yield miniature(small, "transformer_xl_mini", steps=120, lr=2e-3)
 
 
 catalogue.add(*_systems())
