@@ -248,6 +248,15 @@ def compare(folder, config, group, given, *, atol=1e-4, unused=(), seed=0):
         out, gradient = run_torch(model, case, given)
         outs.append(out)
         grads.append(gradient)
+    modules = [pair for model in models for pair in model.named_modules()]
+    still = {f"{name}.weight" for name, part in modules if getattr(part, "padding_idx", None) is not None}
+    agree(found, group, outs, grads, given, atol=atol, unused=unused, pad=config.pad_token_id, still=still)
+    for number, (model, case) in enumerate(zip(models, group, strict=True)):
+        _check_way_back(folder, number, found[number], model, case, unused)
+
+
+def agree(found, group, outs, grads, given, *, atol, unused=(), pad=None, still=()):
+    """The classes that were read give torch's states, maps, scores, losses and gradients. `still`: tables with a row `pad`."""
     encoder = found[0].system.towers["main"].encoder
     batch, ours = _batch(encoder, given), _ours(found, group, given)
     losses, scores, encoded, gradient = ours(batch)
@@ -257,11 +266,7 @@ def compare(folder, config, group, given, *, atol=1e-4, unused=(), seed=0):
             _check_scores(case, task, scores[number][task], outs[number], given, atol)
         if case.tasks:
             close(losses[number], case.total(outs[number]), atol, f"loss of {case.name}")
-    modules = [pair for model in models for pair in model.named_modules()]
-    still = {f"{name}.weight" for name, part in modules if getattr(part, "padding_idx", None) is not None}
-    _check_gradients(found, group, grads, gradient, unused, config.vocab_size, config.pad_token_id, still)
-    for number, (model, case) in enumerate(zip(models, group, strict=True)):
-        _check_way_back(folder, number, found[number], model, case, unused)
+    _check_gradients(found, group, grads, gradient, unused, encoder.embed.vocab.size, pad, still)
 
 
 def _batch(encoder, given):
