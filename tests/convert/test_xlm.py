@@ -54,7 +54,8 @@ def test_xlm(name, tmp_path):
     given = drawn(name, XLM[name].get("n_langs", 0))
     if name == "narrow":
         del given["token_type_ids"]
-    peers.compare(tmp_path, config("XLM", **XLM[name]), classes("XLM"), given)
+    atol = 1e-5 if name == "narrow" else 1e-4
+    peers.compare(tmp_path, config("XLM", **XLM[name]), classes("XLM"), given, atol=atol)
 
 
 def test_adaptive_softmax(tmp_path, monkeypatch):
@@ -68,7 +69,8 @@ def test_adaptive_softmax(tmp_path, monkeypatch):
 
     monkeypatch.setattr(XLMPredLayer, "forward", flat)
     asm = dict(asm=True, asm_cutoffs=[20, 40], asm_div_value=2.0, tie_word_embeddings=False)
-    peers.compare(tmp_path, config("XLM", emb_dim=16, n_heads=2, n_layers=1, **asm), classes("XLM")[:2], drawn("asm"))
+    published, given = config("XLM", emb_dim=16, n_heads=2, n_layers=1, **asm), drawn("asm")
+    peers.compare(tmp_path, published, classes("XLM")[:2], given, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["XLM", "Flaubert", "XLNet"])
@@ -108,8 +110,9 @@ FLAUBERT = {
 def test_flaubert(name, tmp_path, monkeypatch):
     if FLAUBERT[name].get("pre_norm"):
         _runnable(monkeypatch)
-    fields = {"end_n_top": 3, **FLAUBERT[name]}
-    peers.compare(tmp_path, config("Flaubert", **fields), classes("Flaubert"), drawn(name, fields.get("n_langs", 0)))
+    fields, atol = {"end_n_top": 3, **FLAUBERT[name]}, 1e-5 if name == "single" else 1e-4
+    given = drawn(name, fields.get("n_langs", 0))
+    peers.compare(tmp_path, config("Flaubert", **fields), classes("Flaubert"), given, atol=atol)
 
 
 def _runnable(monkeypatch):

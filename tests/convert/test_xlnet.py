@@ -57,7 +57,7 @@ def test_xlnet(name, tmp_path, monkeypatch):
     given = peers.drawn(61, 16, side="right" if name == "right" else "left", seed=len(name), least=6)
     if name == "mean":  # the library's mean counts padding
         given["attention_mask"][:] = 1
-    peers.compare(tmp_path, config(name), XLNET, given)
+    peers.compare(tmp_path, config(name), XLNET, given, atol=1e-5 if name == "right" else 1e-4)
 
 
 def test_permuted_words_with_a_memory(tmp_path):
