@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal
 
 import flax.linen as nn
 import jax.numpy as jnp
 
-from ptm_jax.core.types import Batch, Encoded
-from ptm_jax.encoders.transformer import Transformer
+from ptm_jax.core.types import Batch, Encoded, record
+from ptm_jax.encoders.transformer import Cache, Transformer
+from ptm_jax.nn.attention import KeyValues, empty_cache
+
+
+@record
+class PairCache:
+    """Decoding state: the decoder's own, keys and values of the source [N, B, Ls, H, K], its segments [B, Ls]."""
+
+    own: Cache
+    across: KeyValues
+    segments: Any
+
+    def take(self, rows) -> PairCache:
+        """The cache of the given rows [R] of its batch."""
+        across = dataclasses.replace(self.across, key=self.across.key[:, rows], value=self.across.value[:, rows])
+        return PairCache(self.own.take(rows), across, self.segments[rows])
 
 
 class EncoderDecoder(nn.Module):
@@ -23,6 +38,8 @@ class EncoderDecoder(nn.Module):
     A batch without decoder inputs decodes the row itself (Lewis et al. 2020, section 3.1: BART's way of encoding), so that
     a task of one text is served too. It is shifted by one token to the right inside each document, which then begins with
     `start`, an id or the document's "last" token; None: shifted by nothing.
+
+    With a `cache`, a batch with decoder inputs begins a decoding, and one without continues it by its `input_ids`.
     """
 
     encoder: Transformer
@@ -42,7 +59,9 @@ class EncoderDecoder(nn.Module):
     def table(self):
         return self.encoder.table()
 
-    def __call__(self, batch: Batch, train: bool = False) -> Encoded:
+    def __call__(self, batch: Batch, train: bool = False, cache: PairCache | None = None) -> Encoded:
+        if cache is not None and "decoder_input_ids" not in batch:
+            return self._continued(batch, train, cache)
         source = self.encoder(batch, train)
         ids = batch["input_ids"]
         segments = batch.get("segment_ids", jnp.ones_like(ids))
@@ -54,10 +73,31 @@ class EncoderDecoder(nn.Module):
             inner |= {name: batch[f"decoder_{name}"] for name in renamed if f"decoder_{name}" in batch}
         elif self.start is not None:
             inner["input_ids"] = shifted(ids, segments, self.start)
-        table = self.encoder.table() if self.decoder.embed.given else None
-        decoded = self.decoder(inner, train, source=source.hidden, source_segments=segments, table=table)
+        given = {"source": source.hidden, "source_segments": segments, "table": self._shared_table()}
+        if cache is not None:
+            given |= {"cache": cache.own, "across": cache.across}
+        decoded = self.decoder(inner, train, **given)
+        if cache is not None:
+            own, across = decoded.memory
+            across = dataclasses.replace(across, start=None)
+            decoded = dataclasses.replace(decoded, memory=PairCache(own, across, segments))
         extra = {"source": source.hidden, "source_layers": source.layers, "source_attention": source.attention}
         return dataclasses.replace(decoded, extra={**(decoded.extra or {}), **extra})
+
+    def _continued(self, batch: Batch, train: bool, cache: PairCache) -> Encoded:
+        given = {"cache": cache.own, "across": cache.across, "source_segments": cache.segments}
+        decoded = self.decoder(batch, train, table=self._shared_table(), **given)
+        return dataclasses.replace(decoded, memory=dataclasses.replace(cache, own=decoded.memory[0]))
+
+    def _shared_table(self):
+        return self.encoder.table() if self.decoder.embed.given else None
+
+    def empty_cache(self, batch: int, length: int, source: int) -> PairCache:
+        """A decoding cache for `length` tokens of `batch` targets whose sources have `source` tokens."""
+        own, attention = self.decoder.empty_cache(batch, length), self.decoder.stack.block.cross.attention
+        width = attention.head_width or attention.width // attention.heads
+        sizes = self.decoder.stack.layers, batch, source, attention.heads, width
+        return PairCache(own, empty_cache(*sizes, attention.precision.dtype), jnp.zeros((batch, source), jnp.int32))
 
 
 def shifted(ids, segments, start: int | Literal["last"]):

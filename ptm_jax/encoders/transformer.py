@@ -38,7 +38,8 @@ class Transformer(nn.Module):
 
     `relative` is a bias that all layers share (`nn.relative.Buckets`). As a decoder it is given `source` [B, Ls, D], what
     the blocks' `cross` slots read, with `source_segments` [B, Ls], and the token `table` where it has none; what they see
-    of it is `extra["cross_attention"]` [N, B, H, L, Ls].
+    of it is `extra["cross_attention"]` [N, B, H, L, Ls]. Beside a `cache` it may be given `across`, one of the source
+    [N, B, Ls, H, K] (see `Attention`); `memory` is then the pair.
     """
 
     embed: Embeddings
@@ -69,6 +70,7 @@ class Transformer(nn.Module):
         source=None,
         source_segments=None,
         table=None,
+        across: KeyValues | None = None,
     ) -> Encoded:
         length = batch["input_ids"].shape[1]
         context = context_of(batch, self.direction, train)
@@ -78,13 +80,16 @@ class Transformer(nn.Module):
                 context = dataclasses.replace(context, positions=context.visibility.q_order)
         if self.relative is not None:
             context = dataclasses.replace(context, bias=self.relative(context, length, _keys(context)))
-        if source is not None:
-            across = Visibility(context.visibility.q_segments, source_segments)
-            context = dataclasses.replace(context, source=source, source_visibility=across)
+        if source_segments is not None:
+            outside = Visibility(context.visibility.q_segments, source_segments)
+            context = dataclasses.replace(context, source=source, source_visibility=outside)
         x = self.embed(batch, context, table)
-        encoded = self.stack(x, context, None if cache is None else cache.layers)
+        kept = None if cache is None else cache.layers
+        encoded = self.stack(x, context, kept if across is None else (kept, across))
         if cache is not None:
-            cache = Cache(encoded.memory, cache.segments, cache.start + length)
+            layers, *others = (encoded.memory,) if across is None else encoded.memory
+            cache = Cache(layers, cache.segments, cache.start + length)
+            cache = (cache, *others) if others else cache
         layers, hidden = None if encoded.layers is None else with_input(x, encoded.layers), encoded.hidden
         if self.blank and "segment_ids" in batch:
             hidden = jnp.where(batch["segment_ids"][..., None] > 0, hidden, 0)

@@ -19,7 +19,8 @@ from ptm_jax.nn.layers import Context, Dense, Dropout, LayerNorm
 
 @record
 class KeyValues:
-    """Keys and values of the tokens so far [B, M, H, K] and where the next ones go. A stack's has a leading N."""
+    """Keys and values of the tokens so far [B, M, H, K] and where the next ones go (`start` None: none do, they are all
+    there). A stack's has a leading N."""
 
     key: Any
     value: Any
@@ -27,11 +28,12 @@ class KeyValues:
 
 
 class Attention(nn.Module):
-    """Queries from x, keys and values from `source` (x itself when None).
+    """Queries from x, keys and values from `source` (x itself when None); values from `values` where they are given.
 
     `cache` holds earlier keys and values: the new ones are written at `cache.start` and the queries attend over all of
-    it. Returns (output [B, Lq, D], probabilities [B, H, Lq, Lk], new cache or None); `expose="scores"` puts the
-    logits before mask and bias in the place of the probabilities (TinyBERT and MiniLM distil those).
+    it; one without a `start` stands for `source`, and comes back as None. Returns (output [B, Lq, D], probabilities
+    [B, H, Lq, Lk], new cache or None); `expose="scores"` puts the logits before mask and bias in the place of the
+    probabilities (TinyBERT and MiniLM distil those).
 
     `scale` multiplies q k^T (None: K**-0.5; T5: 1). `relative` is a module of `nn.relative`: called as
     `relative(q, k, context)` it gives scores [B, H, Lq, Lk] that are added to q k^T before scaling; one that also has
@@ -51,7 +53,7 @@ class Attention(nn.Module):
     expose: Literal["probabilities", "scores"] = "probabilities"
 
     @nn.compact
-    def __call__(self, x, context: Context, source=None, cache: KeyValues | None = None):
+    def __call__(self, x, context: Context, source=None, cache: KeyValues | None = None, values=None):
         if self.head_width is None and self.width % self.heads:
             raise ValueError(f"width {self.width} is not a multiple of {self.heads} heads; give head_width")
         head_width = self.head_width or self.width // self.heads
@@ -61,7 +63,11 @@ class Attention(nn.Module):
             features = (self.heads, head_width)
             return Dense(features, bias=self.bias, initializer=self.initializer, precision=self.precision, name=name)(inputs)
 
-        q, k, v = project("query", x), project("key", source), project("value", source)
+        q = project("query", x)
+        if cache is not None and cache.start is None:
+            k, v, cache = cache.key, cache.value, None
+        else:
+            k, v = project("key", source), project("value", source if values is None else values)
         if cache is not None:
             k = jax.lax.dynamic_update_slice_in_dim(cache.key, k.astype(cache.key.dtype), cache.start, 1)
             v = jax.lax.dynamic_update_slice_in_dim(cache.value, v.astype(cache.value.dtype), cache.start, 1)
@@ -104,7 +110,7 @@ class CrossAttention(nn.Module):
     """A residual layer for a block's `cross` slot: attention over `context.source` [B, Ls, D], placed like the block's
     own (norm="post": LayerNorm(x + branch(x)); "pre": x + branch(LayerNorm(x))). Relative positions do not reach it.
 
-    Returns (x, probabilities [B, H, L, Ls]).
+    `cache` is filled with the source's keys and values, or stands for them. Returns (x, probabilities [B, H, L, Ls], cache).
     """
 
     attention: Attention
@@ -113,12 +119,12 @@ class CrossAttention(nn.Module):
     attention_norm: nn.Module = LayerNorm()
 
     @nn.compact
-    def __call__(self, x, context: Context):
+    def __call__(self, x, context: Context, cache: KeyValues | None = None):
         outside = dataclasses.replace(context, visibility=context.source_visibility, bias=None)
         inputs = self.attention_norm(x) if self.norm == "pre" else x
-        branch, probabilities, _ = self.attention(inputs, outside, source=context.source)
+        branch, probabilities, cache = self.attention(inputs, outside, source=context.source, cache=cache)
         x = x + Dropout(self.dropout)(branch, context)
-        return (x if self.norm == "pre" else self.attention_norm(x)), probabilities
+        return (x if self.norm == "pre" else self.attention_norm(x)), probabilities, cache
 
 
 def empty_cache(layers: int, batch: int, length: int, heads: int, head_width: int, dtype=jnp.float32) -> KeyValues:

@@ -56,8 +56,8 @@ class Block(nn.Module):
 
     norm="post": LayerNorm(x + branch(x)), BERT and GPT; "pre": x + branch(LayerNorm(x)), GPT-2; "none": x + branch(x).
     `after_attention` and `after_ffn` see the branch before it is added: adapters go there. `cross` is a residual layer
-    of its own between the two: a decoder's attention over `context.source`; where it returns its probabilities too, the
-    block's are the pair of both. `source` [B, Lk, D] is what keys and values
+    of its own between the two: a decoder's attention over `context.source`; the block's probabilities are then the pair of
+    both, and so is a `cache` that is one. `source` [B, Lk, D] is what keys and values
     are made of in place of x, and is not normalised here (XLNet's memory, ViLBERT's other stream).
     """
 
@@ -75,13 +75,14 @@ class Block(nn.Module):
     def __call__(self, x, context: Context, cache=None, source=None):
         pre, post = self.norm == "pre", self.norm == "post"
         inputs = self.attention_norm(x) if pre else x
+        cache, *across = cache if isinstance(cache, tuple) else (cache,)
         branch, probabilities, cache = self.attention(inputs, context, source=source, cache=cache)
         branch = self.after_attention(Dropout(self.dropout)(branch, context), context)
         x = self.attention_norm(x + branch) if post else x + branch
-        x = self.cross(x, context)
+        x = self.cross(x, context, *across)
         if isinstance(x, tuple):
-            x, across = x
-            probabilities = (probabilities, across)
+            x, between, kept = x
+            probabilities, cache = (probabilities, between), (cache, kept) if across else cache
         branch = self.ffn(self.ffn_norm(x) if pre else x, context)
         branch = self.after_ffn(Dropout(self.dropout)(branch, context), context)
         x = self.ffn_norm(x + branch) if post else x + branch
@@ -120,6 +121,7 @@ class Stack(nn.Module):
     remat  "none" keeps every activation for the backward pass, "full" recomputes each layer from its input,
            "dots" keeps the results of products with weights and recomputes the rest.
     `groups` sets of parameters, each for N / groups layers in a row, where they are shared (ALBERT's hidden groups).
+    `cycle` sets of parameters in each group, which its layers go through in turn (1: all have the same).
     `shared` is a regular expression: block parameters whose path it finds are one set for all layers, the others each
            layer's own (ALBERT's Table 4: "^attention/" or "^ffn/"; Transformer-XL's u and v: "relative/[uv]$").
     Returns `Encoded` with layers [N, B, L, D] (without the input) and the cache of every layer as `memory`.
@@ -129,6 +131,7 @@ class Stack(nn.Module):
     layers: int
     share: bool = False
     groups: int = 1
+    cycle: int = 1
     shared: str | None = None
     remat: Remat = "none"
     final_norm: nn.Module = Identity()
@@ -154,23 +157,32 @@ class Stack(nn.Module):
 
         if self.shared is not None:
             x, results = self._partly_shared(x, cache, context)
-        elif self.share and self.groups > 1:
-            if self.layers % self.groups:
-                raise ValueError(f"{self.layers} layers cannot be {self.groups} groups of one size; choose a divisor")
-            inner = self.layers // self.groups
-            run = scanned(scanned(layer, inner, True), self.groups, False)
-            split = jax.tree.map(lambda leaf: leaf.reshape(self.groups, inner, *leaf.shape[1:]), cache)
-            x, results = run(self.block, x, split, context)
-            results = jax.tree.map(lambda leaf: leaf.reshape(self.layers, *leaf.shape[2:]), results)
+        elif self.share and self.groups * self.cycle > 1:
+            x, results = self._grouped(scanned, layer, x, cache, context)
         else:
             x, results = scanned(layer, self.layers, self.share)(self.block, x, cache, context)
         layers, attention, cache = results
         return Encoded(self.final_norm(x), layers, attention, cache)
 
+    def _grouped(self, scanned, layer, x, cache, context):
+        """Scans in scans: over the groups, over the times that one is gone through, over the layers of its cycle."""
+        times, rest = divmod(self.layers, self.groups * self.cycle)
+        if rest:
+            sets = f"{self.groups} groups" if self.cycle == 1 else f"{self.groups} groups of {self.cycle} in turn"
+            raise ValueError(f"{self.layers} layers cannot be {sets} of one size; choose a divisor")
+        levels = ((self.groups, False), (times, True), (self.cycle, False))
+        levels = [(length, share) for length, share in levels if share or length > 1]
+        for length, share in levels[::-1]:
+            layer = scanned(layer, length, share)
+        lengths = [length for length, _ in levels]
+        split = jax.tree.map(lambda leaf: leaf.reshape(*lengths, *leaf.shape[1:]), cache)
+        x, results = layer(self.block, x, split, context)
+        return x, jax.tree.map(lambda leaf: leaf.reshape(self.layers, *leaf.shape[len(lengths) :]), results)
+
     def _partly_shared(self, x, cache, context):
         """The scan by hand: `nn.scan` shares a whole block or nothing. Parameters have the paths of the whole block."""
-        if self.share or self.groups > 1:
-            raise ValueError("shared names the parameters that layers share; leave share and groups as they are")
+        if self.share or self.groups * self.cycle > 1:
+            raise ValueError("shared names the parameters that layers share; leave share, groups and cycle as they are")
         block = self.block.clone(parent=None, name=None)
         if not self.has_variable("params", "block"):
             first = jax.tree.map(lambda leaf: leaf[0], cache)

@@ -1,9 +1,12 @@
-"""Text from a causal Transformer: greedy, sampled or by beam search, over its key-value cache, with static shapes.
+"""Text from a causal Transformer or the decoder of a pair: greedy, sampled or by beam search, over its key-value cache, with
+static shapes.
 
 Prompts are padded on the left into a bucket of rows and lengths, so that all of them write the same cache slot at the
 same time; padding has segment 0 and is seen by nobody, and positions count from the first real token. What is compiled
 depends on the buckets and on which options are on, not on their values: another temperature, or a prompt of another
 length in the same bucket, runs the program that is there.
+
+Of an encoder with a decoder, prompts are what the encoder reads; answers, and the rules on them, begin with `start`.
 """
 
 from __future__ import annotations
@@ -59,32 +62,41 @@ def decode(
     pad: int = 0,
     seed: int = 0,
     rows: Sequence[int] | None = None,
+    start: int | None = None,
 ) -> Decoded:
     """Answers to prompts (each [l] int32 with at least one token), as numpy arrays.
 
     `eos` ends an answer (None: nothing does) and `pad` fills up after it. `tower` is over a causal encoder with
-    `empty_cache`. A sample depends on (seed, the prompt's number in `rows`, its tokens), not on the rest of the batch.
+    `empty_cache`, or over an `EncoderDecoder`, which `start` begins (None: its own, where that is an id). A sample depends
+    on (seed, the prompt's number in `rows`, its tokens), not on the rest of the batch.
     """
     if not prompts or min(map(len, prompts)) == 0:
         raise ValueError("decoding needs at least one prompt, and a token in each")
+    start = getattr(tower.module.encoder, "start", None) if start is None else start
+    if hasattr(tower.module.encoder, "decoder") and not isinstance(start, int):
+        raise ValueError("a decoder begins with a token: give its id as start")
     ids, segments = pad_left(prompts)
     number = np.zeros(len(ids), np.int32)
     number[: len(prompts)] = range(len(prompts)) if rows is None else rows
     numbers = {**options.numbers(), "rows": number}
     found = _decode(
-        tower.module, options.shape(), head, eos, pad, tower.params, ids, segments, numbers, stream(seed, "generate")
+        tower.module, options.shape(), head, eos, pad, start, tower.params, ids, segments, numbers, stream(seed, "generate")
     )
     found = jax.tree.map(np.asarray, found)
     cut = (slice(len(prompts)), slice(options.answers))
     return Decoded(found.tokens[cut][..., : options.max_new_tokens], found.lengths[cut], found.scores[cut])
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
-def _decode(module, shape: Generation, head, eos, pad, params, ids, segments, numbers, key) -> Decoded:
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3, 4, 5))
+def _decode(module, shape: Generation, head, eos, pad, start, params, ids, segments, numbers, key) -> Decoded:
     tower = Tower(module, params)
     forward = functools.partial(_forward, tower, head)
+    if hasattr(module.encoder, "decoder"):
+        logits, cache = prefill_pair(tower, head, ids, segments, 1 + shape.max_new_tokens, start)
+        ids, segments = jnp.full_like(ids[:, :1], start), segments.max(1, keepdims=True)
+    else:
+        logits, cache = prefill(tower, head, ids, segments, ids.shape[1] + shape.max_new_tokens)
     counts = segments.sum(1)
-    logits, cache = prefill(tower, head, ids, segments, ids.shape[1] + shape.max_new_tokens)
     if shape.kind == "beam":
         return beams.search(shape, forward, eos, pad, ids, segments, logits, cache, numbers)
     rows = jnp.repeat(jnp.arange(ids.shape[0]), shape.answers)
@@ -124,6 +136,15 @@ def prefill(tower: Tower, head: str, ids: Array, segments: Array, slots: int) ->
     positions = jnp.maximum(jnp.cumsum(segments, 1) - 1, 0)
     cache = tower.module.encoder.empty_cache(ids.shape[0], slots)
     encoded = tower({"input_ids": ids, "segment_ids": segments, "positions": positions}, cache=cache)
+    return tower.head(head, encoded.hidden[:, -1]).logits(), encoded.memory
+
+
+def prefill_pair(tower: Tower, head: str, ids: Array, segments: Array, slots: int, start: int) -> tuple[Array, Any]:
+    """Logits [B, V] after `start`, of left-padded sources [B, P], and a cache of `slots` tokens."""
+    positions = jnp.maximum(jnp.cumsum(segments, 1) - 1, 0)
+    batch = {"input_ids": ids, "segment_ids": segments, "positions": positions}
+    batch["decoder_input_ids"] = jnp.full_like(ids[:, :1], start)
+    encoded = tower(batch, cache=tower.module.encoder.empty_cache(ids.shape[0], slots, ids.shape[1]))
     return tower.head(head, encoded.hidden[:, -1]).logits(), encoded.memory
 
 
