@@ -38,7 +38,7 @@ class AnswerHead(nn.Module):
     `none`, tanh on the start (the expected one where it is not given) and the classifying token.
 
     Reads of a batch `answer_start` [B] (training), `cls_places` [B] (absent: the last token) and `answer_places` [B, L]:
-    1 where an answer may lie (absent: everywhere, padding too).
+    1 where an answer may lie (absent: at every token; in training everywhere, padding too, as in the original).
     """
 
     starts: int = 5
@@ -54,11 +54,10 @@ class AnswerHead(nn.Module):
 
     @staticmethod
     def reads(encoded, batch):
-        ids = batch["input_ids"]
-        places = batch.get("cls_places")
-        if places is None:
-            places = last_token(batch.get("segment_ids", jnp.ones_like(ids)))
-        return encoded.hidden, places, batch.get("answer_start"), batch.get("answer_places")
+        segments = batch.get("segment_ids", jnp.ones_like(batch["input_ids"]))
+        places = batch["cls_places"] if "cls_places" in batch else last_token(segments)
+        start = batch.get("answer_start")
+        return encoded.hidden, places, start, batch.get("answer_places", segments if start is None else None)
 
     @nn.compact
     def __call__(self, hidden, cls_places, start=None, allowed=None, *, table=None):

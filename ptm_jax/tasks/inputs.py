@@ -22,7 +22,14 @@ def limit_of(encoder: Any) -> int | None:
 
 
 def batch_of(
-    encoder: Any, vocab: Vocab, input_ids, attention_mask=None, token_type_ids=None, position_ids=None, multiple: int = 1
+    encoder: Any,
+    vocab: Vocab,
+    input_ids,
+    attention_mask=None,
+    token_type_ids=None,
+    position_ids=None,
+    language_ids=None,
+    multiple: int = 1,
 ) -> dict[str, np.ndarray]:
     """The checked batch of arrays [B, L], padded to a bucket of rows (times `multiple`) and lengths. Raises UserError.
 
@@ -47,6 +54,10 @@ def batch_of(
         types = _whole("token_type_ids", token_type_ids, ids.shape)
         _within("token_type_ids", types, max(1, types_of(encoder)), "the token types")
         batch["token_type_ids"] = types
+    if language_ids is not None:
+        languages = _whole("language_ids", language_ids, ids.shape)
+        _within("language_ids", languages, max(1, getattr(encoder.embed, "languages", 0)), "the languages")
+        batch["language_ids"] = languages
     return bucketed(batch, limit, multiple)
 
 

@@ -97,16 +97,18 @@ class Pretrained:
         attention_mask=None,
         token_type_ids=None,
         position_ids=None,
+        language_ids=None,
         *,
         layers: bool = False,
         attention: bool = False,
         logits: bool = True,
     ) -> Output:
-        """One forward pass on arrays [B, L] of whole numbers; tokens whose mask is 0 are seen by nobody.
+        """One forward pass on arrays [B, L] of whole numbers; tokens whose mask is 0 are seen by nobody. Without
+        `language_ids` an XLM's vectors of languages are not added.
 
         Raises UserError: shapes that differ, ids out of range, a sequence longer than the position table.
         """
-        given = input_ids, attention_mask, token_type_ids, position_ids
+        given = input_ids, attention_mask, token_type_ids, position_ids, language_ids
         batch = inputs.batch_of(self.module.encoder, self.vocab, *given, multiple=self._readings)
         if hasattr(self.system.examples, "table"):  # words are read by their characters
             batch["characters"] = self._spellings[batch["input_ids"]]

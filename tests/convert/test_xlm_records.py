@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 from ptm_jax.convert import checkpoint
@@ -9,6 +10,7 @@ from ptm_jax.convert.config import Config
 from ptm_jax.convert.family import families, names
 from ptm_jax.core.errors import UserError
 from ptm_jax.nn.layerdrop import DroppedBlock
+from ptm_jax.tasks.inputs import batch_of
 
 SIZES = {"xlm": {"emb_dim": 8, "n_heads": 2, "n_layers": 2, "vocab_size": 61}}
 SIZES |= {"flaubert": SIZES["xlm"], "xlnet": {"d_model": 8, "n_head": 2, "n_layer": 2, "d_inner": 12, "vocab_size": 61}}
@@ -64,3 +66,12 @@ def test_what_cannot_be_read_is_one_line(family, fields, said):
     with pytest.raises(UserError, match=said) as caught:
         record(family, **fields)
     assert "\n" not in str(caught.value)
+
+
+def test_languages_are_told_token_by_token():
+    encoder = record("xlm", n_langs=3).towers["main"].encoder
+    ids, vocab = np.full((2, 5), 7), encoder.embed.vocab
+    batch = batch_of(encoder, vocab, ids, language_ids=ids - 5)
+    assert batch["language_ids"].shape == (2, 16) and batch["language_ids"][0].tolist() == [2] * 5 + [0] * 11
+    with pytest.raises(UserError, match="the languages of this model: 0 to 2"):
+        batch_of(encoder, vocab, ids, language_ids=ids)
