@@ -75,7 +75,8 @@ class Embeddings(nn.Module):
     `table()` is the token table [V, D], which vocabulary heads may share; `given` means that it is another module's,
     handed in at the call (a decoder that shares its encoder's). `scale` multiplies the token vectors (sqrt(D): the
     Transformer, CTRL). `project` stands last: a `Dense` there gives the stack another width than the table's (ALBERT,
-    ELECTRA).
+    ELECTRA). `expand(x, batch)` makes token vectors as wide as its `width` before the others, of that width, are added
+    (MobileBERT's trigrams).
 
     `languages` rows tell languages apart (Lample & Conneau 2019, section 3.2), where the batch has `language_ids`;
     `word_types`: a type is the word of that id, where the batch has types (XLM in the Hugging Face library). `tasks` rows
@@ -93,6 +94,7 @@ class Embeddings(nn.Module):
     dropout: float = 0.0
     scale: float = 1.0
     given: bool = False
+    expand: nn.Module = Identity()
     project: nn.Module = Identity()
     initializer: Any = TruncatedNormal()
     precision: Precision = Precision()
@@ -100,12 +102,13 @@ class Embeddings(nn.Module):
     def setup(self):
         if not self.given:
             self.token = table_of(self, "token", self.initializer, (self.vocab.size, self.width))
+        width = getattr(self.expand, "width", self.width)
         if self.types and not self.word_types:
-            self.type = self.param("type", self.initializer, (self.types, self.width))
+            self.type = self.param("type", self.initializer, (self.types, width))
         if self.languages:
-            self.language = self.param("language", self.initializer, (self.languages, self.width))
+            self.language = self.param("language", self.initializer, (self.languages, width))
         if self.tasks:
-            self.task = self.param("task", self.initializer, (self.tasks, self.width))
+            self.task = self.param("task", self.initializer, (self.tasks, width))
         self.drop = Dropout(self.dropout)
 
     def table(self):
@@ -113,9 +116,9 @@ class Embeddings(nn.Module):
 
     def __call__(self, batch, context: Context, table=None):
         table = self.token if table is None else table
-        x = table[batch["input_ids"]] * self.scale
+        x = self.expand(table[batch["input_ids"]] * self.scale, batch)
         if self.position is not None:
-            x = x + self.position(context.positions, self.width)
+            x = x + self.position(context.positions, x.shape[-1])
         if self.types:
             x = x + self._type(batch.get("token_type_ids"), table)
         if self.languages and "language_ids" in batch:

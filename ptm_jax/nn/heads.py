@@ -44,13 +44,15 @@ class Readout:
 class MLMHead(nn.Module):
     """Dense (to the table's width), activation and norm, then the tied table and a bias: BERT, RoBERTa, ALBERT.
 
-    `tied=False` has a table of its own, as wide as the encoder's.
+    `tied=False` has a table of its own, as wide as the encoder's. `width` is that of the dense layer where it is greater:
+    the columns that the table lacks are `rest` (MobileBERT).
     """
 
     vocab: Any
     activation: Activation = "gelu"
     eps: float = 1e-12
     tied: bool = True
+    width: int | None = None
     initializer: Any = TruncatedNormal()
     precision: Precision = Precision()
 
@@ -60,10 +62,14 @@ class MLMHead(nn.Module):
 
     @nn.compact
     def __call__(self, hidden, *, table):
-        h = Dense(table.shape[-1], initializer=self.initializer, precision=self.precision, name="dense")(hidden)
+        width = self.width or table.shape[-1]
+        h = Dense(width, initializer=self.initializer, precision=self.precision, name="dense")(hidden)
         h = LayerNorm(self.eps, name="norm")(activate(self.activation, h))
         if not self.tied:
-            table = self.param("table", self.initializer, (self.vocab.size, h.shape[-1]))
+            table = self.param("table", self.initializer, (self.vocab.size, table.shape[-1]))
+        if width > table.shape[-1]:
+            rest = self.param("rest", self.initializer, (self.vocab.size, width - table.shape[-1]))
+            table = jnp.concatenate([table, rest], -1)
         return Readout(h, table, self.param("bias", Zeros(), (self.vocab.size,)), self.precision)
 
 
