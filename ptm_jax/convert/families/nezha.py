@@ -1,0 +1,68 @@
+"""NEZHA (Wei et al. 2019): BERT without positions, relative ones beside its keys and values. Transformers has it up to
+4.57; 5 has not."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from ptm_jax.convert.config import Config
+from ptm_jax.convert.families import bert
+from ptm_jax.convert.family import Family, families
+from ptm_jax.convert.table import Line
+from ptm_jax.core.system import System
+from ptm_jax.encoders.transformer import Transformer
+from ptm_jax.nn.relative import RelativeKeysValues
+from ptm_jax.systems.masked import bert_wwm
+from ptm_jax.systems.transformers import BERT_CHINESE
+
+ROOT = "nezha."
+
+HEADS = {name.replace("Bert", "Nezha"): heads for name, heads in bert.HEADS.items() if name != "BertLMHeadModel"}
+
+PARENT = dataclasses.replace(
+    bert_wwm("", 2, 128, 2, BERT_CHINESE),
+    paper="Wei et al. 2019, arXiv 1909.00204",
+    section="4.2.2",
+    rows=(131,),
+)
+
+
+def encoder(config: Config) -> Transformer:
+    core = bert.encoder(config, causal=config("is_decoder", bool, False))
+    block = core.stack.block
+    relative = RelativeKeysValues(most=config.positive("max_relative_position", 64))
+    attention = dataclasses.replace(block.attention, relative=relative)
+    stack = dataclasses.replace(core.stack, block=dataclasses.replace(block, attention=attention))
+    return dataclasses.replace(core, stack=stack, embed=dataclasses.replace(core.embed, position=None))
+
+
+def build(config: Config, architecture: str) -> System:
+    # A null `classifier_dropout` is the layers'; one that is absent is 0.1.
+    rate = None if "classifier_dropout" in config else 0.1
+    return bert.record(config, PARENT, encoder(config), HEADS[architecture], rate)
+
+
+def lines(config: Config, architecture: str) -> tuple[Line, ...]:
+    """The bias of the words is under the name of a tied table's, whether or not the table is."""
+    biases = tuple(Line(f"heads_{head}/bias", "cls.predictions.bias") for head in ("mlm", "lm"))
+    return (*biases, *bert.class_lines(config, ROOT))
+
+
+def config(system: System) -> dict[str, Any]:
+    relative = system.towers["main"].encoder.stack.block.attention.relative
+    return bert.config(system) | {"max_relative_position": relative.most}
+
+
+families.add(
+    Family(
+        model_type="nezha",
+        build=build,
+        lines=lines,
+        config=config,
+        root=ROOT,
+        heads=HEADS,
+        ties=bert.ties(ROOT),
+        ignore=(r"(^|\.)position_ids$", r"\.positions_encoding$"),
+    )
+)
