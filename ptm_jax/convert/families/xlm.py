@@ -222,7 +222,7 @@ def answer_lines(root: str) -> tuple[Line, ...]:
 
 
 def head_fields(heads: Any) -> dict[str, Any]:
-    """Fields of a config that say what heads XLM's classes have."""
+    """Fields of a config that say what heads XLM's classes have, or XLNet's."""
     fields: dict[str, Any] = {}
     classes = next((heads[name].classes for name in ("classify", "tag") if name in heads), None)
     if "choose" in heads:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from ptm_jax.convert.config import ACTIVATIONS, PUBLISHED, Config
-from ptm_jax.convert.families.xlm import answer_head, answer_lines, renamed, summary_fields, summary_of
+from ptm_jax.convert.families.xlm import answer_head, answer_lines, head_fields, renamed, summary_of
 from ptm_jax.convert.family import Family, families
 from ptm_jax.convert.records import PROBLEMS, adopted, objective_of
 from ptm_jax.convert.table import Line
@@ -136,18 +136,7 @@ def lines(config: Config, architecture: str) -> tuple[Line, ...]:
 def config(system: System) -> dict[str, Any]:
     core, heads = system.towers["main"].encoder, system.towers["main"].heads
     block, vocab = core.stack.block.block, core.embed.vocab
-    fields: dict[str, Any] = {f"{name}_token_id": getattr(vocab, name) for name in ("pad", "bos", "eos")}
-    for name in ("classify", "tag"):
-        if name in heads:
-            fields["id2label"] = {str(i): f"LABEL_{i}" for i in range(heads[name].classes)}
-            fields["label2id"] = {f"LABEL_{i}": i for i in range(heads[name].classes)}
-    for name in ("classify", "choose"):
-        if name in heads:
-            fields |= summary_fields(heads[name].summary) | {"summary_last_dropout": heads[name].dropout}
-    if "choose" in heads:
-        fields["num_choices"] = heads["choose"].choices
-    if "answer" in heads:
-        fields |= {"start_n_top": heads["answer"].starts, "end_n_top": heads["answer"].ends}
+    fields = {f"{name}_token_id": getattr(vocab, name) for name in ("pad", "bos", "eos")} | head_fields(heads)
     return fields | {
         "vocab_size": vocab.size,
         "d_model": block.attention.width,
