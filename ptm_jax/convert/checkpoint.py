@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -107,8 +108,20 @@ def read(
         draw = lambda paths: _drawn(system, seed, paths)
     lines = family.lines(config, name)
     where = None if shardings is None else shardings(shapes)["main"]
+    _check_constants(tensors, family, family.constants(config, name))
     params, report = engine.read(tensors, shapes["main"], family, lines, fresh=draw, shardings=where)
     return Checkpoint(system, {"main": params}, report, config, name)
+
+
+def _check_constants(tensors: Any, family: Family, constants: Mapping[str, Any], atol: float = 4e-3) -> None:
+    """Raises UserError where a tensor is not the formula that our layer computes. bfloat16 is within `atol`."""
+    for constant, value in constants.items():
+        for name in {constant, constant.removeprefix(family.root)} & set(tensors.names()):
+            there = np.asarray(tensors.read(name), np.float32)
+            if there.shape != value.shape or np.abs(there - value).max() > atol:
+                raise UserError(
+                    f"{tensors.file(name)}: {name} is not the fixed table of {family.model_type}; it is not supported"
+                )
 
 
 def _written_by(family: Family, config: Config) -> str | None:
@@ -176,12 +189,11 @@ def write(
     family, fields, architecture = published(system, config)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = engine.write(
-        params["main"], family, family.lines(fields, architecture), bare=architecture == family.bare
-    )
-    written = write_tensors(
-        folder, ((name, np.asarray(value)) for name, value in tensors), dtype=dtype, max_shard_bytes=max_shard_bytes
-    )
+    tensors = engine.write(params["main"], family, family.lines(fields, architecture), bare=architecture == family.bare)
+    root = family.root if architecture == family.bare else ""
+    constants = ((name.removeprefix(root), value) for name, value in family.constants(fields, architecture).items())
+    everything = ((name, np.asarray(value)) for name, value in itertools.chain(tensors, constants))
+    written = write_tensors(folder, everything, dtype=dtype, max_shard_bytes=max_shard_bytes)
     file = folder / "config.json"
     facts = {**fields, "architectures": [architecture], "dtype": dtype}
     draft = file.with_suffix(".draft")

@@ -26,6 +26,8 @@ class Family:
     ties      {published duplicate: published tensor it repeats}: compared on import where it is there, never written
     ignore    regular expressions of published names that hold nothing: buffers of positions, masks
     renames   (regular expression, replacement) of names in older checkpoints
+    constants (config, architecture) -> {published name: array} of tensors that are a formula, which a layer computes here:
+              written, and compared on import where they are there
     fill      {published name: others that hold the same where it is absent}: shared tensors are in a file once
     """
 
@@ -39,6 +41,7 @@ class Family:
     ignore: tuple[str, ...] = (r"(^|\.)position_ids$",)
     renames: tuple[tuple[str, str], ...] = ()
     fill: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    constants: Callable[[Config, str], Mapping[str, Any]] = lambda config, architecture: {}
 
     @property
     def name(self) -> str:

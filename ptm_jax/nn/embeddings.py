@@ -63,10 +63,13 @@ class SinusoidTable(nn.Module):
 
     limit: int
 
-    def __call__(self, positions, width):
+    def waves(self, width):
+        """[limit, D] float32."""
         angles = np.arange(self.limit)[:, None] / 10000.0 ** (np.arange(0, width, 2) / width)
-        waves = np.concatenate([np.sin(angles), np.cos(angles)], -1)[:, :width]
-        return jnp.asarray(waves, jnp.float32)[positions]
+        return np.concatenate([np.sin(angles), np.cos(angles)], -1)[:, :width].astype(np.float32)
+
+    def __call__(self, positions, width):
+        return jnp.asarray(self.waves(width))[positions]
 
 
 class Embeddings(nn.Module):

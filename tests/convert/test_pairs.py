@@ -8,7 +8,9 @@ import peers
 import pytest
 
 from ptm_jax.convert import checkpoint
-from ptm_jax.convert.config import Config
+from ptm_jax.convert.config import ACTIVATIONS, Config
+from ptm_jax.convert.families import t5
+from ptm_jax.convert.files import open_tensors
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.towers import Tower
@@ -141,3 +143,38 @@ def test_classes_are_told_by_their_heads_and_halves(family):
         assert home.architecture_of(system) == name
         again = Config({"model_type": family.lower(), **home.config(system)})
         assert checkpoint.record_of(again, name)[0].towers == system.towers
+
+
+@full
+def test_the_waves_are_written_and_others_are_refused(tmp_path):
+    """PEGASUS's positions are a formula: no parameters here, and a tensor there."""
+    model = peers.randomise(peers.transformers.PegasusForConditionalGeneration(theirs("Pegasus")), 0)
+    model.save_pretrained(tmp_path / "in")
+    found = checkpoint.read(tmp_path / "in")
+    checkpoint.write(tmp_path / "out", found.system, found.params, config=found.config)
+    again = peers.transformers.PegasusForConditionalGeneration.from_pretrained(tmp_path / "out").state_dict()
+    assert all(torch.equal(value, again[name]) for name, value in model.state_dict().items())
+    assert {name for name, _ in model.named_parameters()} <= set(open_tensors(tmp_path / "out").names())
+    with torch.no_grad():
+        model.model.decoder.embed_positions.weight[2, 3] += 0.01
+    model.save_pretrained(tmp_path / "other")
+    with pytest.raises(UserError, match="model.decoder.embed_positions.weight is not the fixed table of pegasus"):
+        checkpoint.read(tmp_path / "other")
+
+
+@pytest.mark.parametrize("gate", ["", "gated-"])
+def test_every_activation_of_t5_is_said_as_it_was_read(gate):
+    for name in ACTIVATIONS:
+        read = t5.activation(fields("T5", feed_forward_proj=gate + name))
+        system, _ = checkpoint.record_of(fields("T5", feed_forward_proj=gate + name))
+        ffn = system.towers["main"].encoder.decoder.stack.block.ffn
+        assert (ffn.activation, ffn.gated) == read
+        assert t5.activation(fields("T5", feed_forward_proj=t5.projection(ffn))) == read
+    assert t5.activation(fields("T5", feed_forward_proj="gated-gelu")) == ("gelu_tanh", True)
+
+
+def test_a_classifier_of_one_class_or_of_several_at_once_is_trained_as_there():
+    kinds = {"single_label_classification": "classes", "regression": "number", "multi_label_classification": "labels"}
+    for problem, kind in kinds.items():
+        system, _ = checkpoint.record_of(fields("Bart", problem_type=problem), "BartForSequenceClassification")
+        assert system.objective.kind == kind and system.towers["main"].heads["classify"].classes == 3

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal
 
+import numpy as np
+
 from ptm_jax.convert.config import ACTIVATIONS, PUBLISHED, Config
 from ptm_jax.convert.family import families
 from ptm_jax.convert.pairs import PairFamily, ends, is_pair, pair_heads, pair_objective
@@ -143,6 +145,14 @@ class BartKind:
             Line(f"{ours}/stack/final_norm", f"{theirs}.layer_norm", "norm"),
         )
 
+    def constants(self, config: Config, architecture: str) -> dict[str, np.ndarray]:
+        """PEGASUS's positions."""
+        if not self.waves:
+            return {}
+        waves = SinusoidTable(config.positive("max_position_embeddings")).waves(config.positive("d_model"))
+        sides = ("decoder",) if architecture.endswith("ForCausalLM") else ("encoder", "decoder")
+        return {f"model.{side}.embed_positions.weight": waves for side in sides}
+
     def config(self, system: System) -> dict[str, Any]:
         """Fields of a config.json. A decoder alone says its own sizes of an encoder that is not there."""
         core, heads, pair = system.towers["main"].encoder, system.towers["main"].heads, is_pair(system)
@@ -204,6 +214,7 @@ for name, kind in KINDS.items():
             ties=dict.fromkeys((*TABLES, "lm_head.weight"), "model.shared.weight"),
             ignore=(*IGNORE, *WAVES) if kind.waves else IGNORE,
             fill={"model.shared.weight": TABLES, **dict.fromkeys(TABLES, ("model.shared.weight",))},
+            constants=kind.constants,
             halves=(f"{kind.prefix}ForCausalLM",),
         )
     )
