@@ -96,6 +96,17 @@ def test_groups_of_layers_share():
     jax.tree.map(lambda u, v: np.testing.assert_allclose(u, v, atol=1e-5), a, b)
 
 
+def test_layers_of_a_group_go_through_their_sets_in_turn():
+    module = stack(share=True, cycle=2)
+    params = begin(module)
+    assert flatten(params)["block/ffn/up/kernel"].shape == (2, D, 12)
+    assert shapes(stack(share=True, groups=2, cycle=2))["block/ffn/up/kernel"] == (2, 2, D, 12)
+    spread = jax.tree.map(lambda leaf: jnp.tile(leaf, (2,) + (1,) * (leaf.ndim - 1)), params)
+    a = jax.jit(lambda: module.apply({"params": params}, X, context()))()
+    b = jax.jit(lambda: stack().apply({"params": spread}, X, context()))()
+    jax.tree.map(lambda u, v: np.testing.assert_allclose(u, v, atol=1e-5), a, b)
+
+
 @pytest.mark.parametrize(
     ("options", "says"), [({"shared": "^adapter"}, "finds none of"), ({"shared": "^ffn/", "groups": 2}, "leave share")]
 )

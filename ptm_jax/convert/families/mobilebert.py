@@ -1,0 +1,242 @@
+"""MobileBERT (Sun et al. 2020): BERT's layers in bottlenecks, each with several feed-forward layers, over trigrams."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from ptm_jax.convert.config import ACTIVATIONS, PUBLISHED, Config
+from ptm_jax.convert.families import bert
+from ptm_jax.convert.family import Family, families
+from ptm_jax.convert.records import PROBLEMS, adopted, objective_of, task_fields, task_heads
+from ptm_jax.convert.table import Line, attention
+from ptm_jax.core.errors import UserError
+from ptm_jax.core.system import System
+from ptm_jax.encoders.model import Model
+from ptm_jax.encoders.transformer import Transformer
+from ptm_jax.nn.attention import Attention
+from ptm_jax.nn.blocks import Block, FeedForward, Stack
+from ptm_jax.nn.bottleneck import Bottleneck, Expansion, FeedForwards, Narrowing, ScaleShift, WideAttention
+from ptm_jax.nn.embeddings import Embeddings, LearnedPositions
+from ptm_jax.nn.heads import Classifier, MLMHead, Pooler
+from ptm_jax.nn.initializers import TruncatedNormal
+from ptm_jax.nn.layers import Identity, LayerNorm
+from ptm_jax.nn.task_heads import Summary
+from ptm_jax.systems.transformers import bert as bert_system
+
+ROOT, EPS = "mobilebert.", 1e-5
+"""EPS: of the norms whose `eps` no field of the config reaches, those of the embeddings and after the last feed-forward."""
+
+HEADS = {name.replace("Bert", "MobileBert", 1): heads for name, heads in bert.HEADS.items() if name != "BertLMHeadModel"}
+
+PARENT = dataclasses.replace(
+    bert_system("", 2, 128, 2), paper="Sun et al. 2020, arXiv 2004.02984", section="4.5", rows=(177,)
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """What a config says of widths: of the states, within the layers, of the tables."""
+
+    states: int
+    inner: int
+    tables: int
+
+    @classmethod
+    def of(cls, config: Config) -> Sizes:
+        states = config.positive("hidden_size")
+        inner = config.positive("intra_bottleneck_size", 128) if config("use_bottleneck", bool, True) else states
+        config.refuse("true_hidden_size", inner, f"it follows from use_bottleneck and intra_bottleneck_size: {inner}")
+        return cls(states=states, inner=inner, tables=config.positive("embedding_size", 128))
+
+    def expanded(self, config: Config) -> bool:
+        """Whether a layer stands between the tables and the states."""
+        return config("trigram_input", bool, True) or self.tables != self.states
+
+
+def _norm(config: Config, eps: float | None = None) -> Any:
+    kind = config.one_of("normalization_type", {"no_norm": ScaleShift, "layer_norm": LayerNorm}, "no_norm")
+    if kind is ScaleShift:
+        return ScaleShift()
+    return LayerNorm(config("layer_norm_eps", float, 1e-12) if eps is None else eps)
+
+
+def _block(config: Config, sizes: Sizes, init: Any) -> Any:
+    """A layer: a block as wide as `true_hidden_size`, in a bottleneck or not."""
+    inside, rate = config("use_bottleneck", bool, True), config("hidden_dropout_prob", float, 0.0)
+    activation = config.one_of("hidden_act", ACTIVATIONS, "relu")
+    ffn = FeedForward(config.positive("intermediate_size"), activation, initializer=init)
+    more = config.positive("num_feedforward_networks", 4) - 1
+    block = Block(
+        attention=Attention(
+            heads=config.positive("num_attention_heads"),
+            width=sizes.inner,
+            dropout=config("attention_probs_dropout_prob", float, 0.1),
+            initializer=init,
+        ),
+        ffn=ffn,
+        dropout=0.0 if inside else rate,
+        attention_norm=_norm(config),
+        ffn_norm=_norm(config, EPS),
+        cross=FeedForwards((ffn,) * more, (_norm(config),) * more) if more else Identity(),
+    )
+    if not inside:
+        return block
+    narrow = Narrowing(sizes.inner, _norm(config), initializer=init)
+    if not config("use_bottleneck_attention", bool, False):
+        shared = config("key_query_shared_bottleneck", bool, True)
+        if not shared and sizes.inner != sizes.states:
+            raise UserError(
+                f"{config.file}: key_query_shared_bottleneck is false: queries are made of states {sizes.states} wide, and "
+                f"intra_bottleneck_size says {sizes.inner}"
+            )
+        wide = WideAttention(block.attention, narrow if shared else Identity())
+        block = dataclasses.replace(block, attention=wide)
+    return Bottleneck(block, narrow, norm=_norm(config), dropout=rate, initializer=init)
+
+
+def encoder(config: Config) -> Transformer:
+    """The encoder of MobileBERT's config."""
+    sizes, init = Sizes.of(config), TruncatedNormal(config("initializer_range", float, 0.02))
+    expand = Identity()
+    if sizes.expanded(config):
+        expand = Expansion(sizes.states, trigrams=config("trigram_input", bool, True), initializer=init)
+    embed = Embeddings(
+        vocab=bert.vocab_of(config),
+        width=sizes.tables,
+        position=LearnedPositions(config.positive("max_position_embeddings", 512), initializer=init),
+        types=config.positive("type_vocab_size", 2),
+        norm=_norm(config, EPS),
+        dropout=config("hidden_dropout_prob", float, 0.0),
+        expand=expand,
+        initializer=init,
+    )
+    stack = Stack(block=_block(config, sizes, init), layers=config.positive("num_hidden_layers"))
+    return Transformer(embed=embed, stack=stack)
+
+
+def heads_of(config: Config, core: Transformer) -> dict[str, Any]:
+    """All heads of MobileBERT's classes. Without `classifier_activation` the first state stands for the whole text."""
+    sizes, init = Sizes.of(config), core.embed.initializer
+    pooled = config("classifier_activation", bool, True)
+    rate = config("classifier_dropout", float, None)
+    mlm = MLMHead(
+        vocab=core.embed.vocab,
+        activation=config.one_of("hidden_act", ACTIVATIONS, "relu"),
+        eps=config("layer_norm_eps", float, 1e-12),
+        tied=config("tie_word_embeddings", bool, True),
+        width=sizes.states,
+        initializer=init,
+    )
+    summary = Summary("tanh" if pooled else "none", initializer=init)
+    return {
+        "mlm": mlm,
+        "pool": Pooler(initializer=init) if pooled else summary,
+        "nsp": Classifier(2, initializer=init),
+    } | task_heads(config, summary, init, core.embed.dropout if rate is None else rate)
+
+
+def build(config: Config, architecture: str) -> System:
+    core, sizes = encoder(config), Sizes.of(config)
+    heads = heads_of(config, core)
+    chosen = {name: heads[name] for name in HEADS[architecture]}
+    if "mlm" in chosen and sizes.tables > sizes.states:
+        raise UserError(
+            f"{config.file}: embedding_size {sizes.tables} is greater than hidden_size {sizes.states}, to which the rest of "
+            "the vocabulary head's table adds"
+        )
+    objective = objective_of(chosen, kind=PROBLEMS.get(config("problem_type", str, "")))
+    return adopted(PARENT, Model(encoder=core, heads=chosen), objective)
+
+
+def _block_lines(config: Config, layer: str) -> tuple[Line, ...]:
+    inside = config("use_bottleneck", bool, True)
+    outer = "encoder/stack/block"
+    block = f"{outer}/block" if inside else outer
+    wide = inside and not config("use_bottleneck_attention", bool, False)
+    inner = f"{block}/attention/attention" if wide else f"{block}/attention"
+    parts = tuple(f"{layer}.attention.{name}" for name in ("self.query", "self.key", "self.value", "output.dense"))
+    shared, output = f"{layer}.bottleneck.attention", f"{layer}.output"
+    more = [
+        line
+        for j in range(config.positive("num_feedforward_networks", 4) - 1)
+        for line in (
+            Line(f"{block}/cross/ffns_{j}/up", f"{layer}.ffn.{j}.intermediate.dense", "dense"),
+            Line(f"{block}/cross/ffns_{j}/down", f"{layer}.ffn.{j}.output.dense", "dense"),
+            Line(f"{block}/cross/norms_{j}", f"{layer}.ffn.{j}.output.LayerNorm", "norm"),
+        )
+    ]
+    return (
+        *attention(inner, parts),
+        Line(f"{block}/attention_norm", f"{layer}.attention.output.LayerNorm", "norm"),
+        *more,
+        Line(f"{block}/ffn/up", f"{layer}.intermediate.dense", "dense"),
+        Line(f"{block}/ffn/down", f"{output}.dense", "dense"),
+        Line(f"{block}/ffn_norm", f"{output}.LayerNorm", "norm"),
+        Line(f"{block}/attention/shared/dense", f"{shared}.dense", "dense"),
+        Line(f"{block}/attention/shared/norm", f"{shared}.LayerNorm", "norm"),
+        Line(f"{outer}/narrow/dense", f"{layer}.bottleneck.input.dense", "dense"),
+        Line(f"{outer}/narrow/norm", f"{layer}.bottleneck.input.LayerNorm", "norm"),
+        Line(f"{outer}/widen", f"{output}.bottleneck.dense", "dense"),
+        Line(f"{outer}/norm", f"{output}.bottleneck.LayerNorm", "norm"),
+    )
+
+
+def lines(config: Config, architecture: str) -> tuple[Line, ...]:
+    embed = "encoder/embed"
+    return (
+        *_block_lines(config, f"{ROOT}encoder.layer.{{i}}"),
+        Line(f"{embed}/expand/dense", f"{ROOT}embeddings.embedding_transformation", "dense"),
+        *bert.class_lines(config, ROOT),
+        Line("heads_mlm/rest", "cls.predictions.dense.weight", axes=(1, 0)),
+    )
+
+
+def _block_fields(block: Any) -> dict[str, Any]:
+    """Fields of a config that say what a layer is."""
+    fields: dict[str, Any] = {"use_bottleneck": isinstance(block, Bottleneck)}
+    if isinstance(block, Bottleneck):
+        block = block.block
+        wide = isinstance(block.attention, WideAttention)
+        fields["use_bottleneck_attention"] = not wide
+        fields["key_query_shared_bottleneck"] = wide and isinstance(block.attention.shared, Narrowing)
+        block = dataclasses.replace(block, attention=block.attention.attention) if wide else block
+        fields["intra_bottleneck_size"] = block.attention.width
+    if isinstance(block.attention_norm, LayerNorm):
+        fields["layer_norm_eps"] = block.attention_norm.eps
+    return fields | {
+        "num_attention_heads": block.attention.heads,
+        "attention_probs_dropout_prob": block.attention.dropout,
+        "intermediate_size": block.ffn.hidden,
+        "hidden_act": PUBLISHED[block.ffn.activation],
+        "num_feedforward_networks": 1 + len(getattr(block.cross, "ffns", ())),
+    }
+
+
+def config(system: System) -> dict[str, Any]:
+    core, heads = system.towers["main"].encoder, system.towers["main"].heads
+    embed, fields = core.embed, _block_fields(core.stack.block)
+    poolers = [heads["pool"]] if "pool" in heads else []
+    poolers += [heads[name].summary for name in ("classify", "choose") if name in heads]
+    if "mlm" in heads:
+        fields["layer_norm_eps"] = heads["mlm"].eps
+    return fields | {
+        "vocab_size": embed.vocab.size,
+        "pad_token_id": embed.vocab.pad,
+        "embedding_size": embed.width,
+        "trigram_input": getattr(embed.expand, "trigrams", False),
+        "hidden_size": getattr(embed.expand, "width", embed.width),
+        "num_hidden_layers": core.stack.layers,
+        "hidden_dropout_prob": embed.dropout,
+        "max_position_embeddings": embed.position.size,
+        "type_vocab_size": embed.types,
+        "normalization_type": "no_norm" if isinstance(embed.norm, ScaleShift) else "layer_norm",
+        "initializer_range": embed.initializer.std,
+        "classifier_activation": all(pooler.activation == "tanh" for pooler in poolers),
+        "tie_word_embeddings": getattr(heads.get("mlm"), "tied", True),
+    } | task_fields(heads)
+
+
+families.add(
+    Family(model_type="mobilebert", build=build, lines=lines, config=config, root=ROOT, heads=HEADS, ties=bert.ties(ROOT))
+)
