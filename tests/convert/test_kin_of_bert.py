@@ -3,6 +3,9 @@
 import numpy as np
 import peers
 import pytest
+from safetensors.numpy import load_file, save_file
+
+from ptm_jax.convert import checkpoint
 
 pytestmark = [
     pytest.mark.full,
@@ -30,11 +33,12 @@ TASKS = {"plain": 3, "narrow": 0, "untied": 1, "left": 5, "causal": 2}
 
 def classes(prefix, side):
     """All of them; a language model from the left where the padding is not there."""
-    outputs = {"mlm": ("labels", "prediction_logits"), "nsp": ("next_sentence_label", "seq_relationship_logits")}
+    second = "sop" if prefix == "MegatronBert" else "nsp"
+    outputs = {"mlm": ("labels", "prediction_logits"), second: ("next_sentence_label", "seq_relationship_logits")}
     group = [
         *peers.cases(prefix),
-        peers.Case(f"{prefix}ForPreTraining", ("mlm", "nsp"), outputs),
-        peers.Case(f"{prefix}ForNextSentencePrediction", ("nsp",)),
+        peers.Case(f"{prefix}ForPreTraining", ("mlm", second), outputs),
+        peers.Case(f"{prefix}ForNextSentencePrediction", (second,)),
     ]
     return group + ([] if side == "left" else [peers.Case(f"{prefix}ForCausalLM", ("lm",))])
 
@@ -66,3 +70,17 @@ def test_ernie(name, tmp_path):
 @pytest.mark.parametrize("name", OTHERS)
 def test_megatron_bert(name, tmp_path):
     others("MegatronBert", name, tmp_path)
+
+
+@pytest.mark.parametrize("prefix", ["Bert", "Ernie", "MegatronBert", "Roberta"])
+def test_an_untied_head_of_before_version_5_has_its_bias_under_the_other_name(prefix, tmp_path):
+    words = {**WORDS, **OTHERS["untied"], "num_hidden_layers": 1}
+    model = getattr(peers.transformers, f"{prefix}ForMaskedLM")(getattr(peers.transformers, f"{prefix}Config")(**words))
+    peers.randomise(model, 0).save_pretrained(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    own = next(name for name in tensors if name.endswith("decoder.bias"))
+    shared = own.replace("decoder.bias", "bias")
+    wanted = tensors[shared] = tensors.pop(own)
+    save_file(tensors, tmp_path / "model.safetensors")
+    read = checkpoint.read(tmp_path)
+    assert read.report.extra == () and np.array_equal(read.params["main"]["heads_mlm"]["bias"], wanted)

@@ -68,7 +68,8 @@ def record(config: Config, parent: System, core: Any, heads: tuple[str, ...], dr
         tied=config("tie_word_embeddings", bool, True),
         initializer=init,
     )
-    named = {"mlm": mlm, "lm": mlm, "pool": Pooler(initializer=init), "nsp": Classifier(2, initializer=init)}
+    pair = Classifier(2, initializer=init)
+    named = {"mlm": mlm, "lm": mlm, "pool": Pooler(initializer=init), "nsp": pair, "sop": pair}
     named |= task_heads(config, Summary(initializer=init), init, dropout)
     chosen = {name: named[name] for name in heads}
     objective = objective_of(chosen, kind=PROBLEMS.get(config("problem_type", str, "")))
@@ -127,7 +128,7 @@ def class_lines(config: Config, root: str) -> tuple[Line, ...]:
         *vocabulary_lines(config, "mlm"),
         *vocabulary_lines(config, "lm"),
         Line("heads_pool/dense", f"{root}pooler.dense", "dense"),
-        Line("heads_nsp/dense", "cls.seq_relationship", "dense"),
+        *(Line(f"heads_{head}/dense", "cls.seq_relationship", "dense") for head in ("nsp", "sop")),
         *task_lines(f"{root}pooler.dense"),
     )
 
@@ -168,6 +169,19 @@ def ties(root: str) -> dict[str, str]:
     }
 
 
+BIASES = ("cls.predictions.bias", "cls.predictions.decoder.bias")
+FILL = {BIASES[0]: BIASES[1:], BIASES[1]: BIASES[:1]}
+"""Before Transformers 5 an untied head had one bias too, under the first name."""
+
 families.add(
-    Family(model_type="bert", build=build, lines=lines, config=config, root="bert.", heads=HEADS, ties=ties("bert."))
+    Family(
+        model_type="bert",
+        build=build,
+        lines=lines,
+        config=config,
+        root="bert.",
+        heads=HEADS,
+        ties=ties("bert."),
+        fill=FILL,
+    )
 )

@@ -23,6 +23,7 @@ from ptm_jax.objectives.language import MLM
 from ptm_jax.systems.transformers import bert as bert_system
 
 EPS = 1e-12
+OTHERS = {"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"}
 
 HEADS = {
     "DistilBertModel": (),
@@ -64,7 +65,13 @@ def encoder(config: Config) -> Transformer:
     return dataclasses.replace(core, stack=dataclasses.replace(core.stack, block=block))
 
 
+def todays(config: Config) -> Config:
+    """With the names that BERT has for them where the file has those."""
+    return Config({ours: config[theirs] for theirs, ours in OTHERS.items() if theirs in config} | dict(config), config.file)
+
+
 def build(config: Config, architecture: str) -> System:
+    config = todays(config)
     core = encoder(config)
     init, activation = core.embed.initializer, core.stack.block.ffn.activation
     tied = config("tie_word_embeddings", bool, True)

@@ -46,5 +46,14 @@ def config(system: System) -> dict[str, Any]:
 
 
 families.add(
-    Family(model_type="ernie", build=build, lines=lines, config=config, root=ROOT, heads=HEADS, ties=bert.ties(ROOT))
+    Family(
+        model_type="ernie",
+        build=build,
+        lines=lines,
+        config=config,
+        root=ROOT,
+        heads=HEADS,
+        ties=bert.ties(ROOT),
+        fill=bert.FILL,
+    )
 )

@@ -14,12 +14,18 @@ from ptm_jax.core.system import System
 from ptm_jax.encoders.transformer import Transformer
 from ptm_jax.nn.initializers import Normal, TruncatedNormal
 from ptm_jax.nn.layers import Identity
+from ptm_jax.objectives.pairs import NSP
 from ptm_jax.systems.megatron import megatron_bert
 
 ROOT, PARENT = "bert.", megatron_bert("", 2, 128, 2)
 
 HEADS = {f"Megatron{name}": heads for name, heads in bert.HEADS.items() if name != "BertLMHeadModel"}
-HEADS |= {"MegatronBertForCausalLM": ("lm",)}
+HEADS |= {
+    "MegatronBertForPreTraining": ("mlm", "pool", "sop"),
+    "MegatronBertForNextSentencePrediction": ("pool", "sop"),
+    "MegatronBertForCausalLM": ("lm",),
+}
+"""Its pairs are told apart by their order."""
 
 
 def encoder(config: Config) -> Transformer:
@@ -43,8 +49,13 @@ def encoder(config: Config) -> Transformer:
 
 def build(config: Config, architecture: str) -> System:
     # The classes have no `classifier_dropout`.
-    hidden = config("hidden_dropout_prob", float, 0.1)
-    return bert.record(config, PARENT, encoder(config), HEADS[architecture], hidden)
+    hidden, heads = config("hidden_dropout_prob", float, 0.1), HEADS[architecture]
+    system = bert.record(config, PARENT, encoder(config), heads, hidden)
+    if heads == ("mlm", "pool", "sop"):
+        return dataclasses.replace(system, objective=PARENT.objective)
+    if heads == ("pool", "sop"):
+        return dataclasses.replace(system, objective=NSP(name="sop", head="sop"), corruption=None)
+    return system
 
 
 def lines(config: Config, architecture: str) -> tuple[Line, ...]:
@@ -64,5 +75,14 @@ def config(system: System) -> dict[str, Any]:
 
 
 families.add(
-    Family(model_type="megatron-bert", build=build, lines=lines, config=config, root=ROOT, heads=HEADS, ties=bert.ties(ROOT))
+    Family(
+        model_type="megatron-bert",
+        build=build,
+        lines=lines,
+        config=config,
+        root=ROOT,
+        heads=HEADS,
+        ties=bert.ties(ROOT),
+        fill=bert.FILL,
+    )
 )
