@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import peers
+import oracles
 import pytest
 
 from ptm_jax import systems
@@ -13,7 +13,7 @@ from ptm_jax.core.towers import Tower, bind
 from ptm_jax.objectives.base import binary_loss
 from ptm_jax.train.step import tied
 
-torch = peers.torch
+torch = oracles.torch
 pytestmark = [
     pytest.mark.full,
     pytest.mark.skipif(torch is None, reason="torch and transformers are not installed; make test-full installs them"),
@@ -28,8 +28,10 @@ WORDS = {"pad", "unk", "cls", "sep", "mask", "bos", "eos", "extra"}  # of a voca
 LENGTHS, LENGTH, TARGETS = (9, 6), 9, 7
 # Only the record itself claims to match: groups of layers are the reader's own variant.
 EVERY = [
-    pytest.param(family, marks=[] if family == "albert_groups" else pytest.mark.status(peers.RECORDS[family][0], "matches"))
-    for family in peers.FAMILIES
+    pytest.param(
+        family, marks=[] if family == "albert_groups" else pytest.mark.status(oracles.RECORDS[family][0], "matches")
+    )
+    for family in oracles.FAMILIES
 ]
 
 
@@ -124,17 +126,17 @@ def loss(module, params, batch, given):
     return total, (encoded, scores)
 
 
-@pytest.mark.parametrize("family", peers.FAMILIES)
+@pytest.mark.parametrize("family", oracles.FAMILIES)
 def test_a_record_is_compared_with_only_its_sizes_changed(family):
-    found = differences(peers.record(family), peers.ours(family))
+    found = differences(oracles.record(family), oracles.ours(family))
     changed = {path.rsplit(".", 1)[-1] for path, *_ in found}
     assert {"layers", "width", "heads", "hidden", "size"} <= changed <= SIZES | FACTORS | WORDS
 
 
 @pytest.mark.parametrize("family", EVERY)
 def test_live_parity(family):
-    model, module, given = peers.oracle(family), peers.ours(family), drawn(family)
-    params, batch = unflatten(peers.tree(family, dict(model.named_parameters()))), batch_of(family, given)
+    model, module, given = oracles.oracle(family), oracles.ours(family), drawn(family)
+    params, batch = unflatten(oracles.tree(family, model, dict(model.named_parameters()))), batch_of(family, given)
     shapes = jax.eval_shape(lambda: module.init(jax.random.key(0), batch, method="initialise")["params"])
     assert {k: v.shape for k, v in flatten(params).items()} == {k: v.shape for k, v in flatten(shapes).items()}
     out, expected_scores, expected = theirs(family, model, given)
@@ -149,7 +151,7 @@ def test_live_parity(family):
     compare_states(family, encoded, out, real)
     expected.backward()
     zero = lambda p: torch.zeros_like(p) if p.grad is None else p.grad
-    expected_slopes = peers.tree(family, {name: zero(p) for name, p in model.named_parameters()})
+    expected_slopes = oracles.tree(family, model, {name: zero(p) for name, p in model.named_parameters()})
     compare_slopes(flatten(slopes), expected_slopes)
 
 
@@ -158,7 +160,7 @@ def test_electra_is_trained_as_its_two_peers_with_tied_tables():
     """L_MLM + 50 L_RTD of the record's objective, and its gradient in both towers, on the words that were drawn."""
     system, given = systems.get("electra_base"), drawn("electra")
     families = {"main": "electra", "generator": "electra_generator"}
-    models = {tower: peers.oracle(family) for tower, family in families.items()}
+    models = {tower: oracles.oracle(family) for tower, family in families.items()}
     models["generator"].electra.embeddings = models["main"].electra.embeddings  # one module: gradients meet in it
     models["generator"].generator_lm_head.weight = models["main"].electra.embeddings.word_embeddings.weight
     table = "electra.embeddings.word_embeddings.weight"
@@ -166,11 +168,12 @@ def test_electra_is_trained_as_its_two_peers_with_tied_tables():
     def trees(read):
         named = {tower: {n: read(p) for n, p in model.named_parameters()} for tower, model in models.items()}
         assert table in named["generator"]
-        return {f"{t}/{k}": v for t, family in families.items() for k, v in peers.tree(family, named[t]).items()}
+        found = {tower: oracles.tree(family, models[tower], named[tower]) for tower, family in families.items()}
+        return {f"{tower}/{path}": leaf for tower, leaves in found.items() for path, leaf in leaves.items()}
 
     ties = {tie.path for tie in system.ties}
     params = trees(lambda p: p)
-    towers = {tower: peers.ours(family) for tower, family in families.items()}
+    towers = {tower: oracles.ours(family) for tower, family in families.items()}
     places = np.array([[1, 4, 7], [0, 2, 5]])
     labels = np.random.default_rng(4).integers(5, 61, places.shape)
     batch = {"mlm_positions": places, "mlm_labels": labels, "mlm_weights": np.ones(places.shape, np.float32)}

@@ -102,11 +102,11 @@ def test_padding_sees_itself_beside_the_text(one_layer):
 def test_two_rows_are_the_oracles_with_reuse_len_and_bi_data():
     """Both streams and the memory of two rows in turn; the oracle takes the second half of a batch for backward."""
     torch = pytest.importorskip("torch")
-    import peers
+    import oracles
 
-    model, module = peers.oracle("xlnet"), peers.ours("xlnet")
+    model, module = oracles.oracle("xlnet"), oracles.ours("xlnet")
     model.transformer.reuse_len, model.transformer.mem_len, model.transformer.bi_data = 5, 4, True
-    params = jax.tree.map(jnp.asarray, unflatten(peers.tree("xlnet", dict(model.named_parameters()))))
+    params = jax.tree.map(jnp.asarray, unflatten(oracles.tree("xlnet", model, dict(model.named_parameters()))))
     random, sides = np.random.default_rng(0), jnp.asarray([0, 0, 1, 1])
     encode = jax.jit(lambda batch: Tower(module, params)(batch))
     mems = carry = None
