@@ -3,11 +3,13 @@
 import dataclasses
 import math
 
+import jax
+import numpy as np
 import pytest
 
 from ptm_jax.convert import checkpoint
 from ptm_jax.convert.config import Config
-from ptm_jax.convert.families.electra import joined
+from ptm_jax.convert.families.electra import joined, separated, united
 from ptm_jax.convert.family import families, names
 from ptm_jax.core import system as systems
 from ptm_jax.core import towers
@@ -74,6 +76,25 @@ def test_what_is_refused_is_one_line(family, fields, said):
     with pytest.raises(UserError, match=said) as caught:
         record(family, **fields)
     assert "\n" not in str(caught.value) and "config.json" in str(caught.value)
+
+
+def read(system, value=0.5):
+    """What reading a checkpoint of one number gives."""
+    shapes = towers.abstract(system.towers, checkpoint.example(system))
+    params = jax.tree.map(lambda leaf: np.full(leaf.shape, value), shapes)
+    return checkpoint.Checkpoint(system, params, None, Config({}), "")
+
+
+def test_tables_of_two_checkpoints_are_one_where_they_are_equal():
+    judge = record("electra", architectures=["ElectraForPreTraining"])
+    small = record("electra", architectures=["ElectraForMaskedLM"], hidden_size=4, num_attention_heads=1)
+    system, params = united(read(judge), read(small))
+    assert len(system.ties) == 5 and united(read(judge), read(small, 0.25))[0].ties == ()
+    params["generator"]["encoder"]["embed"] = {"project": params["generator"]["encoder"]["embed"]["project"]}
+    for name, was in (("discriminator", judge), ("generator", small)):
+        one, tree = separated(system, params)[name]
+        assert flatten(tree).keys() == flatten(read(was).params).keys()
+        assert checkpoint.published(one)[2] == families.get("electra").architecture_of(was)
 
 
 def test_two_checkpoints_are_one_system():

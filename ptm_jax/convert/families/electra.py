@@ -4,7 +4,10 @@ checkpoint of its own: BERT's encoder behind tables of another width."""
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
 
 from ptm_jax.convert.config import ACTIVATIONS, Config
 from ptm_jax.convert.families import bert
@@ -13,12 +16,14 @@ from ptm_jax.convert.family import Family, families
 from ptm_jax.convert.records import PROBLEMS, adopted, objective_of
 from ptm_jax.convert.table import Line
 from ptm_jax.core.errors import UserError
+from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.core.system import System
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.transformer import Transformer
 from ptm_jax.nn.heads import MLMHead
 from ptm_jax.nn.layers import Dense, Identity
 from ptm_jax.nn.task_heads import ChoiceHead, Detector, SequenceHead, SpanHead, Summary, TokenHead
+from ptm_jax.objectives.language import MLM
 from ptm_jax.systems.electra import small as parent
 
 ROOT, TABLES = "electra.", 128
@@ -65,7 +70,7 @@ def heads_of(config: Config, core: Transformer) -> dict[str, Any]:
 
 
 def build(config: Config, architecture: str) -> System:
-    """The record of one checkpoint. A discriminator alone is no pre-training: `joined` gives it a generator."""
+    """The record of one checkpoint. A discriminator alone is no pre-training: `united` gives it a generator."""
     core = bert.encoder(config, causal=config("is_decoder", bool, False))
     core = narrowed(core, config.positive("embedding_size", TABLES))
     heads = heads_of(config, core)
@@ -92,6 +97,33 @@ def joined(judge: System, generator: System) -> System:
         judge, towers=towers, objective=whole.objective, corruption=generator.corruption or whole.corruption,
         ties=whole.ties if mine == theirs else (),
     )  # fmt: skip
+
+
+def united(judge: Any, generator: Any) -> tuple[System, dict[str, Any]]:
+    """(record, parameters {tower: tree}) of a discriminator's and a generator's checkpoint (`checkpoint.Checkpoint`). Their
+    embeddings are one where they are the same numbers."""
+    system = joined(judge.system, generator.system)
+    params = {"main": judge.params["main"], "generator": generator.params["main"]}
+    flat = flatten(params)
+    if not all(np.array_equal(flat[tie.path], flat[tie.source]) for tie in system.ties):
+        system = dataclasses.replace(system, ties=())
+    return system, params
+
+
+def separated(system: System, params: Mapping[str, Any]) -> dict[str, tuple[System, dict[str, Any]]]:
+    """{"discriminator", "generator": (record, parameters)}: what two towers are written as."""
+    flat = flatten(params)
+    whole = unflatten({**flat, **{tie.path: flat[tie.source] for tie in system.ties}})
+    told = {"discriminator": ("main", None), "generator": ("generator", MLM())}
+    return {
+        name: (
+            dataclasses.replace(
+                system, towers={"main": system.towers[tower]}, objective=objective or system.objective, ties=()
+            ),
+            {"main": whole[tower]},
+        )
+        for name, (tower, objective) in told.items()
+    }
 
 
 def lines(config: Config, architecture: str) -> tuple[Line, ...]:
