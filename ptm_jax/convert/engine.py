@@ -217,9 +217,11 @@ def write(
         for count, name in zip(np.ndindex(*leaf.shape[: leaf.line.depth]), leaf.names, strict=True):
             shared.setdefault(name, []).append((leaf, count))
     for name, parts in shared.items():
-        parts = sorted(parts, key=lambda p: p[0].line.part or (0, 1))
+        parts = sorted(parts, key=lambda p: p[0].line.part or p[0].line.rows or (0, 1))
         pieces = [leaf.line.write(np.asarray(flat[leaf.path])[count], leaf.part) for leaf, count in parts]
-        tensor = pieces[0] if len(pieces) == 1 else np.concatenate(pieces, -1)
+        line = parts[0][0].line
+        axis = 0 if line.rows is not None or line.kind == "dense" else -1
+        tensor = pieces[0] if len(pieces) == 1 else np.concatenate(pieces, axis)
         yield (name.removeprefix(family.root) if bare else name), tensor
 
 

@@ -26,6 +26,7 @@ class Line:
     norm    scale is `weight`, bias is `bias`
     plain   the array itself; `axes` permutes their axes into ours, as in numpy's transpose
     part    (index, of): ours is one of equal parts of theirs along the output (GPT-2's c_attn)
+    rows    (first, of): ours is the rows of theirs from `first`, which has `of` (a vocabulary in clusters)
     shape   of theirs, for plain lines where it differs from ours by axes of size 1 or by a flattening; -1 as in numpy's
     """
 
@@ -35,6 +36,7 @@ class Line:
     ins: int = 1
     axes: tuple[int, ...] | None = None
     part: tuple[int, int] | None = None
+    rows: tuple[int, int] | None = None
     shape: tuple[int, ...] | None = None
 
     @property
@@ -65,6 +67,8 @@ class Line:
                 raise ValueError(f"its {tensor.shape[-1]} columns are not {of} equal parts")
             size = tensor.shape[-1] // of
             tensor = tensor[..., index * size : (index + 1) * size]
+        if self.rows is not None:
+            tensor = tensor[self.rows[0] : self.rows[0] + shape[0]]
         if self.axes is not None:
             if tensor.ndim != len(self.axes):
                 raise ValueError(f"it has {tensor.ndim} axes, not {len(self.axes)}")
@@ -89,6 +93,8 @@ class Line:
         flat = self._flat(leaf, shape)
         if self.part is not None:
             flat = (*flat[:-1], flat[-1] * self.part[1])
+        if self.rows is not None:
+            flat = (self.rows[1], *flat[1:])
         if leaf == "kernel" and self.kind == "dense":
             flat = flat[::-1]
         if self.axes is not None:
@@ -99,7 +105,7 @@ class Line:
         """(the slices of theirs that hold our slices `index` of a layer's array, the shape they give), or None where they
         hold more than those: only the sharded axes of a dense or plain tensor are read then."""
         whole = [s.indices(n)[:2] == (0, n) for s, n in zip(index, shape, strict=True)]
-        if self.part is not None or self.axes is not None or self.shape is not None:
+        if any(field is not None for field in (self.part, self.rows, self.axes, self.shape)):
             return None
         if leaf != "kernel":
             if len(shape) > 1 and self.kind != "plain" and not all(whole[1:]):

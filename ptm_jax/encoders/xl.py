@@ -25,6 +25,9 @@ class TransformerXL(nn.Module):
 
     `query` is the start vector's initializer where the encoder has a second stream (Yang et al. 2019, section 2.3); then
     a batch with an `order` comes back with `extra["query"]` [B, L, D], in which no token sees itself.
+
+    `zeros`: a text begins behind a memory of zeros, which its tokens see, as in the authors' TensorFlow program and in
+    Transformers; otherwise they see nothing there. `same_length`: every token sees `memory` places, itself the last.
     """
 
     embed: nn.Module
@@ -33,6 +36,8 @@ class TransformerXL(nn.Module):
     direction: Direction = "causal"
     query: Any = None
     dropout: float = 0.0
+    zeros: bool = False
+    same_length: bool = False
 
     @property
     def sees(self) -> Direction:
@@ -53,13 +58,13 @@ class TransformerXL(nn.Module):
         return self.embed.table()
 
     def empty_memory(self, batch: int, dtype=jnp.float32) -> dict[str, jax.Array] | None:
-        """What the first row of a text reads: nothing. None where the encoder keeps no memory."""
+        """What the first row of a text reads: nothing, or `zeros`. None where the encoder keeps no memory."""
         if not self.memory:
             return None
         width = self.stack.block.block.attention.width
         return {
             "layers": jnp.zeros((batch, self.stack.layers, self.memory, width), dtype),
-            "segments": jnp.zeros((batch, self.memory), jnp.int32),
+            "segments": jnp.full((batch, self.memory), int(self.zeros), jnp.int32),
             "types": jnp.zeros((batch, self.memory), jnp.int32),
         }
 
@@ -68,11 +73,15 @@ class TransformerXL(nn.Module):
         context, carry, memory = context_of(batch, self.direction, train), batch.get("carry"), None
         segments = context.visibility.k_segments
         types = batch.get("token_type_ids", jnp.zeros_like(segments))
+        if carry is None and self.zeros:
+            carry = self.empty_memory(len(segments))
         if carry is not None:
             segments = jnp.concatenate([carry["segments"], segments], 1)
             types = jnp.concatenate([carry["types"], types], 1)
             memory = jnp.moveaxis(carry["layers"], 1, 0)
             context = _with_memory(context, segments)
+        if self.same_length:
+            context = _within(context, self.memory)
         context = dataclasses.replace(context, types=types)
         drop = Dropout(self.dropout)
         content = x = self.embed(batch, context)
@@ -106,6 +115,14 @@ def _with_memory(context: Context, segments) -> Context:
         places = jnp.concatenate([before, places], 1)
     visibility = dataclasses.replace(visibility, k_segments=segments, k_order=order, k_group=group)
     return dataclasses.replace(context, visibility=visibility, k_places=places)
+
+
+def _within(context: Context, size: int) -> Context:
+    """The rule, and that a key lies fewer than `size` places before the token."""
+    visibility = context.visibility
+    queries, keys = visibility.q_segments.shape[1], visibility.k_segments.shape[1]
+    before = jnp.arange(keys - queries, keys)[:, None] - jnp.arange(keys)
+    return dataclasses.replace(context, visibility=dataclasses.replace(visibility, allow=(before < size)[None, None]))
 
 
 def _last(inputs, memory, size: int):

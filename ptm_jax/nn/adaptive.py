@@ -37,13 +37,15 @@ def clusters(vocab: Vocab, cutoffs: tuple[int, ...]) -> list[tuple[int, int]]:
 class AdaptiveEmbeddings(nn.Module):
     """[B, L] ids -> [B, L, D]: the vector of the id's cluster, projected to D, times `scale` (sqrt(D)).
 
-    In the place of `Embeddings`; `table()` is an `AdaptiveTable`.
+    In the place of `Embeddings`; `table()` is an `AdaptiveTable`. `table_width` is that of the first cluster's vectors
+    (None: D); where it is another and `divide` is 1, one projection serves all clusters.
     """
 
     vocab: Vocab
     width: int
     cutoffs: tuple[int, ...]
     divide: int = 4
+    table_width: int | None = None
     position: nn.Module | None = None
     norm: nn.Module = Identity()
     dropout: float = 0.0
@@ -63,17 +65,19 @@ class AdaptiveEmbeddings(nn.Module):
 
     def setup(self):
         self.drop = Dropout(self.dropout)
-        widths = [self.width // self.divide**i for i in range(len(self.cutoffs) + 1)]
+        first = self.table_width or self.width
+        widths = [first // self.divide**i for i in range(len(self.cutoffs) + 1)]
         if not widths[-1]:
-            raise ValueError(f"width {self.width} / {self.divide}^{len(self.cutoffs)} is nothing; cut fewer clusters")
+            raise ValueError(f"width {first} / {self.divide}^{len(self.cutoffs)} is nothing; cut fewer clusters")
         sizes = clusters(self.vocab, self.cutoffs)
         init = self.initializer
         self.tables = [self.param(f"token{i}", init, (size, widths[i])) for i, (_, size) in enumerate(sizes)]
-        project = widths if self.divide > 1 else []
+        project = widths if self.divide > 1 else widths[:1] if first != self.width else []
         self.projections = [self.param(f"project{i}", init, (w, self.width)) for i, w in enumerate(project)]
 
     def table(self) -> AdaptiveTable:
-        return AdaptiveTable(tuple(self.tables), tuple(self.projections))
+        shared = len(self.tables) if len(self.projections) == 1 else 1
+        return AdaptiveTable(tuple(self.tables), tuple(self.projections) * shared)
 
     def __call__(self, batch, context: Context, table: AdaptiveTable | None = None):
         table = self.table() if table is None else table
@@ -130,7 +134,8 @@ class AdaptiveHead(nn.Module):
     """The softmax over the clusters of an `AdaptiveEmbeddings` of the same cutoffs.
 
     tied: the tables are the embeddings'; otherwise the head has its own, its first cluster unprojected. `projections` are
-    the embeddings' in all clusters, in all but the first (Transformer-XL on WikiText-103), or in none, where tied.
+    the embeddings' in all clusters, in all but the first (Transformer-XL on WikiText-103), or in none, where tied; and in
+    an untied head of which `own` is the "tables" alone. `table_width` is the embeddings'.
     """
 
     vocab: Vocab
@@ -138,6 +143,8 @@ class AdaptiveHead(nn.Module):
     divide: int = 4
     tied: bool = True
     projections: Literal["all", "tail", "none"] = "tail"
+    own: Literal["all", "tables"] = "all"
+    table_width: int | None = None
     bias: bool = True
     initializer: Any = Normal(0.02)
     precision: Precision = Precision()
@@ -151,7 +158,7 @@ class AdaptiveHead(nn.Module):
         features, tables, biases = [], [], []
         width, count = hidden.shape[-1], len(self.cutoffs)
         for i, (_, size) in enumerate(clusters(self.vocab, self.cutoffs)):
-            narrow = width // self.divide**i
+            narrow = (self.table_width or width) // self.divide**i
             words = table.tables[i] if self.tied else self.param(f"token{i}", self.initializer, (size, narrow))
             features.append(self._project(hidden, i, narrow, table))
             bias = self.param(f"bias{i}", Zeros(), (size,)) if self.bias else None
@@ -165,9 +172,10 @@ class AdaptiveHead(nn.Module):
 
     def _project(self, hidden, i: int, narrow: int, table):
         """[.., D] -> [.., D_i], by the transpose of the embeddings' projection where it is theirs."""
-        if self.divide == 1 or (not self.tied and i == 0):
+        apart = not self.tied and self.own == "all"
+        if (self.divide == 1 and narrow == hidden.shape[-1]) or (apart and i == 0):
             return hidden
-        if self.tied and (self.projections == "all" or (self.projections == "tail" and i > 0)):
+        if not apart and (self.projections == "all" or (self.projections == "tail" and i > 0)):
             kernel = table.projections[i].T
         else:
             kernel = self.param(f"project{i}", self.initializer, (hidden.shape[-1], narrow))

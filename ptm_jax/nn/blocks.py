@@ -58,7 +58,7 @@ class Block(nn.Module):
     `after_attention` and `after_ffn` see the branch before it is added: adapters go there. `cross` is a residual layer
     of its own between the two: a decoder's attention over `context.source`; the block's probabilities are then the pair of
     both, and so is a `cache` that is one. `source` [B, Lk, D] is what keys and values
-    are made of in place of x, and is not normalised here (XLNet's memory, ViLBERT's other stream).
+    are made of in place of x, as it is, and after the norm where that is "pre" (XLNet's memory, ViLBERT's other stream).
     """
 
     attention: nn.Module
@@ -76,6 +76,7 @@ class Block(nn.Module):
         pre, post = self.norm == "pre", self.norm == "post"
         inputs = self.attention_norm(x) if pre else x
         cache, *across = cache if isinstance(cache, tuple) else (cache,)
+        source = self.attention_norm(source) if pre and source is not None else source
         branch, probabilities, cache = self.attention(inputs, context, source=source, cache=cache)
         branch = self.after_attention(Dropout(self.dropout)(branch, context), context)
         x = self.attention_norm(x + branch) if post else x + branch

@@ -71,11 +71,12 @@ class ShiftedScores(nn.Module):
     """Transformer-XL's terms (b), (c), (d) (Dai et al. 2019, section 3.3): u k_j + (q_i + v) W_R R_{i-j}, unscaled.
 
     `segments` adds XLNet's relative segment encoding (Yang et al. 2019, section 2.5): (q_i + b) s for the same type or
-    another. `clamp` is the greatest distance told apart (None: all).
+    another. `clamp` is the greatest distance told apart (None: all), `width` that of R (None: of all heads together).
     """
 
     segments: bool = False
     clamp: int | None = None
+    width: int | None = None
     initializer: Any = Normal(0.02)
     precision: Precision = Precision()
 
@@ -87,7 +88,7 @@ class ShiftedScores(nn.Module):
         offsets = jnp.arange(-keys, keys + 1)
         if self.clamp is not None:
             offsets = jnp.clip(offsets, -self.clamp, self.clamp)
-        waves = sinusoids(-offsets, heads * width).astype(self.precision.dtype)
+        waves = sinusoids(-offsets, self.width or heads * width).astype(self.precision.dtype)
         project = Dense((heads, width), bias=False, initializer=self.initializer, precision=self.precision, name="position")
         by_offset = self.precision.einsum("bqhd,thd->bhqt", q + v.astype(q.dtype), project(waves), jnp.float32)
         scores = self._shifted(by_offset, context, queries, keys)

@@ -36,19 +36,28 @@ def recurrent(layers: int, width: int, heads: int, hidden: int, *, dropout: floa
     """The stack of both: post-norm blocks without biases in attention, relative positions, memory.
 
     `kinds` are the feed-forward layer's `activation` and inner dropout, the norms' `eps`, the relative `scores`, and XLNet's
-    `segments`; the `initializer` and the greatest distance told apart, `clamp`, where they are not the usual.
+    `segments`; the `initializer`, the greatest distance told apart, `clamp`, the place of the `norm` and the `head_width`
+    where they are not the usual.
     """
-    init, eps = kinds.get("initializer", Normal(0.02)), kinds["eps"]
+    init, eps, head_width = kinds.get("initializer", Normal(0.02)), kinds["eps"], kinds.get("head_width")
+    scores = kinds["scores"](
+        segments=kinds["segments"],
+        clamp=kinds.get("clamp"),
+        width=None if head_width is None else width,
+        initializer=init,
+    )
     block = Block(
         attention=Attention(
             heads=heads,
             width=width,
             dropout=attention_dropout,
+            head_width=head_width,
             bias=False,
             initializer=init,
-            relative=kinds["scores"](segments=kinds["segments"], clamp=kinds.get("clamp"), initializer=init),
+            relative=scores,
         ),
         ffn=FeedForward(hidden=hidden, activation=kinds["activation"], dropout=kinds["inner"], initializer=init),
+        norm=kinds.get("norm", "post"),
         dropout=dropout,
         attention_norm=LayerNorm(eps),
         ffn_norm=LayerNorm(eps),

@@ -1,0 +1,158 @@
+"""Writes transfo_xl_*.npz: small random Transformer-XLs and what transformers 4.35.2 answers, whose classes 5 has no more.
+
+    python tests/golden/make_transfo_xl.py answers           transformers 4.35.2, numpy 1.26.4, torch 2.13.0
+    python tests/golden/make_transfo_xl.py export FOLDER     this package: reads the models and writes them out
+    python tests/golden/make_transfo_xl.py again FOLDER      transformers 4.35.2 as before
+
+With PYTHONPATH=tests/convert; the first and the last in an environment of their own, and with USE_FLAX=0 where jax is
+installed beside numpy 1. The last found every tensor, output and loss of all classes and configs bit-equal to the
+first's; nothing was missing in what it loaded but the sinusoids' rates, which are no parameters.
+"""
+
+import json
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+from golden_transfo_xl import CLASSIFIER, CONFIGS, LENGTH, LM, PAD, RUNS, WORDS, classes, fields, file, named, published
+
+IGNORED = -100
+
+
+def answers():
+    """Stores the tensors, inputs and outputs of every config."""
+    import torch
+    import transformers
+
+    assert transformers.__version__ == "4.35.2", transformers.__version__
+    for number, name in enumerate(CONFIGS):
+        config = transformers.TransfoXLConfig(**fields(name))
+        torch.manual_seed(number)
+        models = [randomised(getattr(transformers, kind)(config)) for kind in classes(name)]
+        for model in models[1:]:
+            model.transformer.load_state_dict(models[0].transformer.state_dict())
+        parts = inputs(name, np.random.default_rng(number))
+        parts["config"] = np.array(json.dumps({**config.to_dict(), "architectures": [LM]}, sort_keys=True))
+        values = {key: value for model in models for key, value in stored(model).items()}
+        grads = gradients(models, parts)
+        parts["shapes"] = np.array(json.dumps({key: value.shape for key, value in values.items()}))
+        parts["values"] = np.concatenate([value.ravel() for value in values.values()])
+        parts["gradients"] = np.concatenate([grads[key].ravel() for key in values])
+        parts |= {key: value for model in models for key, value in outputs(model, parts).items()}
+        np.savez_compressed(file(name), **parts)
+        print(f"{file(name).name}: {file(name).stat().st_size:,} bytes")
+
+
+def randomised(model):
+    """Weights far from their initial values, norms around one."""
+    import torch
+
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            p.copy_(torch.randn_like(p) * 0.3 + float("layer_norm.weight" in name))
+    return model.eval()
+
+
+def stored(model):
+    """{name: array} as in a file: every shared tensor once."""
+    return {name: p.detach().numpy().copy() for name, p in model.named_parameters()}
+
+
+def inputs(name, draw):
+    """Two rows of a text, and rows of lengths 1 to the greatest, filled up on the right."""
+    first, second, padded = draw.integers(0, PAD, (3, 4, LENGTH))
+    padded[np.arange(LENGTH) >= np.array([LENGTH, 1, 3, LENGTH - 1])[:, None]] = -1
+    count, problem = fields(name)["num_labels"], fields(name).get("problem_type")
+    label = draw.integers(0, count, 4)
+    if count == 1:
+        label = draw.normal(size=4).astype(np.float32)
+    elif problem:
+        label = draw.integers(0, 2, (4, count)).astype(np.float32)
+    return {"first": first, "second": second, "padded": padded, "label": label}
+
+
+def run(model, parts):
+    """{run: output}: the first two in turn; a classifier reads the padded rows alone."""
+    import torch
+
+    words = dict(output_hidden_states=True, output_attentions=True)
+    found, mems = {}, None
+    for name in RUNS if type(model).__name__ == LM else RUNS[-1:]:
+        ids = torch.tensor(parts[name])
+        labels = torch.where(ids < 0, IGNORED, ids)
+        if type(model).__name__ == CLASSIFIER:
+            labels = torch.tensor(parts["label"])
+        found[name] = model(torch.where(ids < 0, PAD, ids), mems=mems if name == "second" else None, labels=labels, **words)
+        mems = found[name].mems
+    return found
+
+
+def outputs(model, parts):
+    """{<class>/<run>/<what>: array}."""
+    import torch
+
+    kind, found = type(model).__name__, {}
+    for name, out in run(model, parts).items():
+        found[f"{kind}/{name}/loss"] = out.loss
+        found[f"{kind}/{name}/scores"] = out.logits if kind == CLASSIFIER else scores(model, out)
+        if name == "second":
+            lists = {"states": out.hidden_states, "maps": out.attentions, "mems": out.mems}
+            found |= {f"{kind}/{name}/{key}": torch.stack(list(all)) for key, all in lists.items() if all}
+    return {key: value.detach().numpy() for key, value in found.items()}
+
+
+def scores(model, out):
+    """log p(word), which the class does not tell beside a loss."""
+    return model.crit(out.hidden_states[-1]).view(4, LENGTH, WORDS)
+
+
+def gradients(models, parts):
+    """{name: array} of the sum of all losses; the encoder's is the sum over the classes."""
+    total = {}
+    for model in models:
+        sum(out.loss for out in run(model, parts).values()).backward()
+        for name, p in model.named_parameters():
+            value = np.zeros(p.shape, np.float32) if p.grad is None else p.grad.numpy()
+            total[name] = total.get(name, 0) + value
+    return total
+
+
+def export(folder):
+    """Every class of every config, read and written by this package."""
+    from safetensors.numpy import save_file
+
+    from ptm_jax.convert import checkpoint
+
+    for name in CONFIGS:
+        for kind, (config, tensors) in published(np.load(file(name)), name).items():
+            original, out = folder / name / f"{kind}-original", folder / name / kind
+            original.mkdir(parents=True)
+            (original / "config.json").write_text(json.dumps(config))
+            save_file(tensors, original / "model.safetensors")
+            read = checkpoint.read(original)
+            fields = checkpoint.published(read.system)[1]  # from the record alone
+            checkpoint.write(out, read.system, read.params, config=fields)
+
+
+def again(folder):
+    """What was exported answers as the original did, to the last bit."""
+    import transformers
+
+    for name in CONFIGS:
+        parts = dict(np.load(file(name)))
+        originals = named(parts, "values")
+        for kind in classes(name):
+            model, told = getattr(transformers, kind).from_pretrained(folder / name / kind, output_loading_info=True)
+            assert {key for key in told["missing_keys"] if "inv_freq" not in key} == set(), told
+            assert not told["unexpected_keys"] and not told["mismatched_keys"], told
+            for key, value in stored(model.eval()).items():
+                assert np.array_equal(value, originals[key]), (name, key)
+            for key, value in outputs(model, parts).items():
+                assert np.array_equal(value, parts[key]), (name, key)
+            print(f"{name}: {kind} is bit-equal")
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    {"answers": answers, "export": export, "again": again}[sys.argv[1]](*map(Path, sys.argv[2:]))
