@@ -9,7 +9,6 @@ pytestmark = [
 ]
 
 
-
 PRETRAINING = {"mlm": ("labels", "prediction_logits"), "sop": ("sentence_order_label", "sop_logits")}
 ALBERT = [*peers.cases("Albert"), peers.Case("AlbertForPreTraining", ("mlm", "sop"), PRETRAINING)]
 CONFIGS = {
