@@ -30,7 +30,8 @@ def _scores(tower: Tower, head: str, encoded: Encoded, batch: Batch) -> Any:
 class Classification(OnePass):
     """A task on whole texts, from `label` [B] and a head that gives scores [B, C].
 
-    kind    "classes": cross-entropy of `label` int32; "number": squared error of the one score and `label` float32;
+    kind    "classes": cross-entropy of `label` int32; "number": squared error of the one score and `label` float32,
+            or the mean of C of them, `label` [B, C];
             "labels": logistic loss of each class on its own, `label` [B, C] of 0 and 1, the mean over classes
     A row has the weight `label_weights` [B] where the batch has them, else 1 where it holds a token.
     """
@@ -45,8 +46,8 @@ class Classification(OnePass):
         if self.kind == "classes":
             return token_loss(_nll(scores, label), weights, scores.argmax(-1) == label, "nll")
         if self.kind == "number":
-            squared = jnp.square(scores[:, 0] - label.astype(jnp.float32))
-            return token_loss(squared, weights, name="squared_error")
+            squared = jnp.square(scores - label.astype(jnp.float32).reshape(scores.shape))
+            return token_loss(squared.mean(-1), weights, name="squared_error")
         logistic = jax.nn.softplus(scores) - scores * label
         return token_loss(logistic.mean(-1), weights, ((scores > 0) == (label > 0)).mean(-1), "nll")
 
