@@ -17,7 +17,7 @@ import numpy as np
 
 from ptm_jax.convert.family import Family
 from ptm_jax.convert.files import Tensors
-from ptm_jax.convert.place import place
+from ptm_jax.convert.place import held, place
 from ptm_jax.convert.table import Line
 from ptm_jax.core.errors import UserError, closest
 from ptm_jax.core.paths import flatten, unflatten
@@ -201,7 +201,10 @@ def _made(tensors: Tensors, actual: Mapping[str, str], leaf: Leaf, sharding: Any
         return value.reshape((1,) * depth + value.shape)
 
     sharding = sharding or jax.sharding.SingleDeviceSharding(jax.devices()[0])
-    return place(leaf.shape, np.float32, sharding, stacked, lead=depth)
+    local, rows = held(leaf.shape, sharding), None
+    if local is not None and leaf.line.window(leaf.part, local[depth:], leaf.inner) is not None:
+        rows = leaf.line.axis(leaf.part, leaf.inner, tensors.rows(actual[leaf.names[0]]))
+    return place(leaf.shape, np.float32, sharding, stacked, lead=depth, rows=None if rows is None else depth + rows)
 
 
 def write(

@@ -79,6 +79,11 @@ class Tensors:
         """Its element type in the file: "F32", "F16", "BF16", "I64", ..."""
         return self._entry(name).dtype
 
+    def rows(self, name: str) -> int:
+        """Which of its axes changes slowest in the file: slices along it are read without reading more."""
+        axes = self._entry(name).axes
+        return axes.index(0) if axes else 0
+
     def file(self, name: str) -> Path:
         """The file that holds it, for error lines."""
         return self._table(name).path

@@ -124,6 +124,14 @@ class Line:
             found.append(slice(start * rest, stop * rest))
         return tuple(found[::-1]) if self.kind == "dense" else tuple(found)
 
+    def axis(self, leaf: str, shape: tuple[int, ...], theirs: int) -> int | None:
+        """Which axis of ours of a layer's array [`shape`] runs along that axis of theirs, where `window` can cut it."""
+        if not shape or any(field is not None for field in (self.part, self.rows, self.axes, self.shape)):
+            return None
+        if leaf != "kernel":
+            return theirs if self.kind == "plain" else 0
+        return 0 if (theirs == 0) != (self.kind == "dense") else self.ins
+
     def _flat(self, leaf: str, shape: tuple[int, ...], theirs: bool = False) -> tuple[int, ...]:
         """The shape that both sides must agree on: [in, out] of a kernel, [out] of a bias, else the array's own."""
         if leaf == "kernel" and not theirs:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
 from comparing import bits
 
 from ptm_jax.convert import formats, place
+from ptm_jax.convert.table import Line
 
 
 def test_shards_are_filled_reading_every_part_once():
@@ -49,6 +52,61 @@ def test_only_what_this_process_holds_is_read():
         ((3, 4), (4, 6)): [[22, 23]],
     }
     assert place._shards((4, 6), np.dtype("f4"), set(), lambda where: 1 / 0, 1) == {}
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_shards_are_filled_by_blocks_of_rows(rows, monkeypatch):
+    """Each element is read once, in blocks that are cut along one axis alone, turned or not."""
+    monkeypatch.setattr(place, "_BLOCK", 400_000)
+    truth = np.random.default_rng(6).random((2, 96, 40, 64)).astype("f4")
+    stored = np.ascontiguousarray(np.moveaxis(truth, rows, 1))
+    asked: list[tuple] = []
+
+    def read(where):
+        asked.append(where)
+        return np.moveaxis(stored, 1, rows)[where]
+
+    boxes = lambda axis: {
+        tuple((i * n // 4, (i + 1) * n // 4) if a == axis else (0, n) for a, n in enumerate(truth.shape)) for i in range(4)
+    }
+    for wanted in (*map(boxes, (1, 2, 3)), {tuple((0, n) for n in truth.shape)}):
+        asked.clear()
+        shards = place._shards(truth.shape, np.dtype("f4"), wanted, read, 1, rows)
+        for box, values in shards.items():
+            assert bits(values) == bits(truth[tuple(slice(*bounds) for bounds in box)])
+        assert len(asked) > 2 and sum(truth[where].size for where in asked) == truth.size
+        whole = [slice(0, n) for n in truth.shape]
+        assert all(where[a] == whole[a] for where in asked for a in {1, 2, 3} - {rows})
+        assert max(truth[where].nbytes for where in asked) <= 400_000
+
+
+@pytest.mark.parametrize("theirs", [0, 1])
+@pytest.mark.parametrize(
+    ("line", "leaf", "shape"),
+    [
+        (Line("a", "b", "dense"), "kernel", (6, 8)),
+        (Line("a", "b", "dense"), "kernel", (6, 4, 2)),
+        (Line("a", "b", "dense", ins=2), "kernel", (4, 2, 6)),
+        (Line("a", "b", "conv1d"), "kernel", (6, 4, 2)),
+        (Line("a", "b", "conv1d", ins=2), "kernel", (4, 2, 6)),
+        (Line("a", "b"), "plain", (6, 8)),
+    ],
+)
+def test_the_axis_of_the_rows_cuts_theirs_there_alone(line, leaf, shape, theirs):
+    axis, whole = line.axis(leaf, shape, theirs), line.theirs_of(leaf, shape)
+    cut = line.window(leaf, tuple(slice(1, 3) if a == axis else slice(0, n) for a, n in enumerate(shape)), shape)
+    assert [s.indices(n)[:2] == (0, n) for s, n in zip(cut, whole, strict=True)] == [theirs != 0, theirs != 1]
+    for changes in ({"part": (0, 2)}, {"axes": (1, 0)}, {"shape": (48,)}, {"rows": (0, 9)}):
+        assert dataclasses.replace(line, **changes).axis(leaf, shape, theirs) is None
+
+
+def test_what_a_block_cannot_give_ends_the_import():
+    def read(where):
+        raise OSError(f"at {where[0].start}")
+
+    wanted = {((0, 4000), (0, 200)), ((0, 4000), (200, 400))}
+    with pytest.raises(OSError, match="at 0"):
+        place._shards((4000, 400), np.dtype("f4"), wanted, read, 0, 0)
 
 
 @pytest.mark.parametrize("shape", [(), (5,), (0, 3), (300, 400)])
