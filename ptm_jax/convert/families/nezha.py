@@ -63,6 +63,7 @@ families.add(
         root=ROOT,
         heads=HEADS,
         ties=bert.ties(ROOT),
+        fill=bert.FILL,
         ignore=(r"(^|\.)position_ids$", r"\.positions_encoding$"),
     )
 )
