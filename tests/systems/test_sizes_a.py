@@ -79,6 +79,7 @@ ON_BERT = {
 PRINTED = {
     "transformer_xl_enwik8": 41,
     "transformer_xl_enwik8_large": 277,
+    "transformer_xl_text8_large": 277,
     "unilmv2_base": 110,
 }
 
@@ -174,3 +175,28 @@ def test_the_257_millions_of_the_large_transformer_xl_are_16_layers():
     """The release has 18 (run_wt103_large.sh); two less leave 257.9 M, which the paper may have cut to 257."""
     layer = 5 * 1024**2 + 2 * 1024 * 4096 + 4096 + 1024 + 4 * 1024 + 2 * 1024
     assert RELEASED["transformer_xl_wt103_large"] - 2 * layer == 257_919_818
+
+
+def test_the_base_transformer_xl_over_text8_is_enwik8s_with_fewer_characters():
+    """The paper prints none; a character is a row of 512 and a bias."""
+    less = (204 - 27) * (512 + 1)
+    assert paths.count(shapes_of("transformer_xl_text8")) == paths.count(shapes_of("transformer_xl_enwik8")) - less
+
+
+def billion(layers, width, hidden, vectors):
+    """Parameters over 793,470 words in four clusters: the blocks, `vectors` tables, their projections twice, the biases."""
+    sizes, widths = (60_000, 40_000, 540_000, 153_470), [width // 4**i for i in range(4)]
+    block = 5 * width**2 + 2 * width * hidden + hidden + width + 4 * width
+    tables = sum(size * narrow for size, narrow in zip(sizes, widths, strict=True))
+    names = 3 * (width + 1)
+    return layers * block + vectors * tables + 2 * width * sum(widths) + sum(sizes) + names
+
+
+def test_the_billions_of_the_transformer_xls_over_billions_of_words():
+    """Table 4 prints 0.8 B for the large one; 0.46 B for the base one, whose published sizes have 0.36: with a table of its
+    own the softmax would make it 0.467."""
+    base, large = (paths.count(shapes_of(f"transformer_xl_{name}")) for name in ("lm1b", "lm1b_large"))
+    assert base == billion(18, 1024, 4096, 1) + 2 * 1024
+    assert large == billion(24, 1280, 8192, 1) + 24 * 2 * 1280
+    assert round(large / 1e9, 1) == 0.8
+    assert (round(base / 1e9, 2), round((billion(18, 1024, 4096, 2) + 2 * 1024) / 1e9, 3)) == (0.36, 0.467)
