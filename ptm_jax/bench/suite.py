@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ptm_jax.bench import corrupting, generation, inputs, programs, saving, steps
+from ptm_jax.bench import corrupting, generation, importing, inputs, programs, saving, steps
 from ptm_jax.bench.record import Entry
 from ptm_jax.core.errors import UserError, unknown
 
@@ -46,6 +46,12 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     ),
     "checkpoint": Benchmark(
         "stall, write and restore rate of BERT-base checkpoints, beside the raw disk", saving.run, saving.SavingSizes()
+    ),
+    "import": Benchmark(
+        "a 2 GB checkpoint into the shards of 8 host devices, beside reading its files",
+        importing.run,
+        importing.ImportSizes(),
+        {"layers": 2},
     ),
     "generate": Benchmark(
         "tokens/s of GPT-2's greedy decoding, beside transformers",

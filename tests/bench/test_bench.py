@@ -21,6 +21,7 @@ TINY = {
     "vocabulary": {**NETWORK, "small": 110},
     "step": {**NETWORK, "screening": 1, "compile_limit": 0},
     "checkpoint": {**NETWORK, "steps": 2},
+    "import": {"width": 64, "layers": 1, "vocab": 80, "meshes": ("fsdp",)},
     "generate": {**NETWORK, "length": 4, "new": 4, "batches": (2,), "screening": 1},
 }
 CORRUPTING = [task for task, name in matrix.TASKS.items() if systems.get(name).corruption is not None]
@@ -65,6 +66,7 @@ ROWS = {
     "vocabulary": {"vocabulary": {"vocabulary 110", "vocabulary 120"}},
     "step": {"step": {"bfloat16", "float32"}},
     "checkpoint": {"checkpoint": {"write", "restore", "stall"}},
+    "import": {"import/fsdp": {"import"}},
     "generate": {"generate/2": {"bfloat16", "float32"}},
 }
 

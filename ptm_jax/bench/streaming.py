@@ -1,12 +1,14 @@
 """A large BERT made for the purpose, and a process that reads or imports it and says what that took.
 
-Run as a program: `python streaming.py read FOLDER` or `python streaming.py import FOLDER MESH`; prints one JSON object.
+Run as a program: `python -m ptm_jax.bench.streaming read FOLDER`, `... torch FOLDER`, or `... import FOLDER MESH RULES`;
+prints one JSON object. `measure` runs it, since the memory that a process had at most is its own for ever.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -17,6 +19,24 @@ import numpy as np
 from ptm_jax.convert.files import Lazy, write_tensors
 
 BUFFER = 1 << 24
+DEVICES = 8
+
+
+def measure(*words: str, limit: float = 300) -> dict:
+    """What this program says of `words`, run as a process of its own. Raises RuntimeError with its last line."""
+    source = str(Path(__file__).resolve().parents[2])
+    paths = os.pathsep.join([source, *filter(None, [os.environ.get("PYTHONPATH")])])
+    flags = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": f"--xla_force_host_platform_device_count={DEVICES}"}
+    done = subprocess.run(
+        [sys.executable, "-m", "ptm_jax.bench.streaming", *words],
+        capture_output=True,
+        text=True,
+        timeout=limit,
+        env={**os.environ, **flags, "PYTHONPATH": paths},
+    )
+    if done.returncode:
+        raise RuntimeError((done.stderr.strip().splitlines() or [f"ended with {done.returncode}"])[-1][:200])
+    return json.loads(done.stdout)
 
 
 def shapes_of(config: dict) -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -55,6 +75,13 @@ def value_of(name: str, shape: tuple[int, ...]) -> np.ndarray:
     return (ramp.astype(np.float32) * np.float32(2**-20) + np.float32(seed)).reshape(shape)
 
 
+def write(folder: Path, *, width: int, layers: int, vocab: int, shard: int) -> tuple[int, int]:
+    """A checkpoint, and in `small` one to warm up with; (bytes of its tensors, bytes of the largest)."""
+    write_bert(folder / "small", width=min(width, 512), layers=2, vocab=64, shard=shard)
+    total = write_bert(folder, width=width, layers=layers, vocab=vocab, shard=shard)
+    return total, 4 * width * max(vocab, 4 * width)
+
+
 def write_bert(folder: Path, *, width: int, layers: int, vocab: int, shard: int) -> int:
     """A directory as `save_pretrained` leaves it; bytes of its tensors."""
     config = {
@@ -83,6 +110,16 @@ def memory(field: str) -> int:
     return int(line.split()[1]) * 1024
 
 
+class Clock:
+    """Called: {"seconds", "cpu"} since it was made; `cpu` is that of all threads."""
+
+    def __init__(self) -> None:
+        self.began = time.perf_counter(), time.process_time()
+
+    def __call__(self) -> dict[str, float]:
+        return {"seconds": time.perf_counter() - self.began[0], "cpu": time.process_time() - self.began[1]}
+
+
 def warm(folder: Path) -> list[Path]:
     """The weight files, read once into a small buffer: from now on the system has them in memory."""
     files, buffer = sorted(folder.glob("*.safetensors")), np.empty(BUFFER, np.uint8)
@@ -96,9 +133,20 @@ def warm(folder: Path) -> list[Path]:
 def read(folder: Path) -> dict:
     """Seconds to have all bytes of the files in memory."""
     files = warm(folder)
-    began = time.perf_counter()
+    clock = Clock()
     held = [file.read_bytes() for file in files]
-    return {"seconds": time.perf_counter() - began, "bytes": sum(map(len, held))}
+    return {**clock(), "bytes": sum(map(len, held))}
+
+
+def torch_tensors(folder: Path) -> dict:
+    """Seconds until safetensors has every tensor in torch's memory; it maps the files, so they are copied out of them."""
+    from safetensors.torch import load_file
+
+    files = warm(folder)
+    load_file(next((folder / "small").glob("*.safetensors")))
+    clock = Clock()
+    held = [tensor.clone() for file in files for tensor in load_file(file).values()]
+    return {**clock(), "bytes": sum(tensor.nbytes for tensor in held)}
 
 
 def shardings_over(sizes: dict[str, int], rules: str):
@@ -123,10 +171,10 @@ def load(folder: Path, sizes: dict[str, int], rules: str) -> dict:
     small = folder / "small"
     checkpoint.read(small, shardings=shardings_over(sizes, rules))  # imports, backends: not what is measured
     warm(folder)
-    before, began = memory("VmRSS"), time.perf_counter()
+    before, clock = memory("VmRSS"), Clock()
     found = checkpoint.read(folder, shardings=shardings_over(sizes, rules))
     jax.block_until_ready(found.params)
-    seconds, peak, after = time.perf_counter() - began, memory("VmHWM") - before, memory("VmRSS") - before
+    times, peak, after = clock(), memory("VmHWM") - before, memory("VmRSS") - before
     flat = flatten(found.params["main"])
     pieces = [shard.data for leaf in flat.values() for shard in leaf.addressable_shards]
     held = {piece.unsafe_buffer_pointer(): piece.nbytes for piece in pieces}
@@ -142,7 +190,7 @@ def load(folder: Path, sizes: dict[str, int], rules: str) -> dict:
             right &= np.array_equal(np.asarray(shard.data[layer - start]), truth[shard.index[1:]])
     spread = len({s.device for s in kernel.addressable_shards if s.data.nbytes * len(jax.devices()) <= kernel.nbytes})
     return {
-        "seconds": seconds,
+        **times,
         "peak": peak,
         "after": after,
         "held": sum(held.values()),
@@ -152,8 +200,12 @@ def load(folder: Path, sizes: dict[str, int], rules: str) -> dict:
     }
 
 
+def main(action: str, folder: str, *mesh: str) -> dict:
+    """What the program prints."""
+    if action == "import":
+        return load(Path(folder), json.loads(mesh[0]), mesh[1])
+    return {"read": read, "torch": torch_tensors}[action](Path(folder))
+
+
 if __name__ == "__main__":
-    os.environ["JAX_PLATFORMS"] = "cpu"
-    os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
-    action, folder = sys.argv[1], Path(sys.argv[2])
-    print(json.dumps(read(folder) if action == "read" else load(folder, json.loads(sys.argv[3]), sys.argv[4])))
+    print(json.dumps(main(*sys.argv[1:])))
