@@ -22,8 +22,8 @@ Activation = Literal[
     "gelu", "gelu_tanh", "gelu_quick", "gelu_clipped", "relu", "relu6", "relu_squared", "leaky_relu", "silu", "mish",
     "hardswish", "laplace", "sigmoid", "sqrt_softplus", "tanh", "identity",
 ]  # fmt: skip
-"""gelu is exact, gelu_tanh its tanh form, gelu_quick x sigmoid(1.702 x), gelu_clipped lies in [-10, 10]; leaky_relu has slope
-0.01; laplace is the Gaussian's distribution function of mean 0.707107 and deviation 0.282095 (MEGA); sqrt_softplus is
+"""gelu is exact, gelu_tanh its tanh form, gelu_quick x sigmoid(1.702 x), gelu_clipped lies in [-10, 10]; leaky_relu has
+slope 0.01; laplace is the Gaussian's distribution function of mean 0.707107 and deviation 0.282095 (MEGA); sqrt_softplus is
 sqrt(softplus(x))."""
 
 _ACTIVATIONS = {
