@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 WORDS, PAD, LENGTH = 31, 30, 6
-LM, CLASSIFIER = "TransfoXLLMHeadModel", "TransfoXLForSequenceClassification"
+LM, CLASSIFIER, BARE = "TransfoXLLMHeadModel", "TransfoXLForSequenceClassification", "TransfoXLModel"
 RUNS = ("first", "second", "padded")
 """Two rows of a text, the second with the memory of the first, and rows of several lengths."""
 
@@ -50,7 +50,7 @@ def fields(name: str) -> dict:
 
 
 def classes(name: str) -> tuple[str, ...]:
-    """The library's classifier reads states as wide as the embeddings."""
+    """Those that have a head; the library's classifier reads states as wide as the embeddings."""
     found = fields(name)
     return (LM, CLASSIFIER) if found["d_model"] == found["d_embed"] else (LM,)
 
@@ -66,10 +66,11 @@ def named(parts, which: str) -> dict[str, np.ndarray]:
 
 
 def published(parts, name: str) -> dict[str, tuple[dict, dict[str, np.ndarray]]]:
-    """{class: (config, tensors)} of a file."""
-    found = {}
-    for kind in classes(name):
-        mine = ("transformer.", "crit." if kind == LM else "score.")
+    """{class: (config, tensors)} of a file, the bare class with them."""
+    found, values = {}, named(parts, "values")
+    for kind in (*classes(name), BARE):
+        mine = ("transformer.", {LM: "crit.", CLASSIFIER: "score.", BARE: "transformer."}[kind])
+        root = "transformer." if kind == BARE else ""
         config = {**json.loads(str(parts["config"])), "architectures": [kind]}
-        found[kind] = config, {key: value for key, value in named(parts, "values").items() if key.startswith(mine)}
+        found[kind] = config, {key.removeprefix(root): value for key, value in values.items() if key.startswith(mine)}
     return found

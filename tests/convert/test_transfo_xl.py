@@ -106,7 +106,7 @@ def check_gradients(found, gradient, wanted):
 def test_round_trip(name, tmp_path):
     """Written from the record alone, it is the original: names, bits, and what its config says."""
     parts = stored(name)
-    for kind in golden.classes(name):
+    for kind in (*golden.classes(name), golden.BARE):
         first = original(tmp_path / f"{kind}-original", name, parts, kind)
         read = checkpoint.read(first)
         out = tmp_path / kind

@@ -15,7 +15,21 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-from golden_transfo_xl import CLASSIFIER, CONFIGS, LENGTH, LM, PAD, RUNS, WORDS, classes, fields, file, named, published
+from golden_transfo_xl import (
+    BARE,
+    CLASSIFIER,
+    CONFIGS,
+    LENGTH,
+    LM,
+    PAD,
+    RUNS,
+    WORDS,
+    classes,
+    fields,
+    file,
+    named,
+    published,
+)
 
 IGNORED = -100
 
@@ -76,29 +90,28 @@ def run(model, parts):
     """{run: output}: the first two in turn; a classifier reads the padded rows alone."""
     import torch
 
-    words = dict(output_hidden_states=True, output_attentions=True)
-    found, mems = {}, None
-    for name in RUNS if type(model).__name__ == LM else RUNS[-1:]:
-        ids = torch.tensor(parts[name])
-        labels = torch.where(ids < 0, IGNORED, ids)
-        if type(model).__name__ == CLASSIFIER:
-            labels = torch.tensor(parts["label"])
-        found[name] = model(torch.where(ids < 0, PAD, ids), mems=mems if name == "second" else None, labels=labels, **words)
+    kind, found, mems = type(model).__name__, {}, None
+    for name in RUNS[-1:] if kind == CLASSIFIER else RUNS:
+        ids, words = torch.tensor(parts[name]), dict(output_hidden_states=True, output_attentions=True)
+        if kind != BARE:
+            words["labels"] = torch.tensor(parts["label"]) if kind == CLASSIFIER else torch.where(ids < 0, IGNORED, ids)
+        found[name] = model(torch.where(ids < 0, PAD, ids), mems=mems if name == "second" else None, **words)
         mems = found[name].mems
     return found
 
 
 def outputs(model, parts):
-    """{<class>/<run>/<what>: array}."""
+    """{<class>/<run>/<what>: array}; the bare class tells what the language model tells."""
     import torch
 
     kind, found = type(model).__name__, {}
     for name, out in run(model, parts).items():
-        found[f"{kind}/{name}/loss"] = out.loss
-        found[f"{kind}/{name}/scores"] = out.logits if kind == CLASSIFIER else scores(model, out)
+        if kind != BARE:
+            found[f"{kind}/{name}/loss"] = out.loss
+            found[f"{kind}/{name}/scores"] = out.logits if kind == CLASSIFIER else scores(model, out)
         if name == "second":
             lists = {"states": out.hidden_states, "maps": out.attentions, "mems": out.mems}
-            found |= {f"{kind}/{name}/{key}": torch.stack(list(all)) for key, all in lists.items() if all}
+            found |= {f"{LM}/{name}/{key}": torch.stack(list(all)) for key, all in lists.items() if all}
     return {key: value.detach().numpy() for key, value in found.items()}
 
 
@@ -142,12 +155,12 @@ def again(folder):
     for name in CONFIGS:
         parts = dict(np.load(file(name)))
         originals = named(parts, "values")
-        for kind in classes(name):
+        for kind in (*classes(name), BARE):
             model, told = getattr(transformers, kind).from_pretrained(folder / name / kind, output_loading_info=True)
             assert {key for key in told["missing_keys"] if "inv_freq" not in key} == set(), told
             assert not told["unexpected_keys"] and not told["mismatched_keys"], told
             for key, value in stored(model.eval()).items():
-                assert np.array_equal(value, originals[key]), (name, key)
+                assert np.array_equal(value, originals["transformer." * (kind == BARE) + key]), (name, key)
             for key, value in outputs(model, parts).items():
                 assert np.array_equal(value, parts[key]), (name, key)
             print(f"{name}: {kind} is bit-equal")
