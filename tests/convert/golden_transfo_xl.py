@@ -16,7 +16,7 @@ RUNS = ("first", "second", "padded")
 """Two rows of a text, the second with the memory of the first, and rows of several lengths."""
 
 CONFIGS = {
-    "released": dict(cutoffs=[7, 15], div_val=2, d_model=8, d_embed=8, d_head=3, same_length=True, clamp_len=4, mem_len=5),
+    "released": dict(cutoffs=[7, 15], div_val=2, d_model=8, d_embed=8, d_head=3, same_length=True, clamp_len=2, mem_len=5),
     "flat": dict(
         cutoffs=[9, 20], div_val=1, d_model=10, d_embed=6, d_head=5, untie_r=False, same_length=False, clamp_len=-1,
         mem_len=4, proj_share_all_but_first=False,
