@@ -13,7 +13,9 @@ import numpy as np
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.towers import Tower
-from ptm_jax.tasks import inputs
+from ptm_jax.corruptions.noise import Reconstruct
+from ptm_jax.encoders.seq2seq import shifted
+from ptm_jax.tasks import inputs, writing
 from ptm_jax.tasks.generation import bucket
 from ptm_jax.tasks.logits import NEVER
 
@@ -31,8 +33,9 @@ class Filling(NamedTuple):
 def fill(model: Any, texts: Sequence[str], top: int) -> list[list[list[Filling]]]:
     """`Pretrained.fill_mask`: for every text, for every mask, the `top` fillings."""
     vocab = model.vocab
-    if model.head != "mlm" or vocab.mask is None:
-        raise UserError(f"{model.system.name} does not fill masks; load a masked language model, as bert_mini")
+    if not (model.head == "mlm" or _reconstructs(model)) or vocab.mask is None:
+        other = "; its decoder writes what is missing: use generate" if model.pair and model.generates else ""
+        raise UserError(f"{model.system.name} does not fill masks{other}; load a masked language model, as bert_mini")
     if top < 1 or top > vocab.size - len(vocab.specials):
         raise UserError(f"top is {top}; it must be 1 to {vocab.size - len(vocab.specials)}")
     tokenizer = model._tokenizer()
@@ -67,23 +70,32 @@ def _ids(model: Any, tokenizer: Any, pieces: Sequence[str], number: int) -> np.n
 def _likeliest(model: Any, rows: Sequence[np.ndarray], top: int) -> list[list[tuple[np.ndarray, np.ndarray]]]:
     """For every row, for every mask in it, (ids [top], probabilities [top])."""
     ids, mask = inputs.rectangle(rows, model.vocab.pad)
-    batch = inputs.batch_of(model.module.encoder, model.vocab, ids, mask)
+    batch = model._batch(ids, mask)
+    if model.pair and model.module.encoder.start is None:
+        start = writing.start_of(model)
+        batch["decoder_input_ids"] = np.asarray(shifted(batch["input_ids"], batch["segment_ids"], start))
     places = [np.flatnonzero(row == model.vocab.mask) for row in rows]
     positions = np.zeros((len(batch["input_ids"]), bucket(max(map(len, places)))), np.int32)
     for number, place in enumerate(places):
         positions[number, : len(place)] = place
     count = min(bucket(top, 8), model.vocab.size)
-    best, probabilities = _fill(model.module, count, model.vocab.specials, model.params[model.tower], batch, positions)
+    static = model.module, model.head, count, model.vocab.specials
+    best, probabilities = _fill(*static, model.params[model.tower], batch, positions)
     best, probabilities = np.asarray(best)[..., :top], np.asarray(probabilities)[..., :top]
     return [[(best[r, p], probabilities[r, p]) for p in range(len(place))] for r, place in enumerate(places)]
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _fill(module, count: int, specials: tuple[int, ...], params, batch, positions):
+def _reconstructs(model: Any) -> bool:
+    """Whether a decoder writes the whole row again, so that it says in the mask's place what was there (BART)."""
+    return model.pair and model.head == "lm" and isinstance(model.system.corruption, Reconstruct)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
+def _fill(module, head: str, count: int, specials: tuple[int, ...], params, batch, positions):
     """(ids, probabilities) [B, P, count] at positions [B, P]: the vocabulary head runs there and nowhere else."""
     tower = Tower(module, params)
     hidden = jnp.take_along_axis(tower(batch).hidden, positions[..., None], 1)
-    scores = jax.nn.log_softmax(tower.head("mlm", hidden).logits(), -1)
+    scores = jax.nn.log_softmax(tower.head(head, hidden).logits(), -1)
     if specials:
         scores = scores.at[..., jnp.array(specials)].set(NEVER)
     values, ids = jax.lax.top_k(scores, count)

@@ -61,6 +61,20 @@ def batch_of(
     return bucketed(batch, limit, multiple)
 
 
+def decoder_of(encoder: Any, vocab: Vocab, ids, rows: int, most: int) -> dict[str, np.ndarray]:
+    """The checked `decoder_input_ids` [B, T] beside `rows` sources, in their bucket of `most` rows. Raises UserError."""
+    if not hasattr(encoder, "decoder"):
+        raise UserError("decoder_input_ids are for an encoder with a decoder; this model has none")
+    ids, limit = _whole("decoder_input_ids", ids, None), limit_of(encoder.decoder)
+    if len(ids) != rows:
+        raise UserError(f"decoder_input_ids has {len(ids)} rows; input_ids has {rows}, and both must be equal")
+    _within("decoder_input_ids", ids, vocab.size, "the vocabulary")
+    if limit is not None:
+        check_length(ids.shape[1], limit, "the decoder's sequence")
+    width = bucket(ids.shape[1], SHORTEST, limit)
+    return {"decoder_input_ids": np.pad(ids, ((0, most - rows), (0, width - ids.shape[1]))).astype(np.int32)}
+
+
 def types_of(encoder: Any) -> int:
     """How many sentence types the encoder tells apart."""
     return getattr(encoder, "types", 0) or getattr(encoder.embed, "types", 0)
@@ -108,6 +122,14 @@ def rectangle(rows: Sequence[np.ndarray], pad: int | None) -> tuple[np.ndarray, 
     for number, row in enumerate(rows):
         ids[number, : len(row)], mask[number, : len(row)] = row, 1
     return ids, mask
+
+
+def batches(rows: Sequence[np.ndarray], size: int) -> list[np.ndarray]:
+    """Numbers of rows in batches of at most `size`, rows of similar length together."""
+    if size < 1:
+        raise UserError(f"batch_size is {size}; it must be at least 1")
+    order = np.argsort([len(row) for row in rows], kind="stable")
+    return [order[start : start + size] for start in range(0, len(order), size)]
 
 
 def texts_of(texts: Any, what: str = "texts") -> list[str]:

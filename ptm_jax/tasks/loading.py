@@ -13,6 +13,7 @@ from typing import Any
 
 from ptm_jax.convert import checkpoint
 from ptm_jax.convert.checkpoint import is_published
+from ptm_jax.convert.config import Config
 from ptm_jax.convert.hub import locate
 from ptm_jax.core import spec
 from ptm_jax.core.errors import UserError
@@ -46,7 +47,8 @@ def load(
     if given:
         raise UserError(f"{path} is the directory of a run; {given[0]} is for published checkpoints")
     workdir = _workdir(path)
-    system = system_of(_record(workdir), precision)
+    record = _config(workdir)
+    system = system_of(record["config"]["system"], precision)
     params, meta, _ = restore(path)
     tokenizer = tokenizers.load(workdir / "tokenizer") if (workdir / "tokenizer").is_dir() else None
     wanted = meta.get("tokenizer")
@@ -58,7 +60,8 @@ def load(
             f"with {wanted[:12]}); put the tokenizer of the run back, or train again"
         )
     name = tower or ("main" if "main" in system.towers else list(system.towers)[-1])
-    return Pretrained(system, tied(params, system.ties), tokenizer, tower=name)
+    published = Config(record.get("published") or {}, workdir / "config.json")
+    return Pretrained(system, tied(params, system.ties), tokenizer, tower=name, published=published)
 
 
 def from_published(
@@ -84,7 +87,15 @@ def from_published(
     for line in found.report.lines():
         print(f"{folder}: {line}", file=sys.stderr)
     towers = spec.respell(found.system.towers, Precision, Precision(precision))
-    return Pretrained(dataclasses.replace(found.system, towers=towers), found.params, tokenizer), found
+    system = dataclasses.replace(found.system, towers=towers)
+    return Pretrained(system, found.params, tokenizer, published=_with_generation(found.config)), found
+
+
+def _with_generation(config: Config) -> Config:
+    """A published config with the fields of the generation_config.json beside it, which newer ones say there alone."""
+    file = Path(config.file).with_name("generation_config.json")
+    said = Config.read(file) if file.is_file() else {}
+    return Config({**config, **{name: value for name, value in said.items() if value is not None}}, config.file)
 
 
 def tokenizer_of(folder: Path) -> Any:
@@ -136,12 +147,18 @@ def _workdir(path: Path) -> Path:
 
 def _record(workdir: Path) -> Any:
     """The system's record in a workdir's config.json."""
+    return _config(workdir)["config"]["system"]
+
+
+def _config(workdir: Path) -> dict[str, Any]:
+    """A workdir's config.json, which holds a system."""
     file = workdir / "config.json"
     if not file.is_file():
         raise UserError(f"{workdir} is no workdir of a training run (it has no config.json); run `ptm train --workdir`")
     try:
-        record = json.loads(file.read_text(encoding="utf8"))["config"]["system"]
-        if not isinstance(record, dict) or "towers" not in record:
+        record = json.loads(file.read_text(encoding="utf8"))
+        system = record["config"]["system"]
+        if not isinstance(system, dict) or "towers" not in system:
             raise ValueError("it holds no system")
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{file} is damaged ({error}); restore it, or train again") from error

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -16,11 +15,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ptm_jax.convert.config import Config
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Params, Vocab
-from ptm_jax.tasks import decoding, filling, inputs
-from ptm_jax.tasks.generation import Generation
+from ptm_jax.encoders.seq2seq import EncoderDecoder
+from ptm_jax.tasks import classifying, filling, inputs, writing
 
 Pooling = Literal["mean", "cls", "max"]
 
@@ -31,6 +31,10 @@ class Output:
 
     hidden [B, L, D] · layers [N+1, B, L, D], the embeddings first and `hidden` last · attention [N, B, H, L, L] ·
     pooled [B, D] · logits [B, L, V] of the vocabulary head · scores {task head: array, or the pair of a span's ends}
+
+    Of an encoder with a decoder these are the decoder's, L being the length T of its own inputs where they were given, and
+    the encoder's are source [B, L, D] · source_layers [N+1, B, L, D] · source_attention [N, B, H, L, L]; between the two
+    lies cross_attention [N, B, H, T, L].
     """
 
     hidden: np.ndarray
@@ -38,6 +42,10 @@ class Output:
     attention: np.ndarray | None = None
     pooled: np.ndarray | None = None
     logits: np.ndarray | None = None
+    source: np.ndarray | None = None
+    source_layers: np.ndarray | None = None
+    source_attention: np.ndarray | None = None
+    cross_attention: np.ndarray | None = None
     scores: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
@@ -45,7 +53,8 @@ class Output:
 class Pretrained:
     """A system with its parameters {tower: tree} and its tokenizer (None: arrays only).
 
-    `tower` is the network that is used. `vocab` is by default that of its embeddings.
+    `tower` is the network that is used. `vocab` is by default that of its embeddings. `published` has the fields of the
+    config that a checkpoint came with: names of classes, the token that answers begin with.
     """
 
     system: Any
@@ -53,6 +62,7 @@ class Pretrained:
     tokenizer: Any = None
     vocab: Vocab | None = None
     tower: str = "main"
+    published: Config = dataclasses.field(default_factory=lambda: Config({}))
 
     def __post_init__(self):
         if self.tower not in self.system.towers:
@@ -78,8 +88,13 @@ class Pretrained:
 
     @property
     def generates(self) -> bool:
-        """Whether the model continues a text: it is causal, has a vocabulary head and keeps a cache."""
-        return self.causal and self.head is not None and _caches(self.module.encoder)
+        """Whether the model writes text: it is causal or has a decoder, has a vocabulary head and keeps a cache."""
+        return writing.refusal(self) is None
+
+    @property
+    def pair(self) -> bool:
+        """Whether the model is an encoder with a decoder."""
+        return isinstance(self.module.encoder, EncoderDecoder)
 
     @property
     def limit(self) -> int | None:
@@ -98,39 +113,63 @@ class Pretrained:
         token_type_ids=None,
         position_ids=None,
         language_ids=None,
+        decoder_input_ids=None,
         *,
         layers: bool = False,
         attention: bool = False,
         logits: bool = True,
     ) -> Output:
-        """One forward pass on arrays [B, L] of whole numbers; tokens whose mask is 0 are seen by nobody. Without
-        `language_ids` an XLM's vectors of languages are not added.
+        """One forward pass on arrays [B, L] of whole numbers; tokens whose mask is 0 are seen by nobody.
+
+        `language_ids` of an XLM are by default the `lang_id` of its config; with none there, no language is told. The
+        decoder of a pair reads `decoder_input_ids` [B, T], for which task heads give no scores; by default it reads the
+        row, shifted by one to the right.
 
         Raises UserError: shapes that differ, ids out of range, a sequence longer than the position table.
         """
-        given = input_ids, attention_mask, token_type_ids, position_ids, language_ids
-        batch = inputs.batch_of(self.module.encoder, self.vocab, *given, multiple=self._readings)
-        if hasattr(self.system.examples, "table"):  # words are read by their characters
-            batch["characters"] = self._spellings[batch["input_ids"]]
+        batch = self._batch(input_ids, attention_mask, token_type_ids, position_ids, language_ids)
+        rows, length = np.shape(input_ids)
+        target = length
+        if decoder_input_ids is not None:
+            batch |= inputs.decoder_of(self.module.encoder, self.vocab, decoder_input_ids, rows, len(batch["input_ids"]))
+            target = np.shape(decoder_input_ids)[1]
         asked = {"hidden": True, "layers": layers, "attention": attention, "pooled": "pool" in self.module.heads}
         asked["logits"] = logits and self.head is not None
-        wanted = (*(name for name, yes in asked.items() if yes), *(f"scores/{name}" for name in self._scored if logits))
+        if self.pair:
+            asked |= {"source": True, "source_layers": layers, "source_attention": attention, "cross_attention": attention}
+        scored = self._scored if logits and decoder_input_ids is None else ()
+        wanted = (*(name for name, yes in asked.items() if yes), *(f"scores/{name}" for name in scored))
         found = _forward(self.module, self.head, wanted, self.params[self.tower], batch)
-        rows, length = np.shape(input_ids)
         cut = {
-            "hidden": np.s_[:rows, :length],
-            "layers": np.s_[:, :rows, :length],
-            "attention": np.s_[:, :rows, :, :length, :length],
+            "hidden": np.s_[:rows, :target],
+            "layers": np.s_[:, :rows, :target],
+            "attention": np.s_[:, :rows, :, :target, :target],
             "pooled": np.s_[:rows],
-            "logits": np.s_[:rows, :length],
+            "logits": np.s_[:rows, :target],
+            "source": np.s_[:rows, :length],
+            "source_layers": np.s_[:, :rows, :length],
+            "source_attention": np.s_[:, :rows, :, :length, :length],
+            "cross_attention": np.s_[:, :rows, :, :target, :length],
         }
         scores = {}
-        for name in self._scored if logits else ():
+        for name in scored:
             head, value = self.module.heads[name], found.pop(f"scores/{name}")
             per_row = np.s_[: rows // getattr(head, "choices", 1)]
             part = np.s_[:rows, :length] if getattr(head, "per_token", False) else per_row
             scores[name] = jax.tree.map(lambda array, part=part: np.asarray(array)[part], value)
         return Output(**{name: np.asarray(value)[cut[name]] for name, value in found.items()}, scores=scores)
+
+    def _batch(self, input_ids, attention_mask=None, token_type_ids=None, position_ids=None, language_ids=None):
+        """The checked batch of arrays [B, L], in its bucket, with what the model reads beside them."""
+        encoder = self.module.encoder
+        spoken = self.published("lang_id", int, None) if language_ids is None else None
+        if spoken is not None and getattr(getattr(encoder, "embed", None), "languages", 0):
+            language_ids = np.full(np.shape(input_ids), spoken)
+        given = input_ids, attention_mask, token_type_ids, position_ids, language_ids
+        batch = inputs.batch_of(encoder, self.vocab, *given, multiple=self._readings)
+        if hasattr(self.system.examples, "table"):  # words are read by their characters
+            batch["characters"] = self._spellings[batch["input_ids"]]
+        return batch
 
     @property
     def _scored(self) -> tuple[str, ...]:
@@ -164,7 +203,7 @@ class Pretrained:
             width = self(np.zeros((1, 1), np.int32), logits=False).hidden.shape[-1]
             return np.zeros((0, width), np.float32)
         found: dict[int, np.ndarray] = {}
-        for chosen in _batches(rows, batch_size):
+        for chosen in inputs.batches(rows, batch_size):
             ids, mask = inputs.rectangle([rows[i] for i in chosen], self.vocab.pad)
             hidden, real = self(ids, mask, logits=False).hidden.astype(np.float32), mask[..., None] > 0
             if pooling == "mean":
@@ -180,36 +219,42 @@ class Pretrained:
     def fill_mask(self, texts: Sequence[str], top: int = 5) -> list[list[list[filling.Filling]]]:
         """For every text, for every mask in it, the `top` fillings (token, probability, sentence), likeliest first.
 
-        A mask is written as the tokenizer's own, as [MASK] or as <mask>. Special tokens are no fillings. Raises
-        UserError for a text without a mask, and for a model that was not trained to fill them.
+        A mask is written as the tokenizer's own, as [MASK] or as <mask>. Special tokens are no fillings. Of BART, whose mask
+        stands for any number of tokens, it is the first of them. Raises UserError for a text without a mask, and for a
+        model that was not trained to fill them.
         """
         return filling.fill(self, inputs.texts_of(texts), top)
 
-    def generate(
-        self, prompts: Sequence[str], max_new_tokens: int = 64, seed: int = 0, batch_size: int = 32, **options: Any
-    ) -> list[Any]:
-        """Every prompt with its continuation, as text; `options` are those of `tasks.generation.Generation`.
+    def classify(
+        self, texts: Sequence[str], pairs: Sequence[str] | None = None, batch_size: int = 32
+    ) -> list[dict[str, float]]:
+        """For every text, or every text with its second of `pairs`, {name of a class: probability}, in the model's order.
 
-        With answers=A above 1, a list of A texts for every prompt. Raises UserError for a model that does not generate,
-        options that contradict each other, and prompts that leave no room in the position table.
+        Probabilities add up to 1, or stand each on its own where labels do not exclude each other; a model that tells a
+        number has that for its one class. Raises UserError for a model that has no head for it.
         """
-        if not self.generates:
-            raise UserError(f"{self.system.name} does not generate text; {_generators()} do")
-        plan = _plan({"max_new_tokens": max_new_tokens, **options})
-        texts = inputs.texts_of(prompts, "prompts")
-        rows = self._prompts(texts, max_new_tokens)
-        tower, answers = Tower(self.module, self.params[self.tower]), [None] * len(rows)
-        for chosen in _batches(rows, batch_size):
-            found = decoding.decode(
-                tower, [rows[i] for i in chosen], plan,
-                head=self.head, eos=self.vocab.eos, pad=self.vocab.pad or 0, seed=seed, rows=chosen,
-            )  # fmt: skip
-            for place, number in enumerate(chosen):
-                answers[number] = [
-                    self._continued(texts[number], rows[number], tokens[:length])
-                    for tokens, length in zip(found.tokens[place], found.lengths[place], strict=True)
-                ]
-        return answers if plan.answers > 1 else [several[0] for several in answers]
+        seconds = None if pairs is None else inputs.texts_of(pairs, "pairs")
+        return classifying.classify(self, inputs.texts_of(texts), seconds, batch_size)
+
+    def generate(
+        self,
+        prompts: Sequence[str],
+        max_new_tokens: int = 64,
+        seed: int = 0,
+        batch_size: int = 32,
+        start: int | str | None = None,
+        **options: Any,
+    ) -> list[Any]:
+        """Every prompt with its continuation, as text, or, of an encoder with a decoder, the answer to every source;
+        `options` are those of `tasks.generation.Generation`.
+
+        An answer begins with `start`, a piece or its id, which is by default the one that the model was published or
+        trained with (mBART: the source's last token); so are `forced_bos` and `forced_eos`. Special tokens that a source
+        spells are recognised, and left out of answers, T5's sentinels excepted. With answers=A above 1, a list of A texts
+        for every prompt. Raises UserError for a model that does not generate, options that contradict each other, and
+        texts that leave no room in the position table.
+        """
+        return writing.generate(self, prompts, seed, batch_size, start, max_new_tokens=max_new_tokens, **options)
 
     def perplexity(self, texts: Sequence[str], batch_size: int = 32) -> np.ndarray:
         """exp of the mean negative log-probability per token [n] of each text, under a causal model.
@@ -217,14 +262,15 @@ class Pretrained:
         The first token counts too where the vocabulary has a `bos` to predict it from.
         """
         if not self.causal or self.head is None:
-            raise UserError(f"{self.system.name} is no left-to-right model and has no perplexity; {_generators()} have")
+            others = writing.generators(pairs=False)
+            raise UserError(f"{self.system.name} is no left-to-right model and has no perplexity; {others} have")
         begin = [] if self.vocab.bos is None else [self.vocab.bos]
         rows = [np.array([*begin, *row], np.int32) for row in self.ids_of(texts)]
         means = np.zeros(len(rows))
-        for chosen in _batches(rows, batch_size):
+        for chosen in inputs.batches(rows, batch_size):
             self._check([rows[i] for i in chosen], chosen, least=2)
             ids, mask = inputs.rectangle([rows[i] for i in chosen], self.vocab.pad)
-            batch = inputs.batch_of(self.module.encoder, self.vocab, ids, mask)
+            batch = self._batch(ids, mask)
             found = _token_nll(self.module, self.head, self.params[self.tower], batch)
             means[chosen] = np.asarray(found)[: len(chosen)]
         return np.exp(means)
@@ -243,74 +289,22 @@ class Pretrained:
             if self.limit is not None:
                 inputs.check_length(len(row), self.limit, f"text {number + 1}")
 
-    def _prompts(self, texts: Sequence[str], room: int) -> list[np.ndarray]:
-        """Ids of prompts; an empty one is the token that begins a text."""
-        start = self.vocab.bos if self.vocab.bos is not None else self.vocab.eos
-        rows = self._tokenizer().encode_batch(list(texts))
-        for number, row in enumerate(rows):
-            if len(row) == 0 and start is None:
-                raise UserError(f"prompt {number + 1} is empty, and this vocabulary has no token to begin with")
-            if self.limit is not None and max(len(row), 1) + room > self.limit:
-                raise UserError(
-                    f"prompt {number + 1} has {len(row)} tokens, which with max_new_tokens={room} are more than the "
-                    f"{self.limit} of this model's position table; shorten the prompt or ask for fewer"
-                )
-        return [row if len(row) else np.array([start], np.int32) for row in rows]
-
-    def _continued(self, prompt: str, row: np.ndarray, tokens: np.ndarray) -> str:
-        """The prompt and the text of the tokens after it, with the space between them that the tokenizer says."""
-        known, whole = self.tokenizer.decode(row), self.tokenizer.decode([*row, *tokens])
-        # A prompt may end inside a character of several bytes, which the next token completes.
-        return prompt + whole[len(os.path.commonprefix([known, whole])) :] if prompt else whole
-
     def _tokenizer(self) -> Any:
         if self.tokenizer is None:
             raise UserError("this model has no tokenizer, so it takes arrays only; give Pretrained one to use texts")
         return self.tokenizer
 
 
-def _plan(options: dict[str, Any]) -> Generation:
-    names = [field.name for field in dataclasses.fields(Generation)]
-    for name in options:
-        if name not in names:
-            raise unknown("option of generate", name, names)
-    try:
-        return Generation(**options)
-    except (TypeError, ValueError) as error:
-        raise UserError(f"generate: {error}") from error
-
-
-def _batches(rows: Sequence[np.ndarray], size: int) -> list[np.ndarray]:
-    """Numbers of rows in batches of at most `size`, rows of similar length together."""
-    if size < 1:
-        raise UserError(f"batch_size is {size}; it must be at least 1")
-    order = np.argsort([len(row) for row in rows], kind="stable")
-    return [order[start : start + size] for start in range(0, len(order), size)]
-
-
-def _generators() -> str:
-    """Names of the systems that generate."""
-    from ptm_jax.core import registry
-
-    registry.discover("ptm_jax.systems")
-    systems = [registry.catalogue.get(name) for name in registry.catalogue.names()]
-    encoders = {s.name: getattr(s.towers.get("main"), "encoder", None) for s in systems}
-    names = [name for name, e in encoders.items() if getattr(e, "direction", "") == "causal" and _caches(e)]
-    more = f" and {len(names) - 6} more" if len(names) > 6 else ""
-    return ", ".join(names[:6]) + more if names else "causal models"
-
-
-def _caches(encoder: Any) -> bool:
-    return hasattr(encoder, "empty_cache")
-
-
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _forward(module, head, wanted: tuple[str, ...], params, batch) -> dict[str, Any]:
     tower = Tower(module, params)
     encoded = tower(batch)
+    whole = lambda layers, last: jnp.concatenate([layers[:-1], last[None]])
     makers = {
         "hidden": lambda: encoded.hidden,
-        "layers": lambda: jnp.concatenate([encoded.layers[:-1], encoded.hidden[None]]),
+        "layers": lambda: whole(encoded.layers, encoded.hidden),
+        "source_layers": lambda: whole(encoded.extra["source_layers"], encoded.extra["source"]),
+        **{name: lambda name=name: encoded.extra[name] for name in ("source", "source_attention", "cross_attention")},
         "attention": lambda: encoded.attention,
         "pooled": lambda: tower.head("pool", encoded.hidden),
         "logits": lambda: tower.head(head, encoded.hidden).logits(),

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -73,7 +74,8 @@ def ids_of(model, rows, length, seed=0):
 def test_the_record_has_what_was_asked_for(bert, gpt2):
     ids = ids_of(bert, 3, 7)
     out = bert(input_ids=ids, attention_mask=np.ones_like(ids), token_type_ids=ids % 2, layers=True, attention=True)
-    shapes = {f.name: getattr(out, f.name).shape for f in dataclasses.fields(out) if f.name != "scores"}
+    given = {f.name: getattr(out, f.name) for f in dataclasses.fields(out) if f.name != "scores"}
+    shapes = {name: array.shape for name, array in given.items() if array is not None}
     assert {name: scores.shape for name, scores in out.scores.items()} == {"nsp": (3, 2)}
     assert shapes == {
         "hidden": (3, 7, 16), "layers": (3, 3, 7, 16), "attention": (2, 3, 2, 7, 7), "pooled": (3, 16),
@@ -287,12 +289,17 @@ def test_load_fills_tied_parameters(tmp_path, gpt2):
     np.testing.assert_array_equal(flatten(model.params)[path], params[path])
 
 
-def test_what_cannot_be_loaded(tmp_path, bert, run):
+def test_what_cannot_be_loaded(tmp_path, monkeypatch, bert, run):
     def refuses(path, message):
-        with pytest.raises(UserError, match=message):
+        with pytest.raises(UserError, match=message) as caught:
             ptm_jax.load(path)
+        assert "\n" not in str(caught.value)
 
-    refuses(tmp_path / "absent", "there is no .*absent")
+    refuses(tmp_path / "absent", "absent': there is no such directory")
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "huggingface_hub", None)
+        refuses(tmp_path / "absent", "absent': there is no such directory")
+        refuses("runs/absent", "^'runs/absent': there is no such directory, and huggingface_hub is not installed$")
     refuses(tmp_path, "no config.json.*ptm train")
     save_run(tmp_path, bert, tokenizer_hash="0" * 64)
     refuses(tmp_path, "does not match the checkpoint")
