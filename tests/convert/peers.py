@@ -256,7 +256,7 @@ def compare(folder, config, group, given, *, atol=1e-4, unused=(), seed=0):
 
 
 def agree(found, group, outs, grads, given, *, atol, unused=(), pad=None, still=()):
-    """The classes that were read give torch's states, maps, scores, losses and gradients; `still`: tables with `pad`'s row."""
+    """The classes that were read give torch's states, maps, scores, loss and gradients; `still`: tables with `pad`'s row."""
     encoder = found[0].system.towers["main"].encoder
     batch, ours = _batch(encoder, given), _ours(found, group, given)
     losses, scores, encoded, gradient = ours(batch)
