@@ -1,11 +1,14 @@
-"""Text in, result out: fill masks, go on with a prompt, embed texts, or find the most similar lines of a file.
+"""Text in, result out: fill masks, go on with a prompt or answer a source, classify or embed texts, or find similar lines.
 
 Example:
   ptm predict runs/mini --task fill-mask --text 'Return the [MASK] of the list.'
   ptm predict runs/gpt --task generate --text 'The king' --temperature 0.8 --top-p 0.9
+  ptm predict t5-small --task generate --text 'translate English to German: The house is old.' --beams 4
+  ptm predict runs/sst2 --task classify --text 'a charming film'
   ptm predict runs/mini --task embed --input lines.txt --output vectors.npy
   ptm predict runs/mini --task similar --input lines.txt --text 'the length of a list' --top 3
 
+A decoder goes on with its prompt; an encoder with a decoder (T5, BART, mBART, PEGASUS) prints its answer alone.
 Texts come from --text, from the lines of --input, or from standard input; at a terminal it asks for them.
 """
 
@@ -25,17 +28,20 @@ from ptm_jax.cli import options
 from ptm_jax.core.errors import UserError
 
 Number = Annotated[float | None, tyro.conf.arg(metavar="X")]
-SAMPLING = ("temperature", "top_k", "top_p", "beams", "length_penalty", "repetition_penalty", "no_repeat_ngram")
+SAMPLING = ("start", "temperature", "top_k", "top_p", "beams", "length_penalty", "repetition_penalty", "no_repeat_ngram")
+"""Options of generate alone."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Args:
     model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
-    """The workdir of a training run, or one checkpoint of it."""
-    task: Literal["fill-mask", "generate", "embed", "similar"]
+    """The workdir of a training run or one checkpoint of it, a Hugging Face directory, or a name on the Hub."""
+    task: Literal["fill-mask", "generate", "classify", "embed", "similar"]
     """What to do with the texts."""
     text: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="TEXT")] = ()
     """A text; may be given again."""
+    pair: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="TEXT")] = ()
+    """The second of the two texts that classify compares; one for every --text."""
     input: options.Path = None
     """A file with a text on every line."""
     output: options.Path = None
@@ -47,7 +53,9 @@ class Args:
     pooling: Literal["mean", "cls", "max"] = "mean"
     """How embed and similar make one vector of a text's tokens."""
     max_new_tokens: Annotated[int, tyro.conf.arg(metavar="N")] = 64
-    """Longest continuation."""
+    """Longest continuation, or answer."""
+    start: options.Text = None
+    """The piece that an answer of an encoder with a decoder begins with, as mBART's language; by default the model's."""
     temperature: Number = None
     """Sample, at this temperature."""
     top_k: options.Number = None
@@ -101,6 +109,10 @@ def _check(args: Args) -> None:
         raise UserError(f"embeddings are written as .npy or .json; given --output {args.output}")
     if args.task == "embed" and not args.text and args.input is None and sys.stdin.isatty():
         raise UserError("give the texts to embed by --text, --input or standard input")
+    if args.pair and args.task != "classify":
+        raise UserError(f"--pair is of --task classify; the task is {args.task}")
+    if args.pair and len(args.pair) != len(args.text):
+        raise UserError(f"{len(args.text)} texts and {len(args.pair)} pairs; give every --text its --pair")
     given = [name for name in SAMPLING if getattr(args, name) is not None]
     if given and args.task != "generate":
         raise UserError(f"--{given[0].replace('_', '-')} is of --task generate; the task is {args.task}")
@@ -119,6 +131,11 @@ def _results(args: Args, model: Any, texts: Sequence[str], lines: Sequence[str] 
             chosen["strategy"] = "sample"
         found = model.generate(texts, max_new_tokens=args.max_new_tokens, seed=args.seed, **chosen)
         return [{"prompt": text, "text": answer} for text, answer in zip(texts, found, strict=True)]
+    if args.task == "classify":
+        found = model.classify(texts, args.pair or None)
+        seconds = [{"pair": second} for second in args.pair] or [{}] * len(texts)
+        every = zip(texts, seconds, found, strict=True)
+        return [{"text": text, **second, "labels": labels} for text, second, labels in every]
     vectors = model.encode(texts, pooling=args.pooling, normalize=args.task == "similar")
     if args.task == "embed":
         return [{"text": text, "vector": v.tolist()} for text, v in zip(texts, vectors, strict=True)]
@@ -138,6 +155,9 @@ def _lines(args: Args, results: Sequence[Any]) -> Iterator[str]:
         if args.task == "generate":
             yield result["text"]
             continue
+        if args.task == "classify":
+            yield from _classes(result)
+            continue
         yield result["text"]
         if args.task == "similar":
             yield from (f"  {best['cosine']:7.4f}  {best['text']}" for best in result["similar"])
@@ -147,6 +167,14 @@ def _lines(args: Args, results: Sequence[Any]) -> Iterator[str]:
                 yield f"  mask {number + 1}"
             width = max(len(f["token"]) for f in fillings)
             yield from (f"  {f['probability']:6.1%}  {f['token']:<{width}}  {f['sentence']}" for f in fillings)
+
+
+def _classes(result: Any) -> Iterator[str]:
+    """A text and its classes, likeliest first; a number that is no probability as it is."""
+    yield " | ".join(result[name] for name in ("text", "pair") if name in result)
+    number = len(result["labels"]) == 1
+    for label, value in sorted(result["labels"].items(), key=lambda pair: -pair[1]):
+        yield f"  {value:7.4f}  {label}" if number else f"  {value:6.1%}  {label}"
 
 
 def _asked() -> Iterator[str]:
