@@ -34,8 +34,11 @@ def fill(model: Any, texts: Sequence[str], top: int) -> list[list[list[Filling]]
     """`Pretrained.fill_mask`: for every text, for every mask, the `top` fillings."""
     vocab = model.vocab
     if not (model.head == "mlm" or _reconstructs(model)) or vocab.mask is None:
-        other = "; its decoder writes what is missing: use generate" if model.pair and model.generates else ""
-        raise UserError(f"{model.system.name} does not fill masks{other}; load a masked language model, as bert_mini")
+        answers = model.pair and model.generates
+        other = (
+            "its decoder writes other text than it reads: use generate" if answers else "load one that does, as bert_mini"
+        )
+        raise UserError(f"{model.system.name} does not fill masks; {other}")
     if top < 1 or top > vocab.size - len(vocab.specials):
         raise UserError(f"top is {top}; it must be 1 to {vocab.size - len(vocab.specials)}")
     tokenizer = model._tokenizer()

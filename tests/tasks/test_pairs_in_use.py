@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from test_pretrained import TEXTS, save_run
 
+import ptm_jax
 from ptm_jax.cli.main import main
 from ptm_jax.convert import checkpoint
 from ptm_jax.convert.config import Config
@@ -128,6 +129,23 @@ def test_where_the_start_comes_from(bart):
     assert begin(bare(t5.t5("t5_tiny", "1.0", 1, 8, 2, 4, 8))) == 0
 
 
+def test_what_is_published_beside_the_config(tmp_path):
+    fields = {"model_type": "t5", "vocab_size": 30, "d_model": 8, "num_layers": 1, "num_heads": 2, "d_kv": 4, "d_ff": 8}
+    system, _ = checkpoint.record_of(Config(fields), "T5ForConditionalGeneration")
+    shapes = towers.abstract(system.towers, checkpoint.example(system))
+    checkpoint.write(tmp_path, system, jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.float32), shapes))
+    assert writing.start_of(ptm_jax.load(tmp_path)) == 0
+    file = tmp_path / "generation_config.json"
+    file.write_text('{"decoder_start_token_id": 3, "pad_token_id": null}')
+    model = ptm_jax.load(tmp_path)
+    assert writing.start_of(model) == 3 and model.published["pad_token_id"] == 0
+    with pytest.raises(UserError, match="has no tokenizer"):
+        model.generate(["a"])
+    file.write_text("[")
+    with pytest.raises(UserError, match="generation_config.json is not a config"):
+        ptm_jax.load(tmp_path)
+
+
 def test_sentinels_stay_in_an_answer():
     tokenizer = make(TokenizerSpec(kind="unigram", specials="t5", vocab=26, sentinels=3), TEXTS)
     model = bare(spec.respell(t5.t5("t5_tiny", "1.0", 1, 8, 2, 4, 8), Vocab, tokenizer.vocab), tokenizer)
@@ -136,7 +154,7 @@ def test_sentinels_stay_in_an_answer():
     assert writing._text(model, "", ids, [pad, *ids, eos]) == "<extra_id_0> the king <extra_id_1> hat"
     (source,) = writing._sources(model, ["a <extra_id_0> hat"], 3)
     assert source[-1] == eos and tokenizer.id("<extra_id_0>") in source
-    with pytest.raises(UserError, match="t5_tiny does not fill masks; its decoder writes what is missing: use generate"):
+    with pytest.raises(UserError, match="t5_tiny does not fill masks; its decoder .*: use generate"):
         model.fill_mask(["a [MASK]"])
 
 

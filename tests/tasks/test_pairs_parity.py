@@ -5,6 +5,7 @@ import pytest
 from test_pretrained import TEXTS
 
 import ptm_jax
+from ptm_jax.core.errors import UserError
 from ptm_jax.data.published import write_published
 from ptm_jax.data.tokenizers import TokenizerSpec
 from ptm_jax.data.vocabularies import make
@@ -85,12 +86,14 @@ def test_states_and_maps(both):
         np.testing.assert_allclose(mine, other.numpy(), atol=1e-4, rtol=1e-4, err_msg=name)
 
 
-def test_bart_fills_masks(both):
+def test_bart_fills_masks_and_t5_does_not(both):
     import torch
 
     ours, model, tokenizer = both
     if tokenizer.mask_token is None:
-        pytest.skip("T5 has no mask")
+        with pytest.raises(UserError, match="does not fill masks; .* use generate"):
+            ours.fill_mask(["the [MASK]"])
+        return
     given = tokenizer("the<mask> sees the house", return_tensors="pt", return_token_type_ids=False)
     with torch.no_grad():
         scores = model(**given).logits[given["input_ids"] == tokenizer.mask_token_id].softmax(-1)[0]
