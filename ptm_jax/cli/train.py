@@ -36,6 +36,8 @@ class Args:
     """Fine-tune --init for this task, whose data --data has: sst2."""
     epochs: float = 3.0
     """Of --task: how often every example is read."""
+    batch: Annotated[int, tyro.conf.arg(metavar="N")] = 32
+    """Of --task: examples in a step."""
     mesh: options.Text = None
     """Devices by axis, as data=2,model=4; unless given, all on data."""
     rules: options.Text = None
@@ -83,7 +85,7 @@ def _config(args: Args, words: list[str]):
     from ptm_jax.systems.kinds import kinds_of
     from ptm_jax.tasks import finetuning
 
-    config = finetuning.experiment(args.task, args.init, args.data, epochs=args.epochs)
+    config = finetuning.experiment(args.task, args.init, args.data, epochs=args.epochs, batch=args.batch)
     return spec.override(config, spec.parse_pairs(words), kinds_of())
 
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ptm_jax.core.errors import UserError, closest
-from ptm_jax.data import store, vocabularies
+from ptm_jax.data import store, tokenizers, vocabularies
 from ptm_jax.data.tokenizers import TokenizerSpec
 
 FORMAT = "labelled-1"
@@ -159,25 +159,24 @@ def _table(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 def _prepare(examples: Labelled, files, folder: Path, spec: TokenizerSpec, request, progress) -> None:
     """Writes tokenizer, arrays of both splits, and the manifest."""
-    texts = lambda: (text for e in examples.read(files["train"]) for text in (e.first, e.second) if text)
-    vocabularies.make(spec, texts()).save(folder / "tokenizer")
-    from ptm_jax.data import tokenizers
-
+    found = {split: list(examples.read(path)) for split, path in files.items()}
+    numbers = {split: [examples.number(e) for e in read] for split, read in found.items()}
+    for split, read in found.items():
+        if not read:
+            raise UserError(f"{files[split]} has no examples below its first line")
+    texts = (text for e in found["train"] for text in (e.first, e.second) if text)
+    vocabularies.make(spec, texts).save(folder / "tokenizer")
     tokenizer, splits = tokenizers.load(folder / "tokenizer"), {}
     for split, path in files.items():
-        rows, labels = [], []
-        read = list(examples.read(path))
+        rows, read = [], found[split]
         for start in range(0, len(read), _PART):
             part = read[start : start + _PART]
             first = tokenizer.encode_batch([e.first for e in part])
             second = tokenizer.encode_batch([e.second or "" for e in part]) if examples.second else [None] * len(part)
             rows += zip(first, second, strict=True)
-            labels += [examples.number(e) for e in part]
             if progress is not None:
                 progress(f"tokenizing {path.name}", start + len(part), len(read))
-        if not rows:
-            raise UserError(f"{path} has no examples below its first line")
-        _save(folder / f"{split}.npz", rows, labels)
+        _save(folder / f"{split}.npz", rows, numbers[split])
         sizes = [len(a) + (0 if b is None else len(b)) for a, b in rows]
         splits[split] = {"examples": len(rows), "tokens": int(sum(sizes)), "longest": int(max(sizes)), "shards": []}
     manifest = {

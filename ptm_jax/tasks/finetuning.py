@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import os
 from collections.abc import Sequence
@@ -81,7 +82,8 @@ def experiment(
 
 
 def with_head(init: str, classes: int) -> System:
-    """The record of a model with a classifier of texts in the place of its heads. Raises UserError."""
+    """The record of a model with a classifier of texts in the place of its heads: the published class's own, or one on the
+    mean of the states where the checkpoint was trained for that (Reimers and Gurevych 2019). Raises UserError."""
     folder = locate(init)
     if checkpoint.is_published(folder):
         config = Config.read(folder / "config.json")
@@ -91,12 +93,26 @@ def with_head(init: str, classes: int) -> System:
         named = [name for name, heads in family.heads.items() if heads == ("classify",)]
         if not named:
             raise UserError(f"{init}: the family {family.model_type} has no class that classifies texts")
-        return checkpoint.record_of(config, named[0])[0]
+        system = checkpoint.record_of(config, named[0])[0]
+        if not _averages(folder):
+            return system
+        head = SequenceHead(classes, Summary("none", at="mean"), dropout=0.1)
+        encoder = system.towers["main"].encoder
+        return dataclasses.replace(system, towers={"main": Model(encoder=encoder, heads={"classify": head})})
     system = system_of(record_system(folder))
     name = "main" if "main" in system.towers else list(system.towers)[-1]
     encoder = system.towers[name].encoder
     head = SequenceHead(classes, _summary(encoder), dropout=0.1)
     return dataclasses.replace(system, towers={"main": Model(encoder=encoder, heads={"classify": head})}, ties=(), adapt=())
+
+
+def _averages(folder: Path) -> bool:
+    """Whether a checkpoint was trained to give the mean of its states for a sentence, as Sentence-BERT says it."""
+    try:
+        fields = json.loads((folder / "1_Pooling" / "config.json").read_text(encoding="utf8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(fields, dict) and fields.get("pooling_mode_mean_tokens") is True
 
 
 def _summary(encoder: Any) -> Summary:
