@@ -23,7 +23,8 @@ test: $(VENV)/.test
 	PTM_TEST_COMPILE=fast $(PYTEST) -m "not full"
 
 test-full: $(VENV)/.parity
-	$(PYTEST) -m full
+	PTM_TEST_COMPILE=fast $(PYTEST) -m full --ignore tests/systems --ignore tests/train --ignore tests/bench
+	$(PYTEST) -m full tests/systems tests/train tests/bench
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -118,10 +118,10 @@ def _systems():
     large = cloze("cloze_large", 12, 1024, 16, 32, steps=1_000_000, query="concat")
     yield from (base, large, spelled(base, "cloze_cnn_base"), spelled(large, "cloze_cnn_large"))
     small = cloze("", 2, 128, 2, 2, steps=1)
-    yield miniature(small, "cloze_mini", steps=150, lr=2e-3, std=0.08)
+    yield miniature(small, "cloze_mini", steps=110, lr=2e-3, std=0.08)
     filters = ((1, 16), (2, 32), (3, 48), (4, 64))
     small = spelled(small, "", dataclasses.replace(WORDS, size=4096), (500, 2000), length=16, filters=filters, size=16)
-    yield miniature(small, "cloze_cnn_mini", steps=120, lr=2e-3, std=0.08)
+    yield miniature(small, "cloze_cnn_mini", steps=90, lr=2e-3, std=0.08)
 
 
 catalogue.add(*_systems())

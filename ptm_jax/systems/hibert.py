@@ -77,7 +77,7 @@ def _systems():
     yield hibert("hibert_s", 6, 512, 8)
     yield hibert("hibert_m", 6, 768, 12)
     small = dataclasses.replace(hibert("", 2, 128, 4, sentences=8, tokens=32), objective=Seq2Seq())
-    yield miniature(small, "hibert_mini", steps=150, lr=2e-3, std=0.08, length=256)
+    yield miniature(small, "hibert_mini", steps=110, lr=2e-3, std=0.08, length=256)
 
 
 catalogue.add(*_systems())

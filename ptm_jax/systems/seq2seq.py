@@ -321,10 +321,10 @@ def _systems():
     yield bart("bart_large", 12, 1024, 16, lr=4e-4, warmup=10_000)
     yield miniature(bart("", 2, 128, 4, lr=6e-4, warmup=1), "bart_mini", steps=130, lr=2e-3, std=0.08)
     yield mass("mass_enfr", 6, 1024, 8)
-    yield miniature(mass("", 2, 128, 4), "mass_mini", steps=220, lr=2e-3)
+    yield miniature(mass("", 2, 128, 4), "mass_mini", steps=170, lr=2e-3)
     yield pegasus("pegasus_base", 12, 768, 12, PEGASUS_32K, batch=256)
     yield pegasus("pegasus_large", 16, 1024, 16, PEGASUS, batch=8192)
-    yield miniature(pegasus("", 2, 128, 4, PEGASUS, batch=1), "pegasus_mini", steps=160, lr=2e-3, std=0.08)
+    yield miniature(pegasus("", 2, 128, 4, PEGASUS, batch=1), "pegasus_mini", steps=120, lr=2e-3, std=0.08)
 
 
 catalogue.add(*_systems())

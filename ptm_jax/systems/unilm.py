@@ -87,7 +87,7 @@ def _systems():
     yield unilm("unilm_large", 24, 1024, 16)
     yield unilmv2("unilmv2_base")
     yield miniature(unilm("", 2, 128, 2, BERT_UNCASED), "unilm_mini", steps=300, lr=2e-3, std=0.08)
-    yield miniature(unilmv2("", 2, 128, 2), "unilmv2_mini", steps=1300, lr=2e-3, std=0.08, length=64)
+    yield miniature(unilmv2("", 2, 128, 2), "unilmv2_mini", steps=1100, lr=2e-3, std=0.08, length=64)
 
 
 catalogue.add(*_systems())

@@ -45,7 +45,7 @@ def _systems():
         TwoCrops(vocab=BERT_UNCASED),
         InfoNCE(temperature=0.1, similarity="cosine", both_ways=True),
         {"pool": Pooler()},
-        steps=300,
+        steps=150,
         lr=5e-4,
         std=0.08,
     )
