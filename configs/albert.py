@@ -9,7 +9,7 @@ Expected: average of five tasks 80.1: SQuAD 1.1 dev 89.3 F1, SQuAD 2.0 dev 80.0 
 large 82.4, xlarge 85.5, xxlarge 88.7 (Table 2, 125,000 steps); xxlarge as released 91.0, version 2: 82.3, 85.7, 87.9, 90.9
 (google-research/albert, README).
 Measured: albert_mini on WikiText-2's validation text, 2% of it held out: mlm_accuracy 0.102, mlm_nll 5.897,
-sop_accuracy 0.456, sop_nll 0.695; unigram baseline 6.034 (nats per token); 38 CPU-seconds on 2 cores.
+sop_accuracy 0.456, sop_nll 0.695; unigram baseline 6.034 (nats per token); 44 CPU-seconds on 2 cores.
 Sizes: `ptm train albert_large`, `albert_xlarge`, `albert_xxlarge`, each also `_v2`; `albert_base_not_shared` and its
 kin for Table 4.
 """

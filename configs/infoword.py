@@ -8,7 +8,7 @@ Data: English Wikipedia and BooksCorpus. The pattern in `data` is an example: `-
 Expected: GLUE 81.1 (the survey's Table 2, without WNLI; it does not say which size, and the paper's table was not
 read).
 Measured: infoword_mini on WikiText-2's validation text, 2% of it held out: dim_accuracy 0.073, dim_nll 2.668,
-mlm_accuracy 0.095, mlm_nll 6.169; unigram baseline 6.378 (nats per token); 41 CPU-seconds on 2 cores.
+mlm_accuracy 0.095, mlm_nll 6.169; unigram baseline 6.378 (nats per token); 46 CPU-seconds on 2 cores.
 Sizes: `ptm train infoword_large`.
 """
 

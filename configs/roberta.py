@@ -9,7 +9,7 @@ names your files.
 Expected: GLUE test average 88.5 (an ensemble's), MNLI-m dev 90.2 (Table 5); SQuAD 1.1 dev 88.9 EM, 94.6 F1; SQuAD 2.0
 dev 86.5, 89.4 (Table 6). Base: MNLI dev 87.6, SST-2 94.8 (fairseq's README).
 Measured: roberta_mini on WikiText-2's validation text, 2% of it held out: mlm_accuracy 0.110, mlm_nll 6.171; unigram
-baseline 6.520 (nats per token); 43 CPU-seconds on 2 cores.
+baseline 6.520 (nats per token); 47 CPU-seconds on 2 cores.
 Sizes: `ptm train roberta_base`.
 """
 

@@ -8,7 +8,7 @@ Data: BERT's: English Wikipedia and BooksCorpus. The pattern in `data` is an exa
 Expected: SQuAD test 88.8 EM, 94.6 F1 (1.1) and 85.7, 88.7 (2.0); OntoNotes coreference 79.6 F1; TACRED 70.8 F1
 (Tables 1, 3 and 4). Base, dev: SQuAD 1.1 92.4 F1, 2.0 83.6 F1 (the repository's README).
 Measured: spanbert_mini on WikiText-2's validation text, 2% of it held out: mlm_accuracy 0.088, mlm_nll 6.190, sbo_nll
-6.293; unigram baseline 6.378 (nats per token); 48 CPU-seconds on 2 cores.
+6.293; unigram baseline 6.378 (nats per token); 55 CPU-seconds on 2 cores.
 Sizes: `ptm train spanbert_base`.
 """
 

@@ -9,7 +9,7 @@ Expected: SQuAD 1.1 dev 93.0 F1, SNLI test 91.7 (abstract). The abstract's GLUE 
 RoBERTa (as listings of the paper's results say): not this run's.
 Measured: structbert_mini on WikiText-2's validation text, 2% of it held out: mlm_accuracy 0.111, mlm_nll 6.122,
 nsp_accuracy 0.500, nsp_nll 1.079, shuffle_accuracy 0.179, shuffle_nll 5.721; unigram baseline 6.378 (nats per token);
-41 CPU-seconds on 2 cores.
+47 CPU-seconds on 2 cores.
 Sizes: `ptm train structbert_base`.
 """
 

@@ -11,7 +11,7 @@ run leaves out (Table 14, of which only 11B's was compared); the survey has 89.7
 128 rows, the baseline: GLUE 83.28, SQuAD 80.88 EM (Table 1). 1.1 has no table of its own; its GEGLU reaches 1.633 nats
 held out on C4, ReLU 1.677 (Shazeer 2020, Table 1, not compared).
 Measured: t5_mini on WikiText-2's validation text, 2% of it held out: nll 4.080; unigram baseline 5.669 (nats per
-token); 60 CPU-seconds on 2 cores.
+token); 67 CPU-seconds on 2 cores.
 Measured: t5_1_1_mini on WikiText-2's validation text, 2% of it held out: nll 3.872; unigram baseline 5.669 (nats per
 token); 45 CPU-seconds on 2 cores.
 Sizes: `ptm train t5_small`, `t5_large`, `t5_3b`, `t5_11b` (on a mesh); `t5_1_1_small` to `t5_1_1_xxl`.

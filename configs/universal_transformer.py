@@ -8,7 +8,7 @@ Data: WMT 2014 English-German; here one text is restored (see `configs/transform
 example: `--data` names your files.
 Expected: newstest2014 English-German BLEU 28.9 after training on translation, which this run is not.
 Measured: universal_mini on WikiText-2's validation text, 2% of it held out: nll 6.149, ponder 2.000; unigram baseline
-6.520 (nats per token); 40 CPU-seconds on 2 cores.
+6.520 (nats per token); 43 CPU-seconds on 2 cores.
 Sizes: `ptm train universal_lm` has a number of steps per token; the miniature is its.
 """
 
