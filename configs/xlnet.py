@@ -8,8 +8,6 @@ Data: BooksCorpus, Wikipedia, Giga5, ClueWeb 2012-B and Common Crawl, 33 billion
 example: `--data` names your files.
 Expected: SQuAD 2.0 dev 87.9 EM, 90.6 F1; SQuAD 1.1 dev 89.7, 95.1; MNLI dev 90.8; RACE test 85.4 (Tables 2, 3
 and 5). The survey's GLUE 90.5 is an ensemble's.
-Measured: xlnet_mini on WikiText-2's validation text, 2% of it held out: plm_accuracy 0.239, plm_nll 5.216; unigram
-baseline 5.672 (nats per token); 131 CPU-seconds on 2 busy cores.
 Measured: xlnet_mini on WikiText-2's validation text, 2% of it held out: plm_accuracy 0.239, plm_nll 5.215; unigram
 baseline 5.672 (nats per token); 57 CPU-seconds on 2 cores.
 Sizes: `ptm train xlnet_base`.
