@@ -9,6 +9,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 WORKDIR ?= runs/quickstart
+# Full tests that compute longer than they compile.
+LONG := tests/systems tests/train tests/bench tests/convert/test_minilm.py
 
 .PHONY: quickstart test test-full lint bench golden status clean
 
@@ -23,8 +25,8 @@ test: $(VENV)/.test
 	PTM_TEST_COMPILE=fast $(PYTEST) -m "not full"
 
 test-full: $(VENV)/.parity
-	PTM_TEST_COMPILE=fast $(PYTEST) -m full --ignore tests/systems --ignore tests/train --ignore tests/bench
-	$(PYTEST) -m full tests/systems tests/train tests/bench
+	PTM_TEST_COMPILE=fast $(PYTEST) -m full $(LONG:%=--ignore %)
+	$(PYTEST) -m full $(LONG)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
