@@ -53,11 +53,13 @@ def experiment(
     batch: int = 32,
     length: int = 128,
     lr: float = 5e-5,
+    adapt: Sequence[Any] = (),
 ) -> Experiment:
     """A model's encoder with a head for a task, fine-tuned as BERT was (Devlin et al. 2019, appendix A.3).
 
     AdamW without bias correction left out, warm-up over a tenth of the steps, linear decay to 0, clipped at 1, dropout as in
-    the model. Raises UserError: an unknown task, data in another format, a model without an encoder of texts.
+    the model; `adapt` are the wrappers of the system (`System.adapt`). Raises UserError: an unknown task, data in another
+    format, a model without an encoder of texts.
     """
     task_, init = catalogue.get(task), os.fspath(init)
     if epochs <= 0 or batch < 1:
@@ -70,6 +72,7 @@ def experiment(
         examples=task_.examples,
         corruption=None,
         objective=Classification(kind=task_.kind),
+        adapt=tuple(adapt),
         recipe=Recipe(
             phases=(Phase(steps=steps, batch=batch, length=length),),
             lr=lr,
