@@ -38,23 +38,30 @@ def _mix(x):
     return x ^ (x >> 16)
 
 
-def uniform_bits(key: jax.Array, rows: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """uint32 bits [B, *shape], a function of (key, row, position in the row)."""
+def uniform_bits(key: jax.Array, rows: jax.Array, shape: tuple[int, ...], whole=None, start=None) -> jax.Array:
+    """uint32 bits [B, *shape], a function of (key, row, position in the row).
+
+    A device that holds a block of a row asks for the bits of that block: `shape` is its shape, `whole` the row's, and
+    `start` the row's index at which it begins, in every dimension.
+    """
     words = jax.random.key_data(key).astype(jnp.uint32).reshape(-1)
     seeds = _mix(_mix(rows.astype(jnp.uint32) ^ words[0]) + words[-1])
-    size = int(np.prod(shape))
+    whole = shape if whole is None else whole
+    size = int(np.prod(whole))
     if size >= 2**32:
-        raise ValueError(f"a row of shape {shape} has more than 2**32 elements")
+        raise ValueError(f"a row of shape {whole} has more than 2**32 elements")
     counter = jnp.zeros(shape, jnp.uint32)
     stride = size
-    for axis, dim in enumerate(shape):
+    for axis, dim in enumerate(whole):
         stride //= dim
-        counter += jax.lax.broadcasted_iota(jnp.uint32, shape, axis) * jnp.uint32(stride)
+        index = jax.lax.broadcasted_iota(jnp.uint32, shape, axis)
+        index = index if start is None else index + jnp.asarray(start[axis], jnp.uint32)
+        counter += index * jnp.uint32(stride)
     seeds = seeds.reshape((-1,) + (1,) * len(shape))
     # The counter is mixed before the key enters, so that two keys give unrelated masks, not shifted ones.
     return _mix(_mix(counter[None] * jnp.uint32(0x9E3779B9) + jnp.uint32(1)) ^ seeds)
 
 
-def keep_mask(key: jax.Array, rows: jax.Array, shape: tuple[int, ...], rate: float) -> jax.Array:
-    """Booleans [B, *shape], each True with probability 1 - rate (to 2**-32)."""
-    return uniform_bits(key, rows, shape) >= jnp.uint32(min(round(rate * 2**32), 2**32 - 1))
+def keep_mask(key: jax.Array, rows: jax.Array, shape: tuple[int, ...], rate: float, whole=None, start=None) -> jax.Array:
+    """Booleans [B, *shape], each True with probability 1 - rate (to 2**-32); of a block of a row, see `uniform_bits`."""
+    return uniform_bits(key, rows, shape, whole, start) >= jnp.uint32(min(round(rate * 2**32), 2**32 - 1))

@@ -1,0 +1,272 @@
+"""Ring attention (Liu et al. 2023, arXiv 2310.01889): long rows whose positions lie on several devices.
+
+Every device holds the queries, keys and values of its part of the row. Keys and values go round the ring of the mesh
+axis; each device meets every block of them once and keeps a running softmax (Milakov & Gimelshein 2018), so that no
+device ever holds scores of more than [Lq / n, Lk / n]. The backward pass goes round once more and makes the
+probabilities again from the logarithm of their sum (Dao et al. 2022, section 3.1 and appendix B): the gradients of keys
+and values travel with them, and come home after n steps.
+
+Masks are those of `Visibility`: segments, order and groups travel with the keys. A bias and an `allow` are tensors that
+somebody has made; their rows are divided as the queries are, [.., Lq / n, Lk] on a device. Dropout on the probabilities
+is drawn by the global place of a score, so it is that of one device. What is not divided is not balanced either: with a
+causal order the devices of the later positions do all the work that counts, and the others wait.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+
+from ptm_jax.core.errors import UserError
+from ptm_jax.core.precision import Precision
+from ptm_jax.core.streams import keep_mask
+from ptm_jax.core.types import Array, Visibility, record
+
+_LOW = -1e30
+
+
+@dataclasses.dataclass(frozen=True)
+class Ring:
+    """The mesh, and the axes of it over which rows, heads and positions are divided."""
+
+    mesh: Any
+    rows: tuple[str, ...] = ("data", "fsdp")
+    heads: tuple[str, ...] = ("model",)
+    length: str = "seq"
+
+    def parts(self, axes: str | tuple[str, ...]) -> int:
+        """How many devices share a dimension that lies over these axes."""
+        count = 1
+        for axis in (axes,) if isinstance(axes, str) else axes:
+            count *= self.mesh.shape[axis]
+        return count
+
+
+@dataclasses.dataclass(frozen=True)
+class _Plan:
+    """What is fixed when the computation is traced. `whole` is (H, Lq, Lk), of all devices together."""
+
+    ring: Ring
+    scale: float
+    dropout: float
+    strict: bool
+    precision: Precision
+    whole: tuple[int, int, int]
+
+    @property
+    def size(self) -> int:
+        return self.ring.parts(self.ring.length)
+
+
+@record
+class _Given:
+    """What has no gradient: `queries` and `keys` are int32 fields [B, 3, L] of segment, order and group."""
+
+    queries: Any
+    keys: Any
+    rows: Any
+    allow: Any = None
+    key: Any = None
+
+
+def ring_attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    ring: Ring,
+    visibility: Visibility,
+    scale: float,
+    bias: Array | None = None,
+    dropout: float = 0.0,
+    key: Array | None = None,
+    rows: Array | None = None,
+    precision: Precision = Precision(),
+) -> Array:
+    """softmax(scale * q k^T + bias) v over the visible keys, [B, Lq, H, K]: `reference.attention` without its matrix.
+
+    q [B, Lq, H, K], k and v [B, Lk, H, K], bias [1 or B, H or 1, Lq, Lk]; the arguments are those of all devices. Raises
+    UserError where the mesh does not divide them.
+    """
+    _divides(q, k, ring)
+    whole = (q.shape[2], q.shape[1], k.shape[1])
+    noisy = dropout > 0.0 and key is not None
+    strict = visibility.strict and visibility.q_order is not None
+    plan = _Plan(ring, scale, dropout if noisy else 0.0, strict, precision, whole)
+    queries = _fields(visibility.q_segments, visibility.q_order, visibility.q_group, q.shape)
+    keys = _fields(visibility.k_segments, visibility.k_order, visibility.k_group, k.shape)
+    rows = jnp.arange(len(q), dtype=jnp.int32) if rows is None else rows
+    allow = None if visibility.allow is None else visibility.allow.astype(jnp.int8)
+    return _ring(plan, q, k, v, bias, _Given(queries, keys, rows, allow, key if noisy else None))
+
+
+def _fields(segments, order, group, shape):
+    """[B, 3, L] int32; an absent order or group is 0 for all, which hides nothing."""
+    zeros = jnp.zeros(shape[:2], jnp.int32)
+    fields = [zeros if field is None else jnp.broadcast_to(field, shape[:2]) for field in (segments, order, group)]
+    return jnp.stack([field.astype(jnp.int32) for field in fields], 1)
+
+
+def _divides(q, k, ring):
+    sizes = (("rows", q.shape[0], ring.rows), ("heads", q.shape[2], ring.heads))
+    sizes += (("queries", q.shape[1], ring.length), ("keys", k.shape[1], ring.length))
+    for name, size, axes in sizes:
+        if size % ring.parts(axes):
+            raise UserError(
+                f"ring attention cannot divide {size} {name} over mesh axis {axes!r} of {ring.parts(axes)}; choose sizes "
+                "that divide, or rules that gather the keys (seq_gather)"
+            )
+
+
+def _specs(plan, bias, given):
+    """Partition specs of (q or k or v, log-sums, bias, given)."""
+    ring = plan.ring
+    whole = lambda x: None if x is None else P(*_over(x.shape, (ring.rows, ring.heads, ring.length, None)))
+    fields = P(ring.rows, None, ring.length)
+    place = P(ring.rows, ring.length, ring.heads, None)
+    rest = _Given(fields, fields, P(ring.rows), whole(given.allow), None if given.key is None else P())
+    return place, P(ring.rows, ring.heads, ring.length), whole(bias), rest
+
+
+def _over(shape, axes):
+    return [None if dim == 1 else axis for dim, axis in zip(shape, axes, strict=True)]
+
+
+def _mapped(plan, function, inputs, outputs):
+    return jax.shard_map(function, mesh=plan.ring.mesh, in_specs=inputs, out_specs=outputs, check_vma=False)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _ring(plan, q, k, v, bias, given):
+    return _ring_forward(plan, q, k, v, bias, given)[0]
+
+
+def _ring_forward(plan, q, k, v, bias, given):
+    place, sums, bias_at, rest = _specs(plan, bias, given)
+    run = _mapped(plan, functools.partial(_forward, plan), (place, place, place, bias_at, rest), (place, sums))
+    out, total = run(q, k, v, bias, given)
+    out = out.astype(plan.precision.dtype)
+    return out, (q, k, v, bias, given, out, total)
+
+
+def _ring_backward(plan, residuals, g):
+    q, k, v, bias, given, out, total = residuals
+    place, sums, bias_at, rest = _specs(plan, bias, given)
+    inputs = (place, place, place, bias_at, rest, place, sums, place)
+    run = _mapped(plan, functools.partial(_backward, plan), inputs, (place, place, place, bias_at))
+    dq, dk, dv, dbias = run(q, k, v, bias, given, out, total, g)
+    return dq, dk, dv, dbias, None
+
+
+_ring.defvjp(_ring_forward, _ring_backward)
+
+
+def _turn(plan, tree):
+    """Everything one device further round the ring."""
+    pairs = [(i, (i + 1) % plan.size) for i in range(plan.size)]
+    return jax.tree.map(lambda x: jax.lax.ppermute(x, plan.ring.length, pairs), tree)
+
+
+def _source(plan, turns):
+    """Whose keys a device holds after so many turns."""
+    return jax.lax.rem(jax.lax.axis_index(plan.ring.length) - turns + plan.size, plan.size)
+
+
+def _scores(plan, q, k, fields, bias, given, number):
+    """(scores [b, h, lq, lk] float32, which of them are seen) of the device's queries and block `number` of the keys."""
+    scores = plan.precision.einsum("bqhd,bkhd->bhqk", q, k, jnp.float32) * plan.scale
+    size = k.shape[1]
+    if bias is not None:
+        scores += jax.lax.dynamic_slice_in_dim(bias, number * size, size, 3)
+    of_q, of_k = given.queries[..., None], fields[:, :, None, :]
+    seen = (of_q[:, 0] == of_k[:, 0]) & (of_k[:, 0] > 0)
+    seen &= (of_k[:, 1] < of_q[:, 1]) if plan.strict else (of_k[:, 1] <= of_q[:, 1])
+    seen &= (of_k[:, 2] == 0) | (of_k[:, 2] == of_q[:, 2])
+    seen = seen[:, None]
+    if given.allow is not None:
+        seen &= jax.lax.dynamic_slice_in_dim(given.allow, number * size, size, 3) > 0
+    return scores, seen
+
+
+def _dropped(plan, weights, given, number):
+    """Weights [b, h, lq, lk] after dropout, by the places of the scores in the whole row."""
+    if not plan.dropout:
+        return weights
+    _, heads, queries, keys = weights.shape
+    first = jnp.zeros((), jnp.int32)
+    for axis in plan.ring.heads:
+        first = first * plan.ring.mesh.shape[axis] + jax.lax.axis_index(axis)
+    start = (first * heads, jax.lax.axis_index(plan.ring.length) * queries, number * keys)
+    keep = keep_mask(given.key, given.rows, weights.shape[1:], plan.dropout, plan.whole, start)
+    return jnp.where(keep, weights / (1.0 - plan.dropout), 0.0)
+
+
+def _forward(plan, q, k, v, bias, given):
+    """One device's part: (result [b, lq, h, d] float32, log of the sum of exponentials [b, h, lq])."""
+
+    def meet(state, block, turns):
+        (k, v, fields), (top, total, mixed) = block, state
+        number = _source(plan, turns)
+        scores, seen = _scores(plan, q, k, fields, bias, given, number)
+        higher = jnp.maximum(top, jnp.where(seen, scores, _LOW).max(-1))
+        weights = jnp.where(seen, jnp.exp(scores - higher[..., None]), 0.0)
+        fade = jnp.exp(top - higher)
+        weighed = plan.precision.einsum("bhqk,bkhd->bhqd", _dropped(plan, weights, given, number), v, jnp.float32)
+        return higher, total * fade + weights.sum(-1), mixed * fade[..., None] + weighed
+
+    def body(turns, carry):
+        state, block = carry
+        following = _turn(plan, block)  # on its way while this one is computed
+        return meet(state, block, turns), following
+
+    rows, queries, heads, width = q.shape
+    zeros = jnp.zeros((rows, heads, queries), jnp.float32)
+    state = jnp.full_like(zeros, _LOW), zeros, jnp.zeros((*zeros.shape, width), jnp.float32)
+    state, block = jax.lax.fori_loop(0, plan.size - 1, body, (state, (k, v, given.keys)))
+    top, total, mixed = meet(state, block, plan.size - 1)
+    total = jnp.maximum(total, 1e-30)
+    return (mixed / total[..., None]).swapaxes(1, 2), top + jnp.log(total)
+
+
+def _backward(plan, q, k, v, bias, given, out, total, g):
+    """One device's part of the gradients of q, k, v and the bias."""
+    product = plan.precision.einsum
+    g = g.astype(jnp.float32)
+    inner = jnp.einsum("bqhd,bqhd->bhq", g, out.astype(jnp.float32))[..., None]
+    slopes = None if bias is None else jnp.zeros(bias.shape, jnp.float32)
+
+    def meet(dq, slopes, block, grads, turns):
+        (k, v, fields), (dk, dv) = block, grads
+        number = _source(plan, turns)
+        scores, seen = _scores(plan, q, k, fields, bias, given, number)
+        p = jnp.where(seen, jnp.exp(scores - total[..., None]), 0.0)
+        dv = dv + product("bhqk,bqhd->bkhd", _dropped(plan, p, given, number), g, jnp.float32)
+        above = _dropped(plan, product("bqhd,bkhd->bhqk", g, v, jnp.float32), given, number)
+        ds = p * (above - inner)
+        if slopes is not None:
+            part = ds.sum(tuple(axis for axis in (0, 1) if bias.shape[axis] == 1), keepdims=True)
+            slopes = jax.lax.dynamic_update_slice_in_dim(slopes, part, number * k.shape[1], 3)
+        dq = dq + plan.scale * product("bhqk,bkhd->bqhd", ds, k, jnp.float32)
+        dk = dk + plan.scale * product("bhqk,bqhd->bkhd", ds, q, jnp.float32)
+        return dq, slopes, (dk, dv)
+
+    def body(turns, carry):
+        dq, slopes, block, grads = carry
+        following = _turn(plan, block)
+        dq, slopes, grads = meet(dq, slopes, block, grads, turns)
+        return dq, slopes, following, _turn(plan, grads)
+
+    zeros = lambda x: jnp.zeros(x.shape, jnp.float32)
+    carry = zeros(q), slopes, (k, v, given.keys), (zeros(k), zeros(v))
+    dq, slopes, block, grads = jax.lax.fori_loop(0, plan.size - 1, body, carry)
+    dq, slopes, grads = meet(dq, slopes, block, grads, plan.size - 1)
+    dk, dv = _turn(plan, grads)
+    if slopes is not None:
+        alone = [axes for axis, axes in enumerate((plan.ring.rows, plan.ring.heads)) if bias.shape[axis] == 1]
+        slopes = jax.lax.psum(slopes, sum(alone, ())).astype(bias.dtype) if alone else slopes.astype(bias.dtype)
+    return dq.astype(q.dtype), dk.astype(k.dtype), dv.astype(v.dtype), slopes
