@@ -24,7 +24,7 @@ quickstart: $(VENV)/.run
 test: $(VENV)/.test
 	PTM_TEST_COMPILE=fast $(PYTEST) -m "not full"
 
-test-full: $(VENV)/.parity
+test-full: $(VENV)/.parity $(VENV)/.tpu
 	PTM_TEST_COMPILE=fast $(PYTEST) -m full $(LONG:%=--ignore %)
 	$(PYTEST) -m full $(LONG)
 
@@ -57,4 +57,9 @@ $(VENV)/.test: $(VENV)/.run
 
 $(VENV)/.parity: $(VENV)/.test
 	$(PIP) -e ".[test,parity]"
+	touch $@
+
+# The TPU compiler, where the children of `ptm plan` find it and no other process does.
+$(VENV)/.tpu: $(VENV)/.run
+	$(PIP) --no-deps --target $(VENV)/tpu libtpu
 	touch $@

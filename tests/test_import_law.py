@@ -43,6 +43,7 @@ LAW = {
     "compress": MODEL | {"objectives"},
     "systems": SLOTS - {"convert"},
     "train": SLOTS | {"systems"},
+    "plan": SLOTS | {"systems", "train"},
     "tasks": SLOTS | {"systems"},
     "analysis": SLOTS | {"systems"},
     "bench": SLOTS | {"systems", "train", "tasks"},

@@ -1,0 +1,184 @@
+"""Chips and how they are joined: what `ptm plan` computes with, and the peaks that a run is measured against.
+
+Figures are per chip and the vendors', dense, where nothing else is said:
+- TPU: Google Cloud, "TPU v4", "v5e", "v5p", "v6e" system architecture pages (peak, HBM capacity and bandwidth; 95 GiB of
+  HBM in a v5p). JAX multiplies float32 in bfloat16 passes there unless told otherwise, so float32 has the same peak.
+  `link` is one direction of one link as it is reached, nine tenths of the page's figure (Austin et al. 2025, "How to scale
+  your model", chapter 2). A torus closes an axis of 16 on v5e and v6e, an axis of a multiple of 4 on v4 and v5p.
+- V100 (SXM2), A100, H100 (SXM, PCIe, NVL), H200: NVIDIA's data sheets. float32 is TF32 from A100 on, which is what XLA
+  uses; V100 has no bfloat16 units and computes it in float32. `link` is one direction of a device's NVLink, `network` its
+  share of a host's InfiniBand (DGX: 100 Gb/s per two V100, 200 Gb/s per A100, 400 Gb/s per H100 and H200).
+- CPU: no data sheet holds; see `train.devices`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import math
+import os
+import re
+import sys
+from pathlib import Path
+
+from ptm_jax.core.errors import UserError
+
+GIB = 2**30
+
+INSTALL = "pip install 'ptm_jax[tpu]' (or pip install --no-deps --target DIR libtpu, and PTM_LIBTPU=DIR)"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Chip:
+    """One device.
+
+    pattern             of `device.device_kind`
+    bfloat16, float32   peak of products, FLOP/s
+    hbm, hbm_rate       bytes, bytes/s
+    link                bytes/s, one direction: of one link of a torus, of a device at a switch
+    torus               how many dimensions its torus has; 0: a switch joins the devices of a host
+    wraps               an axis of a multiple of this many is a ring
+    host, network       devices at one switch; bytes/s of each to other hosts
+    accelerator         what the TPU compiler wants to be told it runs on
+    """
+
+    name: str
+    pattern: str
+    bfloat16: float
+    float32: float
+    hbm: float = 0.0
+    hbm_rate: float = 0.0
+    link: float = 0.0
+    torus: int = 0
+    wraps: int = 0
+    host: int = 1
+    network: float = 0.0
+    accelerator: str = ""
+
+
+def _tpu(name, pattern, tera, gib, rate, link, torus, wraps, accelerator) -> Chip:
+    flops = tera * 1e12
+    sizes = {"hbm": gib * GIB, "hbm_rate": rate, "link": link, "torus": torus, "wraps": wraps}
+    return Chip(name=name, pattern=pattern, bfloat16=flops, float32=flops, accelerator=accelerator, **sizes)
+
+
+def _gpu(name, pattern, bfloat16, float32, gigabytes=0.0, rate=0.0, link=0.0, network=0.0, host=8) -> Chip:
+    sizes = {"hbm": gigabytes * 1e9, "hbm_rate": rate, "link": link, "host": host, "network": network}
+    return Chip(name=name, pattern=pattern, bfloat16=bfloat16 * 1e12, float32=float32 * 1e12, **sizes)
+
+
+# The first pattern that matches wins.
+CHIPS: tuple[Chip, ...] = (
+    _tpu("v4", r"TPU v4$", 275.0, 32, 1228e9, 45e9, 3, 4, "v4-8"),
+    _tpu("v5e", r"TPU v5 ?(lite|e)", 197.0, 16, 819e9, 45e9, 2, 16, "v5litepod-4"),
+    _tpu("v5p", r"TPU v5p?$", 459.0, 95, 2765e9, 90e9, 3, 4, "v5p-8"),
+    _tpu("v6e", r"TPU v6 ?(lite|e)", 918.0, 32, 1640e9, 90e9, 2, 16, "v6e-4"),
+    _gpu("h200", r"H200", 989.4, 494.7, 141, 4800e9, 450e9, 50e9),
+    _gpu("h100-pcie", r"H100.*PCIe", 756.0, 378.0, 80, 2000e9, 64e9, 25e9),
+    _gpu("h100-nvl", r"H100.*NVL", 835.0, 417.5, 94, 3900e9, 300e9, 50e9),
+    _gpu("h100", r"H100", 989.4, 494.7, 80, 3350e9, 450e9, 50e9),
+    _gpu("a100", r"A100", 312.0, 156.0, 80, 2039e9, 300e9, 25e9),
+    _gpu("v100", r"V100", 15.7, 15.7, 32, 900e9, 150e9, 6.25e9, host=16),
+)
+
+# Two cores of a host with four channels of DDR5, shared by the forced devices: an order of magnitude.
+CPU = Chip(name="cpu", pattern=r"cpu", bfloat16=1e12, float32=2e11, hbm=16 * GIB, hbm_rate=1e11, link=1e10, host=1024)
+
+
+@dataclasses.dataclass(frozen=True)
+class Topology:
+    """`count` chips; `shape` is the torus of TPUs."""
+
+    chip: Chip
+    shape: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def kind(self) -> str:
+        """Who compiles for it: "tpu", "cpu", or nobody here: "gpu"."""
+        return "tpu" if self.chip.torus else "cpu" if self.chip is CPU else "gpu"
+
+    def __str__(self) -> str:
+        sizes = "x".join(map(str, self.shape))
+        return f"{self.chip.name}{'x' if self.kind == 'gpu' else ':'}{sizes}"
+
+    def wraps(self, dim: int) -> bool:
+        """Whether this axis of the torus is a ring."""
+        return self.shape[dim] % self.chip.wraps == 0
+
+
+def chip_of(device_kind: str) -> Chip | None:
+    """The chip that JAX calls so, if it is known."""
+    return next((chip for chip in CHIPS if re.search(chip.pattern, device_kind)), None)
+
+
+def topology(text: str) -> Topology:
+    """`v5p:8x8x8`, `v6e:16x16`, `h200x8`, `cpu:8`. Raises UserError."""
+    chips = {chip.name: chip for chip in (*CHIPS, CPU)}
+    names = "|".join(sorted(chips, key=len, reverse=True))
+    found = re.fullmatch(rf"({names})[:x](\d+(?:x\d+)*)", text.strip().lower())
+    if not found or 0 in (shape := tuple(int(size) for size in found[2].split("x"))):
+        known = ", ".join(chips)
+        raise UserError(f"no such topology: {text!r}; name one as v5p:8x8x8, v6e:16x16, h200x8 or cpu:8 (chips: {known})")
+    chip = chips[found[1]]
+    if chip.torus and len(shape) != chip.torus:
+        example = {2: "16x16", 3: "8x8x8"}[chip.torus]
+        raise UserError(f"a {chip.name} slice has {chip.torus} dimensions, as {chip.name}:{example}; given {text!r}")
+    return Topology(chip, shape if chip.torus else (math.prod(shape),))
+
+
+def libtpu() -> Path | None:
+    """The folder from which a child process imports `libtpu`: PTM_LIBTPU, the `tpu` folder of this environment (where
+    `make test-full` puts it), or where the package is installed. None where there is none."""
+    for folder in (os.environ.get("PTM_LIBTPU"), os.path.join(sys.prefix, "tpu")):
+        if folder and (Path(folder) / "libtpu").is_dir():
+            return Path(folder).absolute()
+    found = importlib.util.find_spec("libtpu")
+    return None if found is None or found.origin is None else Path(found.origin).parents[1]
+
+
+def environment(where: Topology) -> dict[str, str]:
+    """What a process must have in its environment, before it imports JAX, to compile for a topology. Raises UserError
+    where the TPU compiler is missing."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("TPU_")}
+    kept["JAX_PLATFORMS"] = "cpu"
+    if where.kind == "cpu":
+        flags = re.sub(r"--xla_force_host_platform_device_count=\d+", "", kept.get("XLA_FLAGS", ""))
+        kept["XLA_FLAGS"] = f"{flags} --xla_force_host_platform_device_count={where.count}".strip()
+    if where.kind == "tpu":
+        folder = libtpu()
+        if folder is None:
+            raise UserError(f"compiling for {where} needs the TPU compiler, libtpu, which is not installed; {INSTALL}")
+        kept["PYTHONPATH"] = os.pathsep.join(filter(None, [str(folder), kept.get("PYTHONPATH")]))
+        kept["TPU_SKIP_MDS_QUERY"] = "1"
+        kept["TPU_ACCELERATOR_TYPE"] = where.chip.accelerator
+        kept["TPU_WORKER_HOSTNAMES"] = "localhost"
+    return kept
+
+
+def devices(where: Topology) -> list:
+    """The devices of a topology, one per chip, in a process with its `environment`; for "gpu" there are none."""
+    import jax
+
+    if where.kind == "cpu":
+        return jax.devices()[: where.count]
+    from jax.experimental import topologies
+
+    name = f"{where.chip.name}:{'x'.join(map(str, where.shape))}"
+    # A v4 chip is two devices unless its cores are joined, as they are on Cloud TPU.
+    options = {"chip_config_name": "megacore"} if where.chip.name == "v4" else {}
+    # A slice is made of whole hosts of 2x2x1 chips unless it is smaller than one.
+    bounds = tuple(min(size, 2) for size in where.shape[:2]) + (1,) * (len(where.shape) - 2)
+    if where.chip.torus == 2:
+        bounds = (*bounds, 1)
+    try:
+        found = topologies.get_topology_desc(
+            platform="tpu", topology_name=name, chips_per_host_bounds=bounds, num_slices=1, **options
+        )
+    except Exception as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"the TPU compiler knows no {where}: {reason}; choose a shape that Cloud TPU has") from error
+    return list(found.devices)
