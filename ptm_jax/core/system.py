@@ -31,6 +31,25 @@ class Objective(Protocol):
     def __call__(self, towers: Mapping[str, Tower], batch: Batch, key: Array) -> Loss: ...
 
 
+class Adaptation(Protocol):
+    """A wrapper around an untouched model, of adaptation or compression: any of these. None has to be there.
+
+    towers                  names of the towers that `wrap` is given (absent: all)
+    owns                    a pattern of the paths of parameters that are its own: no model that a run begins with has them
+    within(system)          itself with what it leaves open filled in: the steps of the recipe
+    rewrite(system)         the record with another objective, another head or tower
+    wrap(module)            the network with other values in its slots; the parameters of the model keep their paths
+    init(params, source)    its own parameters as they begin, {tower: tree}; called once more where a run begins with another
+                            model, after its parameters are in place (`source`)
+    trainable(path, step)   whether a parameter moves at a step: True or False for good, or made of the step, which is traced;
+                            of the layers of a stacked parameter also [N]. The path knows its level (`core.levels.Place`)
+    rate(path)              the multiplier of a parameter's learning rate, of the layers of a stacked one also [N]
+    effective(params, train)  the parameters that the networks are given in place of those that are trained
+    on_step(params, step)   the parameters after an update
+    finish(params)          the parameters of the model without the wrapper, where it has them
+    """
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tie:
     """Parameter `path` is the one at `source` (both 'tower/a/b/c'): ELECTRA's generator and discriminator tables."""
@@ -85,6 +104,20 @@ def refusal(system: System) -> str | None:
         if reason := getattr(slot, "refusal", lambda _: None)(system):
             return reason
     return None
+
+
+def adapted(system: System) -> System:
+    """The system as its adaptations and compressions make it, in their order: what is trained, and what is loaded."""
+    fill = lambda wrapper: wrapper.within(system) if hasattr(wrapper, "within") else wrapper
+    system = dataclasses.replace(system, adapt=tuple(map(fill, system.adapt)), compress=tuple(map(fill, system.compress)))
+    for wrapper in (*system.adapt, *system.compress):
+        if hasattr(wrapper, "rewrite"):
+            system = wrapper.rewrite(system)
+        if hasattr(wrapper, "wrap"):
+            reaches = getattr(wrapper, "towers", system.towers)
+            towers = {name: wrapper.wrap(t) if name in reaches else t for name, t in system.towers.items()}
+            system = dataclasses.replace(system, towers=towers)
+    return system
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

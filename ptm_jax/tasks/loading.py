@@ -19,7 +19,7 @@ from ptm_jax.core import spec
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.precision import Compute, Precision
 from ptm_jax.core.rebuild import rebuild
-from ptm_jax.core.system import System
+from ptm_jax.core.system import System, adapted
 from ptm_jax.core.types import Params
 from ptm_jax.systems.kinds import kinds_of
 from ptm_jax.tasks.pretrained import Pretrained
@@ -61,7 +61,15 @@ def load(
         )
     name = tower or ("main" if "main" in system.towers else list(system.towers)[-1])
     published = Config(record.get("published") or {}, workdir / "config.json")
-    return Pretrained(system, tied(params, system.ties), tokenizer, tower=name, published=published)
+    return Pretrained(system, in_effect(system, tied(params, system.ties)), tokenizer, tower=name, published=published)
+
+
+def in_effect(system: System, params: Params) -> Params:
+    """{tower: parameters} as its network is given them when nothing is trained: low-rank updates added, averages taken."""
+    for wrapper in (*system.adapt, *system.compress):
+        if hasattr(wrapper, "effective"):
+            params = wrapper.effective(params, False)
+    return {name: params[name] for name in system.towers if name in params}
 
 
 def from_published(
@@ -117,12 +125,8 @@ def system_of(record: Any, precision: Compute = "float32") -> System:
         for name, part in record.items()
         if name != "kind"
     }
-    system = System(**slots)
-    towers = dict(system.towers)
-    for wrapper in (*system.adapt, *system.compress):
-        if hasattr(wrapper, "wrap"):
-            towers = {name: wrapper.wrap(module) for name, module in towers.items()}
-    towers = spec.respell(towers, Precision, Precision(precision))
+    system = adapted(System(**slots))
+    towers = spec.respell(dict(system.towers), Precision, Precision(precision))
     return dataclasses.replace(system, towers=towers)
 
 

@@ -53,10 +53,12 @@ def params_of(path: str | os.PathLike, system: System) -> Mapping[str, Any]:
 def begin(params: Mapping[str, Any], path: str | os.PathLike, system: System) -> Mapping[str, Any]:
     """`params` with everything that the model at `path` has too, on the shardings of `params`.
 
-    A head of another shape is drawn anew, as one that the model lacks; both are told. An encoder must be the same. Raises
-    UserError.
+    A head of another shape is drawn anew, as one that the model lacks; both are told. An encoder must be the same, but for
+    what adaptations add to it. Raises UserError.
     """
     source, target = flatten(params_of(path, system)), flatten(params)
+    own = [wrapper.owns for wrapper in (*system.adapt, *system.compress) if hasattr(wrapper, "owns")]
+    added = {name for name in target if any(re.search(pattern, name) for pattern in own)}
     for name in target.keys() - source.keys():
         pooled = re.sub(r"/heads_\w+/summary/", "/heads_pool/", name)
         if pooled in source:
@@ -68,7 +70,7 @@ def begin(params: Mapping[str, Any], path: str | os.PathLike, system: System) ->
             raise UserError(
                 f"{path} does not fit: {name} has the shape {there} there and {here} here; take a system of its size"
             )
-    absent = [name for name in target if name not in same]
+    absent = [name for name in target if name not in same | added]
     if strange := [name for name in absent if "/heads_" not in name]:
         raise UserError(f"{path} does not fit: it has no parameter {strange[0]}; take a system with its encoder")
     if absent:

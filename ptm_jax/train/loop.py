@@ -102,7 +102,8 @@ class Run:
             init = jax.jit(self.program.init, out_shardings=self.shardings)
             state = init(setup.example(self.config, self.corpus))
             if self.config.init is not None:
-                state = dataclasses.replace(state, params=initial.begin(state.params, self.config.init, self.config.system))
+                params = initial.begin(state.params, self.config.init, self.config.system)
+                state = dataclasses.replace(state, params=self.program.begun(params, params))
         self.log.resume(0)
         return state, {"phase": 0, "stream": None}, None
 

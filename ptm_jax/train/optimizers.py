@@ -9,7 +9,9 @@ compiles the whole update of a tensor into one loop that reads gradient, paramet
 The state is a plain nested dict, {"count": [], moment: {a: {b: {c: array}}}}: a moment lies at the path of its
 parameter and has its rank, so a table that shards parameters by path shards moments too (a factored moment has size 1
 on the axis it sums over). Frozen parameters have no moments, and their update is None: `apply` hands them on untouched.
-(Adding zero would not: 0.0 turns -0.0 into 0.0, and compiled additions flush denormals.)
+(Adding zero would not: 0.0 turns -0.0 into 0.0, and compiled additions flush denormals.) One that is frozen at some
+steps alone (`train.freedom`) counts its updates in the moment "updates", [N, 1, ...] or [1, ...], and bias corrections go
+by that; where it is frozen its update is a `Held`, and its moments are those of before.
 """
 
 from __future__ import annotations
@@ -22,12 +24,16 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
-from ptm_jax.core import paths
+from ptm_jax.core import levels, paths
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.recipe import LAMB, SGD, Adafactor, Adagrad, AdamW, Recipe
 from ptm_jax.train import schedules
+from ptm_jax.train.freedom import Freedom, along, held
+
+layers_stacked = levels.layers_stacked
 
 Array = jax.Array
 Moments = dict[str, Array]
@@ -44,25 +50,37 @@ class Rule(NamedTuple):
     update: Callable[..., tuple[Array, Moments]]
 
 
+class Held(NamedTuple):
+    """An update of what `live` says, booleans that broadcast against it; the rest of the parameter stays."""
+
+    update: Array
+    live: Array
+
+
 def build(
     recipe: Recipe,
     trainable: Callable[[str], bool] | None = None,
     stacked: Callable[[Any], Mapping[str, bool]] | None = None,
+    freedom: Freedom | None = None,
 ) -> optax.GradientTransformation:
     """The recipe's optimizer over a nested dict of parameters, or over the part of it that is differentiated.
 
-    trainable(path)  False freezes a parameter (default: all are trained)
+    trainable(path)  False freezes a parameter for good (default: all are trained)
     stacked(params)  {path: whether axis 0 counts layers}; default `layers_stacked`
+    freedom          what adaptations say of parameters, steps and rates
     `update` must be given the parameters; `apply` adds its updates to them.
     """
     rule = rule_of(recipe.optimizer)
     rate_of = schedules.build(recipe.schedule, recipe.lr, recipe.steps)
     decay_rules = getattr(recipe.optimizer, "decay_rules", ())
-    trainable = trainable or (lambda path: True)
+    freedom = freedom or Freedom()
+    allowed = trainable or (lambda path: True)
+    trains = lambda place: allowed(place) and freedom.trains(place)
     stacked = stacked or layers_stacked
 
     def init(params):
-        chosen = {path: leaf for path, leaf in paths.flatten(params).items() if trainable(path)}
+        places = levels.places(params)
+        chosen = {path: leaf for path, leaf in paths.flatten(params).items() if trains(places[path])}
         if not chosen:
             raise UserError("every parameter is frozen, so there is nothing to train; loosen the adaptation's rules")
         layered = stacked(params)
@@ -70,29 +88,42 @@ def build(
         for path, leaf in chosen.items():
             for name, value in rule.init(leaf, _axes(leaf, layered[path])).items():
                 moments[name][path] = value
+            if freedom.varies(places[path]):
+                layers = np.size(places[path].level) if layered[path] else 1
+                moments["updates"][path] = jnp.zeros((layers,) * min(leaf.ndim, 1) + (1,) * (leaf.ndim - 1), jnp.float32)
         trees = {name: paths.unflatten(flat) for name, flat in moments.items()}
         return {"count": jnp.zeros([], jnp.int32), **trees}
 
     def update(grads, state, params):
-        flat, old = paths.flatten(params), {k: paths.flatten(v) for k, v in state.items() if k != "count"}
-        live = {path: g for path, g in paths.flatten(grads).items() if trainable(path)}
+        places, flat = levels.places(params), paths.flatten(params)
+        old = {k: paths.flatten(v) for k, v in state.items() if k != "count"}
+        grads = held(grads, freedom, state["count"], places)
+        chosen = {path: g for path, g in paths.flatten(grads).items() if trains(places[path])}
         layered = stacked(params)
-        factor = 1.0 if recipe.clip is None else recipe.clip / jnp.maximum(global_norm(live), recipe.clip)
-        rate, t = rate_of(state["count"]), (state["count"] + 1).astype(jnp.float32)
+        factor = 1.0 if recipe.clip is None else recipe.clip / jnp.maximum(global_norm(chosen), recipe.clip)
+        rate, count = rate_of(state["count"]), (state["count"] + 1).astype(jnp.float32)
         new: dict[str, Moments] = {name: {} for name in old}
 
         def one(path, grad):
             param = flat[path]
-            if path not in live:
+            if path not in chosen:
                 return None
-            here = {name: leaves[path] for name, leaves in old.items() if path in leaves}
+            before = {name: leaves[path] for name, leaves in old.items() if path in leaves}
+            live = freedom.live(places[path], state["count"])
+            live = None if live is None else along(live, param)
+            t = before["updates"] + 1 if "updates" in before else count
+            moments = {name: value for name, value in before.items() if name != "updates"}
             decay = paths.first_match(decay_rules, path, 1.0)
             grad = grad.astype(jnp.float32) * factor
             axes = _axes(param, layered[path])
-            direction, here = rule.update(grad, param, here, decay=decay, axes=axes, t=t)
-            for name, value in here.items():
-                new[name][path] = value
-            return (-rate * paths.first_match(recipe.lr_rules, path, 1.0) * direction).astype(param.dtype)
+            direction, moments = rule.update(grad, param, moments, decay=decay, axes=axes, t=t)
+            if "updates" in before:
+                moments = {**moments, "updates": t}
+            for name, value in moments.items():
+                new[name][path] = value if live is None else jnp.where(live, value, before[name])
+            scale = freedom.rate(places[path]) * paths.first_match(recipe.lr_rules, path, 1.0)
+            found = (-rate * (along(scale, param) if np.ndim(scale) else scale) * direction).astype(param.dtype)
+            return found if live is None else Held(found, live)
 
         updates = paths.map_with_path(one, grads)
         return updates, {"count": state["count"] + 1, **{k: paths.unflatten(v) for k, v in new.items()}}
@@ -102,32 +133,20 @@ def build(
 
 def apply(params: Any, updates: Any) -> Any:
     """The parameters after an update; those without one (None) are the very arrays that came in."""
-    add = lambda update, param: param if update is None else (param + update).astype(param.dtype)
-    return jax.tree.map(add, updates, params, is_leaf=lambda leaf: leaf is None)
+
+    def add(update, param):
+        if update is None:
+            return param
+        change, live = update if isinstance(update, Held) else (update, None)
+        moved = (param + change).astype(param.dtype)
+        return moved if live is None else jnp.where(live, moved, param)
+
+    return jax.tree.map(add, updates, params, is_leaf=lambda leaf: leaf is None or isinstance(leaf, Held))
 
 
 def global_norm(tree: Any) -> Array:
     """The Euclidean norm of all leaves together, in float32: []."""
     return jnp.sqrt(sum(jnp.sum(jnp.square(leaf.astype(jnp.float32))) for leaf in jax.tree.leaves(tree)))
-
-
-def layers_stacked(params: Any) -> dict[str, bool]:
-    """Whether axis 0 of each parameter counts layers: {path: bool}. LAMB and Adafactor treat each layer by itself.
-
-    A scanned stack holds its layers under `.../block/...`, all leaves with the number of layers in front. A block that
-    layers share (ALBERT) has the same paths without that axis; its leaves then start with different sizes.
-    """
-    groups: dict[str, dict[str, Any]] = defaultdict(dict)
-    flat = paths.flatten(params)
-    for path, leaf in flat.items():
-        prefix, found, _ = f"/{path}".rpartition("/block/")
-        if found:
-            groups[prefix][path] = leaf
-    layered = dict.fromkeys(flat, False)
-    for group in groups.values():
-        if len({leaf.shape[:1] for leaf in group.values()}) == 1 and len(group) > 1:
-            layered.update({path: leaf.ndim > 0 for path, leaf in group.items()})
-    return layered
 
 
 def _axes(param, layered: bool) -> tuple[int, ...]:
