@@ -9,6 +9,7 @@ Mesh axes: `data` (rows of the batch), `fsdp` (rows of the batch and slices of t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -33,16 +34,32 @@ LOGICAL: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"/dense/kernel$", ("width", "features")),
 )
 
-Table = tuple[tuple[str, str], ...]
+Axes = str | tuple[str, ...]
+Table = tuple[tuple[str, Axes], ...]
 
-MEGATRON: Table = (("vocab", "model"), ("heads", "model"), ("hidden", "model"))
+BATCH: Table = (("rows", ("data", "fsdp")), ("positions", ("seq",)), ("length", ("seq",)))
+ACTIVATIONS = tuple(name for name, _ in BATCH)
+"""Names that no parameter has: how a batch and what becomes of it lie (`core.layout`)."""
+
+MEGATRON: Table = (("vocab", "model"), ("heads", "model"), ("hidden", "model"), *BATCH)
+SEQUENCE: Table = (("positions", ("seq", "model")),)
 FSDP: Table = (("width", "fsdp"),)
+ZERO: Table = (("width", ("data", "fsdp")),)
 TABLES: Mapping[str, Table] = {
-    "replicated": (),
-    "fsdp": FSDP,
+    "replicated": BATCH,
+    "fsdp": FSDP + BATCH,
+    "zero": ZERO + BATCH,
     "megatron": MEGATRON,
-    "megatron_fsdp": MEGATRON + FSDP,
+    "megatron_sp": SEQUENCE + MEGATRON,
+    "megatron_fsdp": FSDP + MEGATRON,
+    "megatron_zero": ZERO + MEGATRON,
+    "megatron_sp_fsdp": SEQUENCE + FSDP + MEGATRON,
+    "megatron_sp_zero": SEQUENCE + ZERO + MEGATRON,
 }
+"""fsdp     slices of every parameter on `fsdp`, gathered where it is used (ZeRO stage 3, Rajbhandari et al. 2020)
+zero     the same over `data` as well, where the mesh gives `fsdp` none
+megatron    columns, then rows of every pair of products and the vocabulary on `model` (Shoeybi et al. 2019, section 3)
+megatron_sp and between them the residual stream, its norms and its dropout by positions (Korthikanti et al. 2022)"""
 
 
 def make_mesh(sizes: Mapping[str, int] | None = None, devices: Sequence[Any] | None = None) -> Mesh:
@@ -66,6 +83,26 @@ def table(name: str) -> Table:
     return TABLES[name]
 
 
+def as_axes(axes: Axes | None) -> tuple[str, ...]:
+    """A rule's mesh axes as a tuple."""
+    return () if axes is None else (axes,) if isinstance(axes, str) else tuple(axes)
+
+
+def axes_of(rules: Table, name: str | None) -> tuple[str, ...]:
+    """The mesh axes of the first rule for a logical axis; () where there is none."""
+    return next((as_axes(axes) for key, axes in rules if key == name), ())
+
+
+def parts(mesh: Mesh, axes: Sequence[str]) -> int:
+    """Into how many parts these mesh axes split a dimension."""
+    return math.prod(mesh.shape[axis] for axis in axes)
+
+
+def entry(axes: Sequence[str]) -> Any:
+    """The entry of a PartitionSpec: None, an axis, or several."""
+    return None if not axes else axes[0] if len(axes) == 1 else tuple(axes)
+
+
 def spec_of(path: str, shape: Sequence[int], rules: Table, mesh: Mesh) -> PartitionSpec:
     """Where the tensor at `path` lies. Leading dimensions beyond its named axes (scanned layers) are not split.
 
@@ -76,18 +113,20 @@ def spec_of(path: str, shape: Sequence[int], rules: Table, mesh: Mesh) -> Partit
     if len(names) > len(shape):  # a factored moment of the parameter, not the parameter
         return PartitionSpec()
     names = (None,) * (len(shape) - len(names)) + tuple(names)
-    mapping = dict(reversed(rules))
-    axes = [mapping.get(name) for name in names]
-    for dim, axis in zip(shape, axes, strict=True):
-        if axis is None or mesh.shape[axis] == 1 or dim == 1:  # 1: a factored moment, summed over this axis
+    axes = [axes_of(rules, name) for name in names]
+    used = [axis for each in axes for axis in each]
+    for dim, each in zip(shape, axes, strict=True):
+        if dim == 1:  # a factored moment, summed over this axis
             continue
-        if axes.count(axis) > 1:
-            raise UserError(f"the rules put mesh axis {axis!r} on two dimensions of {path} {tuple(shape)}")
-        if dim % mesh.shape[axis]:
+        for axis in each:
+            if mesh.shape[axis] > 1 and used.count(axis) > 1:
+                raise UserError(f"the rules put mesh axis {axis!r} on two dimensions of {path} {tuple(shape)}")
+        if dim % parts(mesh, each):
+            over = " x ".join(repr(axis) for axis in each if mesh.shape[axis] > 1)
             raise UserError(
-                f"{path} {tuple(shape)}: dimension {dim} does not divide over mesh axis {axis!r} of {mesh.shape[axis]}"
+                f"{path} {tuple(shape)}: dimension {dim} does not divide over mesh axis {over} of {parts(mesh, each)}"
             )
-    return PartitionSpec(*(None if dim == 1 else axis for dim, axis in zip(shape, axes, strict=True)))
+    return PartitionSpec(*(None if dim == 1 else entry(each) for dim, each in zip(shape, axes, strict=True)))
 
 
 def place(tree: Any, rules: Table, mesh: Mesh) -> Any:

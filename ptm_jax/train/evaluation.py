@@ -109,13 +109,10 @@ def newest(workdir: Path, config: Experiment, corpus: Corpus, split: str, batche
 
     On the run's own held-out text they are those of its log. The mesh may be another one than the run's.
     """
-    work = program(config.system, config.seed)
     mesh, rules = _mesh(config)
     with setup.building(config.system):
-        shapes = jax.eval_shape(work.init, setup.example(config, corpus)).params
-    shardings = tables.place(shapes, rules, mesh)
-    placed = lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
-    params, meta, step = restore_params(workdir, like=jax.tree.map(placed, shapes, shardings))
+        work, state = program(config.system, config.seed).on(mesh, rules, setup.example(config, corpus))
+    params, meta, step = restore_params(workdir, like=state.params)
     setup.check_tokenizer(workdir, meta["tokenizer"])
     phase = meta["position"]["phase"]
     stream = setup.stream(config, corpus, phase, split, epochs=1)
@@ -171,5 +168,5 @@ def _mesh(config: Experiment):
     """The run's mesh and rules where there are as many devices as it had, else all devices on `data`."""
     sizes = dict(config.mesh)
     if math.prod(sizes.values()) == jax.device_count():
-        return tables.make_mesh(sizes), tables.table(config.rules)
-    return tables.make_mesh(), tables.table("replicated")
+        return tables.make_mesh(sizes), config.rules
+    return tables.make_mesh(), "replicated"

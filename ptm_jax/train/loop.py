@@ -34,6 +34,7 @@ import numpy as np
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.system import Experiment
 from ptm_jax.mesh import tables
+from ptm_jax.mesh.layout import layout_of
 from ptm_jax.train import devices, evaluation, flops, initial, logs, setup
 from ptm_jax.train.checkpoints import Checkpoints
 from ptm_jax.train.step import TrainState, program
@@ -64,16 +65,17 @@ class Run:
     def __init__(self, config: Experiment, workdir: Path, progress: Callable | None = None):
         self.workdir = workdir
         self.mesh = tables.make_mesh(dict(config.mesh))
-        self.rules = tables.table(config.rules)
+        layout_of(self.mesh, config.rules)  # what does not fit is told before a corpus is prepared
         self.config, self.corpus = config, corpus = setup.begin(config, workdir, progress)
         self.recipe = config.system.recipe
-        self.program = program(config.system, config.seed)
-        self._evaluate = jax.jit(self.program.evaluate)
+        whole = program(config.system, config.seed)
         with setup.building(config.system):
             batches = [setup.example(config, corpus, phase) for phase in range(len(self.recipe.phases))]
-            self.abstract = jax.eval_shape(self.program.init, batches[0])
-            self.work = [flops.flops(self.program.step, self.abstract, batch) for batch in batches]
-        self.shardings = tables.place(self.abstract, self.rules, self.mesh)
+            self.program, self.abstract = whole.on(self.mesh, config.rules, batches[0])
+            state = jax.eval_shape(whole.init, batches[0])
+            self.work = [flops.flops(whole.step, state, batch) for batch in batches]
+        self.shardings = jax.tree.map(lambda leaf: leaf.sharding, self.abstract)
+        self._evaluate = jax.jit(self.program.evaluate)
         setup.keep(config, workdir, corpus)
         heldout = corpus.counts("heldout")
         self.has_heldout = bool(heldout.sum())
@@ -84,13 +86,8 @@ class Run:
 
     def start(self) -> tuple[TrainState, dict[str, Any], int | None]:
         """The restored or initialised state, its data position, and the step it was restored from."""
-        like = jax.tree.map(
-            lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
-            self.abstract,
-            self.shardings,
-        )
         if self.checkpoints.latest() is not None:
-            state, meta, step = self.checkpoints.restore(like=like)
+            state, meta, step = self.checkpoints.restore(like=self.abstract)
             setup.check_tokenizer(self.workdir, meta["tokenizer"])
             self.tokens, self.seconds = meta["tokens"], meta["seconds"]
             self.window = evaluation.Window(meta["window"])

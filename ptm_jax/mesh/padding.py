@@ -1,0 +1,85 @@
+"""Vocabularies that the mesh does not divide: a run holds their tables with rows of zeros at the end.
+
+Only the state that lies in memory (and on disk) is longer. A step begins by cutting the rows off and ends by putting
+zeros there again: the network, its scores and the optimizer see the true vocabulary, so that no padding can be read, be
+predicted or count in a norm. The parts that devices hold are the same before and after, so nothing moves.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding
+
+from ptm_jax.core.paths import first_match, flatten, map_with_path
+from ptm_jax.mesh import tables
+
+FREE = ("vocab",)
+"""Logical axes that may be padded: nothing is computed from their number."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Padding:
+    """{path: true shape} and {path: shape as stored} of the leaves of a state that differ in them."""
+
+    true: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    stored: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+
+    def cut(self, tree: Any, under: str = "") -> Any:
+        """The tree without its padding; `under` is the path of the tree in the state."""
+        if not self.true:
+            return tree
+
+        def one(path, leaf):
+            shape = self.true.get(under + path)
+            return leaf if shape is None else jax.lax.slice(leaf, (0,) * leaf.ndim, shape)
+
+        return map_with_path(one, tree)
+
+    def fill(self, tree: Any, under: str = "") -> Any:
+        """The tree with zeros where it is padded."""
+        if not self.true:
+            return tree
+
+        def one(path, leaf):
+            shape = self.stored.get(under + path)
+            more = () if shape is None else [(0, long - dim) for long, dim in zip(shape, leaf.shape, strict=True)]
+            return jnp.pad(leaf, more) if more else leaf
+
+        return map_with_path(one, tree)
+
+
+def padding_of(state: Any, rules: tables.Table, mesh: Mesh) -> Padding:
+    """The padding that an abstract state needs on a mesh."""
+    true, stored = {}, {}
+    for path, leaf in flatten(state).items():
+        long = padded(path, leaf.shape, rules, mesh)
+        if long != tuple(leaf.shape):
+            true[path], stored[path] = tuple(leaf.shape), long
+    return Padding(true, stored)
+
+
+def padded(path: str, shape: Sequence[int], rules: tables.Table, mesh: Mesh) -> tuple[int, ...]:
+    """The shape of a tensor with its vocabulary rounded up to what the mesh divides."""
+    names = first_match(tables.LOGICAL, path, ())
+    if len(names) > len(shape):
+        return tuple(shape)
+    names = (None,) * (len(shape) - len(names)) + tuple(names)
+    free = lambda name, dim: name in FREE and dim > 1
+    ways = [tables.parts(mesh, tables.axes_of(rules, n)) if free(n, d) else 1 for n, d in zip(names, shape, strict=True)]
+    return tuple(-(-dim // way) * way for dim, way in zip(shape, ways, strict=True))
+
+
+def stored(state: Any, padding: Padding, rules: tables.Table, mesh: Mesh) -> Any:
+    """The abstract state as it is stored: padded shapes, and where they lie. Raises UserError as `tables.spec_of` does."""
+
+    def one(path, leaf):
+        shape = padding.stored.get(path, tuple(leaf.shape))
+        sharding = NamedSharding(mesh, tables.spec_of(path, shape, rules, mesh))
+        return jax.ShapeDtypeStruct(shape, leaf.dtype, sharding=sharding)
+
+    return map_with_path(one, state)
