@@ -21,14 +21,16 @@ from jax.sharding import Mesh
 from ptm_jax.core import towers as core_towers
 from ptm_jax.core.errors import UserError, closest
 from ptm_jax.core.layout import use
-from ptm_jax.core.paths import flatten, map_with_path, unflatten
+from ptm_jax.core.levels import places
+from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.core.streams import stream
-from ptm_jax.core.system import System, refusal
+from ptm_jax.core.system import System, adapted, refusal
 from ptm_jax.core.types import Batch, Loss, Params, Ratio, record
 from ptm_jax.mesh.layout import Layout, layout_of
 from ptm_jax.mesh.padding import Padding, padding_of, stored
 from ptm_jax.mesh.tables import Table
 from ptm_jax.train import optimizers
+from ptm_jax.train.freedom import Freedom, held
 from ptm_jax.train.rows import put, take
 
 
@@ -44,13 +46,15 @@ class TrainState:
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A system made ready to run: wrapped towers, its optimizer, and the pure functions over them."""
+    """A system made ready to run: wrapped towers, its optimizer, and the pure functions over them. `trainable` says of a
+    path whether it may ever move (None: all may), `freedom` at which steps and how fast."""
 
     system: System
     towers: Mapping[str, Any]
     optimizer: Any
     seed: int
     trainable: Callable[[str], bool] | None = None
+    freedom: Freedom = Freedom()
     layout: Layout | None = None
     padding: Padding = Padding()
 
@@ -69,13 +73,18 @@ class Program:
     def init(self, batch: Batch) -> TrainState:
         """The state before the first step, from the shapes of a batch. Adaptations initialise theirs last."""
         batch = self._corrupt(batch, "train", 0, None)  # towers read what a corruption writes: T5's decoder input
-        params = core_towers.init(self.towers, stream(self.seed, "init"), batch)
-        for wrapper in self._with("init"):
-            params = wrapper.init(params, None)
+        params = self.begun(core_towers.init(self.towers, stream(self.seed, "init"), batch))
         _check_ties(self.system.ties, flatten(params))
         params = _without(params, {tie.path for tie in self.system.ties})
         carry = self._bare().initial_carry(params, batch)
         return self.padding.fill(TrainState(jnp.zeros((), jnp.int32), params, self.optimizer.init(params), carry))
+
+    def begun(self, params: Params, source: Params | None = None) -> Params:
+        """Parameters with those of adaptations and compressions as these begin: of what was drawn, or, called once more, of
+        the model that a run begins with (`source`)."""
+        for wrapper in self._with("init"):
+            params = wrapper.init(params, source)
+        return params
 
     def initial_carry(self, params: Params, batch: Batch) -> Any:
         """What the first batch of a stream carries, or None."""
@@ -101,6 +110,7 @@ class Program:
             return self.system.objective(self._bind(self._frozen(params), True), micro, key)
 
         grads, loss = _accumulated(loss_of, params, batch, accumulate)
+        grads = held(grads, self.freedom, state.step)
         updates, opt_state = self.optimizer.update(grads, opt_state, params)
         params = optimizers.apply(params, updates)
         params = put(state.params, params, selected)
@@ -134,10 +144,15 @@ class Program:
         """Parameters whose frozen ones are constants: no backward pass through a teacher, no share in the norm."""
         if self.trainable is None:
             return params
-        return map_with_path(lambda p, leaf: leaf if self.trainable(p) else jax.lax.stop_gradient(leaf), params)
+        known, flat = places(params), flatten(params)
+        kept = {path: leaf if self.trainable(known[path]) else jax.lax.stop_gradient(leaf) for path, leaf in flat.items()}
+        return jax.tree.unflatten(jax.tree.structure(params), list(kept.values()))
 
     def _bind(self, params, train):
-        return core_towers.bind(self.towers, tied(params, self.system.ties), train)
+        params = tied(params, self.system.ties)
+        for wrapper in self._with("effective"):
+            params = wrapper.effective(params, train)
+        return core_towers.bind(self.towers, params, train)
 
     def _corrupt(self, batch, name, step, carry):
         batch = {**batch, "step": step} if carry is None else {**batch, "step": step, "carry": carry}
@@ -150,14 +165,11 @@ def program(system: System, seed: int) -> Program:
     """Wrap the towers of a system and build its optimizer. Raises UserError where a slot refuses the others."""
     if reason := refusal(system):
         raise UserError(f"{system.name or 'this system'} cannot be trained: {reason}")
+    system = adapted(system)
     wrappers = (*system.adapt, *system.compress)
-    towers = dict(system.towers)
-    for wrapper in wrappers:
-        if hasattr(wrapper, "wrap"):
-            towers = {name: wrapper.wrap(module) for name, module in towers.items()}
-    filters = [w.trainable for w in wrappers if hasattr(w, "trainable")]
-    trainable = (lambda path: all(f(path, 0) for f in filters)) if filters else None
-    return Program(system, towers, optimizers.build(system.recipe, trainable), seed, trainable)
+    freedom = Freedom(tuple(w for w in wrappers if hasattr(w, "trainable") or hasattr(w, "rate")))
+    trainable = freedom.trains if freedom.wrappers else None
+    return Program(system, system.towers, optimizers.build(system.recipe, freedom=freedom), seed, trainable, freedom)
 
 
 def tied(params: Params, ties) -> Params:
