@@ -61,5 +61,5 @@ $(VENV)/.parity: $(VENV)/.test
 
 # The TPU compiler, where the children of `ptm plan` find it and no other process does.
 $(VENV)/.tpu: $(VENV)/.run
-	$(PIP) --no-deps --target $(VENV)/tpu libtpu
+	$(PIP) --no-deps --target $(VENV)/tpu "$$($(BIN)/python -c 'from ptm_jax.mesh import chips; print(chips.wanted())')"
 	touch $@

@@ -19,13 +19,13 @@ import math
 import os
 import re
 import sys
+from importlib.metadata import requires
 from pathlib import Path
 
 from ptm_jax.core.errors import UserError
 
 GIB = 2**30
 
-INSTALL = "pip install 'ptm_jax[tpu]' (or pip install --no-deps --target DIR libtpu, and PTM_LIBTPU=DIR)"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -130,6 +130,11 @@ def topology(text: str) -> Topology:
     return Topology(chip, shape if chip.torus else (math.prod(shape),))
 
 
+def wanted() -> str:
+    """The TPU compiler that belongs to the installed JAX, as pip takes it: another one's programs cannot be printed."""
+    return next((need.split(";")[0].strip() for need in requires("jax") or () if need.startswith("libtpu")), "libtpu")
+
+
 def libtpu() -> Path | None:
     """The folder from which a child process imports `libtpu`: PTM_LIBTPU, the `tpu` folder of this environment (where
     `make test-full` puts it), or where the package is installed. None where there is none."""
@@ -151,7 +156,10 @@ def environment(where: Topology) -> dict[str, str]:
     if where.kind == "tpu":
         folder = libtpu()
         if folder is None:
-            raise UserError(f"compiling for {where} needs the TPU compiler, libtpu, which is not installed; {INSTALL}")
+            raise UserError(
+                f"compiling for {where} needs the TPU compiler, libtpu, which is not installed; pip install 'ptm_jax[tpu]', "
+                f"or pip install --no-deps --target DIR '{wanted()}' and PTM_LIBTPU=DIR"
+            )
         kept["PYTHONPATH"] = os.pathsep.join(filter(None, [str(folder), kept.get("PYTHONPATH")]))
         kept["TPU_SKIP_MDS_QUERY"] = "1"
         kept["TPU_ACCELERATOR_TYPE"] = where.chip.accelerator
