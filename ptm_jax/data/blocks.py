@@ -11,18 +11,21 @@ from typing import Any
 import numpy as np
 
 from ptm_jax.data import store
+from ptm_jax.data.cooccurrence import Pairs
 from ptm_jax.data.worker import Tokens
 
 
 class Shard:
     """One array_record file in the making. It has its name only when it is finished; `finished` tells a resumed run."""
 
-    def __init__(self, folder: Path, name: str, vocab: int, block_tokens: int):
+    def __init__(self, folder: Path, name: str, vocab: int, block_tokens: int, window: int | None = None):
         self._path, self._done = folder / f"{name}.array_record", folder / f"{name}.done.json"
         self._partial = folder / f"{name}.partial"
         self._counts_path = folder / f"{name}.done.npy"
         self._limit, self._room = block_tokens, block_tokens
         self._counts = np.zeros(vocab, np.int64)
+        self._pairs_path = folder / f"{name}.done.pairs.npy"
+        self._pairs = Pairs(vocab, window) if window else None
         self._sizes = dict.fromkeys(("documents", "sentences", "tokens", "blocks"), 0)
         self._tokens, self._sentences, self._documents, self._continued = [], [], [], []
         self._writer = None
@@ -40,6 +43,10 @@ class Shard:
         """[V] int64: unigram counts of a finished shard."""
         return np.load(self._counts_path)
 
+    def pairs(self) -> np.ndarray:
+        """[2, N] int64: keys and units of the co-occurrences (`data.cooccurrence`) in a finished shard."""
+        return np.load(self._pairs_path)
+
     @property
     def documents(self) -> int:
         """Documents added so far."""
@@ -48,6 +55,8 @@ class Shard:
     def add(self, chunk: Tokens) -> None:
         """Adds documents; blocks are written as they fill."""
         self._counts += np.bincount(chunk.tokens, minlength=len(self._counts))
+        if self._pairs and len(chunk.documents):
+            self._pairs.add(chunk)
         self._sizes["documents"] += len(chunk.documents)
         self._sizes["tokens"] += len(chunk.tokens)
         token = sentence = 0
@@ -108,6 +117,8 @@ class Shard:
             self._writer.close()
         self._partial.rename(self._path)
         np.save(self._counts_path, self._counts)
+        if self._pairs:
+            np.save(self._pairs_path, np.stack([self._pairs.keys, self._pairs.units]))
         facts = {"file": self._path.name, "bytes": self._path.stat().st_size} | self._sizes
         mark = self._done.with_suffix(".partial")
         mark.write_text(json.dumps(facts))

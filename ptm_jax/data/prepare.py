@@ -7,6 +7,7 @@ shard) that was not finished. The result is a function of the inputs alone, byte
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import errno
@@ -22,15 +23,20 @@ from typing import Any
 import numpy as np
 
 from ptm_jax.core.errors import UserError
+from ptm_jax.data import cleaning as clean_text
+from ptm_jax.data import cooccurrence as pairs
+from ptm_jax.data import layout, spool, store, tokenizers, vocabularies, worker
 from ptm_jax.data import sources as text_sources
-from ptm_jax.data import spool, store, tokenizers, vocabularies, worker
 from ptm_jax.data.blocks import Shard
+from ptm_jax.data.runners import Runner
+from ptm_jax.data.sentences import Document
 from ptm_jax.data.tokenizers import TokenizerSpec
 
 SHARD_BYTES = 64_000_000
 CHUNK_BYTES = 262_144
 PARALLEL_BYTES = 4_000_000
 """Text below which one process is faster than several."""
+REPORT = "cleaning.done.json"
 
 
 def prepare(
@@ -42,6 +48,9 @@ def prepare(
     seed: int = 0,
     workers: int | None = None,
     block_tokens: int = 8192,
+    cleaning: Sequence[clean_text.Rule | clean_text.Duplicates] = (),
+    cooccurrence: int | None = None,
+    runner: Runner | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> store.Corpus:
     """The corpus of `sources` in `out`; returns at once where it is there already.
@@ -49,14 +58,20 @@ def prepare(
     heldout       share of the text that is kept for evaluation, in whole documents
     workers       processes (None: one per core, and one for little text); no effect on the result
     block_tokens  tokens of a block, the unit of reading and shuffling
+    cleaning      steps that documents pass in order; what they took is in the manifest's `cleaning`
+    cooccurrence  words to either side that count as near in `cooccurrence.npy` (None: it is not made)
+    runner        where an Apache Beam pipeline does the work (None: here, without Beam); no effect on the result
     progress      called as (stage, done, total), total 0 where it is unknown
 
     Raises UserError for bad sources, an `out` of other inputs (which it names), a full or read-only disk.
     """
     if not 0 <= heldout < 1 or block_tokens < 16:
         raise UserError(f"heldout={heldout}, block_tokens={block_tokens}; expected a share in [0, 1) and at least 16")
+    pairs.check(cooccurrence)
     out = Path(out).expanduser()
     request = _request(sources, tokenizer, heldout, seed, block_tokens)
+    request |= {"cleaning": clean_text.described(cleaning)} if cleaning else {}
+    request |= {"cooccurrence": cooccurrence} if cooccurrence else {}
     if (out / "manifest.json").exists():
         return _same(store.open_corpus(out), request)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -67,9 +82,23 @@ def prepare(
             return _same(store.open_corpus(out), request)
         try:
             _begin(partial, request)
-            text = spool.write(text_sources.documents(sources), partial / "spool", seed, progress)
-            run = _Run(partial, text, text.split(heldout), tokenizer, workers, block_tokens, progress)
-            _write_manifest(run, request)
+            if runner is None:
+                documents = _cleaned(text_sources.documents(sources), cleaning, partial / REPORT)
+                text = spool.write(documents, partial / "spool", seed, progress)
+                _refuse_nothing(partial)
+                run = _Run(partial, text, text.split(heldout), tokenizer, workers, block_tokens, cooccurrence, progress)
+                shards = _local_shards(run)
+            else:
+                from ptm_jax.data import beam
+
+                job = beam.Job(
+                    tuple(text_sources.parts(sources)), partial, tokenizer, heldout, seed, block_tokens, tuple(cleaning),
+                    cooccurrence, SHARD_BYTES,
+                )  # fmt: skip
+                beam.run(job, runner, progress)
+                _refuse_nothing(partial)
+                shards = _found_shards(partial, block_tokens, cooccurrence)
+            _write_manifest(partial, shards, request)
         except UserError:  # bad input: there is nothing to go on from
             shutil.rmtree(partial, ignore_errors=True)
             raise
@@ -90,6 +119,7 @@ class _Run:
     spec: TokenizerSpec
     workers: int | None
     block_tokens: int
+    window: int | None
     progress: Callable[[str, int, int], None] | None
 
     def tell(self, stage: str, done: int = 0, total: int = 0) -> None:
@@ -97,22 +127,64 @@ class _Run:
             self.progress(stage, done, total)
 
 
-def _write_manifest(run: _Run, request: dict[str, Any]) -> None:
-    """Trains and writes whatever an earlier run did not, then sums it up in `counts.npy` and `manifest.json`."""
-    tokenizer = _tokenizer(run)
-    facts, counts = {}, np.zeros((len(store.SPLITS), len(tokenizer.pieces)), np.int64)
-    done = 0
-    for row, split in enumerate(store.SPLITS):
-        shards = []
+def _cleaned(documents: Iterator[Document], steps: Sequence[Any], path: Path) -> Iterator[Document]:
+    """The documents after the steps; what these took is in `path` once all are read."""
+    if not steps:
+        yield from documents
+        return
+    counts = collections.Counter()
+    yield from clean_text.clean(documents, steps, counts)
+    path.write_text(json.dumps(clean_text.report(counts)))
+
+
+def _refuse_nothing(folder: Path) -> None:
+    """Raises UserError where the cleaning left no document."""
+    found = json.loads((folder / REPORT).read_text()) if (folder / REPORT).exists() else {"kept": 1}
+    if not found["kept"]:
+        most = max(found["dropped"], key=found["dropped"].get, default="nothing")
+        raise UserError(f"the cleaning left none of {found['read']} documents (mostly {most}); clean less")
+
+
+def _local_shards(run: _Run) -> dict[str, list[Shard]]:
+    """Trains and writes whatever an earlier run did not."""
+    tokenizer, done, written = _tokenizer(run), 0, {}
+    for split in store.SPLITS:
+        written[split] = []
         for shard, documents in _shards(run, split, len(tokenizer.pieces)):
             if not shard.finished:
                 _fill(run, shard, documents, done)
             done += len(documents)
-            shards.append(shard.facts())
+            written[split].append(shard)
+    return written
+
+
+def _found_shards(folder: Path, block_tokens: int, window: int | None) -> dict[str, list[Shard]]:
+    """The shards that a pipeline left, by name."""
+    vocab, found = len(tokenizers.load(folder / "tokenizer").pieces), {}
+    for split in store.SPLITS:
+        names = sorted(p.name.removesuffix(".done.json") for p in folder.glob(f"{split}-*.done.json"))
+        found[split] = [Shard(folder, name, vocab, block_tokens, _window(split, window)) for name in names]
+    return found
+
+
+def _window(split: str, window: int | None) -> int | None:
+    return window if split == "train" else None
+
+
+def _write_manifest(folder: Path, written: dict[str, list[Shard]], request: dict[str, Any]) -> None:
+    """Sums up the shards in `counts.npy`, `cooccurrence.npy` and `manifest.json`."""
+    tokenizer = tokenizers.load(folder / "tokenizer")
+    facts, counts = {}, np.zeros((len(store.SPLITS), len(tokenizer.pieces)), np.int64)
+    for row, split in enumerate(store.SPLITS):
+        shards = [shard.facts() for shard in written[split]]
+        for shard in written[split]:
             counts[row] += shard.counts()
         sums = {k: sum(s[k] for s in shards) for k in ("documents", "sentences", "tokens", "blocks")}
         facts[split] = sums | {"shards": [{k: s[k] for k in ("file", "bytes", "blocks")} for s in shards]}
-    np.save(run.folder / "counts.npy", counts)
+    np.save(folder / "counts.npy", counts)
+    if window := request.get("cooccurrence"):
+        parts = (shard.pairs() for shard in written["train"])
+        np.save(folder / "cooccurrence.npy", pairs.total(parts, len(tokenizer.pieces), window))
     manifest = {
         "format": store.FORMAT,
         "vocab": dataclasses.asdict(tokenizer.vocab),
@@ -120,8 +192,10 @@ def _write_manifest(run: _Run, request: dict[str, Any]) -> None:
         "splits": facts,
         "request": request,
     }
+    if (folder / REPORT).exists():
+        manifest["cleaning"] = json.loads((folder / REPORT).read_text())
     manifest["digest"] = store.digest(manifest)
-    (run.folder / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
+    (folder / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
 
 
 def _tokenizer(run: _Run) -> tokenizers.Tokenizer:
@@ -129,9 +203,9 @@ def _tokenizer(run: _Run) -> tokenizers.Tokenizer:
     folder, train = run.folder / "tokenizer", run.documents["train"]
     if not folder.exists():
         run.tell("training the tokenizer")
-        fits = np.searchsorted(np.cumsum(run.text.sizes(train)), run.spec.train_bytes) + 1
+        fits = layout.training(run.text.sizes(train), run.spec.train_bytes)
         chunks = run.text.chunks(train[:fits], CHUNK_BYTES)
-        found = vocabularies.make(run.spec, (line for chunk in chunks for raw in chunk for line in _decode(raw)))
+        found = vocabularies.make(run.spec, (line for chunk in chunks for raw in chunk for line in decode(raw)))
         temporary = run.folder / "tokenizer.partial"
         found.save(temporary)
         temporary.rename(folder)
@@ -143,12 +217,15 @@ def _shards(run: _Run, split: str, vocab: int) -> list[tuple[Shard, np.ndarray]]
     documents = run.documents[split]
     if not len(documents):
         return []
-    ends = np.cumsum(run.text.sizes(documents))
-    count = max(1, round(int(ends[-1]) / SHARD_BYTES))
-    cuts = np.searchsorted(ends, ends[-1] * np.arange(1, count) / count)
-    parts = [part for part in np.split(documents, cuts) if len(part)]
-    names = [f"{split}-{number:05d}-of-{len(parts):05d}" for number in range(len(parts))]
-    return [(Shard(run.folder, name, vocab, run.block_tokens), part) for name, part in zip(names, parts, strict=True)]
+    parts = np.split(documents, layout.cuts(run.text.sizes(documents), SHARD_BYTES))
+    names, window = [shard_name(split, number, len(parts)) for number in range(len(parts))], _window(split, run.window)
+    shards = [Shard(run.folder, name, vocab, run.block_tokens, window) for name in names]
+    return list(zip(shards, parts, strict=True))
+
+
+def shard_name(split: str, number: int, count: int) -> str:
+    """Of the shard `number` of `count`, without its suffix."""
+    return f"{split}-{number:05d}-of-{count:05d}"
 
 
 def _fill(run: _Run, shard: Shard, documents: np.ndarray, before: int) -> None:
@@ -165,12 +242,13 @@ def _fill(run: _Run, shard: Shard, documents: np.ndarray, before: int) -> None:
 
 def _clear(partial: Path) -> None:
     """Takes away what is not part of the result."""
-    shutil.rmtree(partial / "spool")
-    for name in ["request.json", "lock", *(p.name for p in partial.glob("*.done*"))]:
-        (partial / name).unlink()
+    shutil.rmtree(partial / "spool", ignore_errors=True)
+    for path in [partial / "request.json", partial / "lock", *partial.glob("*.done*"), *partial.glob(".*")]:
+        path.unlink()
 
 
-def _decode(raw: bytes) -> list[str]:
+def decode(raw: bytes) -> list[str]:
+    """The sentences of a document in the spool."""
     return raw.decode("utf-8").rstrip("\n").split("\n")
 
 

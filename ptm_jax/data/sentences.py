@@ -21,9 +21,13 @@ _END = re.compile(
 
 @dataclasses.dataclass(frozen=True)
 class Document:
-    """One document: its sentences in order, each without line breaks and without blanks at its ends."""
+    """One document: its sentences in order, each without line breaks and without blanks at its ends.
+
+    `lines` tells how many sentences each line of the source had, for rules that judge lines; empty where nobody knows.
+    """
 
     sentences: tuple[str, ...]
+    lines: tuple[int, ...] = dataclasses.field(default=(), compare=False)
 
 
 def split_sentences(line: str) -> list[str]:
@@ -52,8 +56,8 @@ def split_sentences(line: str) -> list[str]:
 
 def document(lines) -> Document | None:
     """A document of lines, each split into sentences; None when nothing is left."""
-    sentences = tuple(s for line in lines for s in split_sentences(line))
-    return Document(sentences) if sentences else None
+    found = [sentences for line in lines if (sentences := split_sentences(line))]
+    return Document(tuple(s for line in found for s in line), tuple(map(len, found))) if found else None
 
 
 def _wrap(sentence: str) -> list[str]:

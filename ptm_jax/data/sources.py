@@ -26,12 +26,16 @@ def documents(sources: Sequence[str], progress: Progress | None = None) -> Itera
     A source is a path or glob of txt, jsonl, csv, tsv or parquet files, also compressed (gz, bz2, zst), a directory of
     them, `tfds:name/config`, or `pydocs`. Raises UserError for a source that is missing, empty, damaged or not UTF-8.
     """
-    for parts in [expand(source) for source in _listed(sources)]:
-        for kind, name in parts:
-            for count, item in enumerate(_read(kind, name), 1):
-                if progress and count % 1000 == 0:
-                    progress(f"reading {name}", count, 0)
-                yield item
+    for kind, name in parts(sources):
+        for count, item in enumerate(read(kind, name), 1):
+            if progress and count % 1000 == 0:
+                progress(f"reading {name}", count, 0)
+            yield item
+
+
+def parts(sources: Sequence[str]) -> list[tuple[str, str]]:
+    """(kind, name) of everything that `sources` name, in the order in which it is read. Raises UserError as `expand`."""
+    return [part for source in [expand(source) for source in _listed(sources)] for part in source]
 
 
 def fingerprints(sources: Sequence[str]) -> list[dict[str, str]]:
@@ -85,7 +89,8 @@ def _missing(source: str, path: Path) -> str:
     return f"no such data source: {source}; expected a file, a glob, a directory, tfds:NAME or pydocs.{near}"
 
 
-def _read(kind: str, name: str) -> Iterator[Document]:
+def read(kind: str, name: str) -> Iterator[Document]:
+    """The documents of one part."""
     if kind == "pydocs":
         return pydocs.documents()
     return readers.read(Path(name)) if kind == "file" else _tfds(name)

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ptm_jax.data.layout import held_out
 from ptm_jax.data.sentences import Document
 
 LONGEST = 262_144
@@ -37,12 +38,7 @@ class Spool:
 
     def split(self, heldout: float) -> dict[str, np.ndarray]:
         """Documents of each split in shuffled order; `heldout` is a share of the bytes, and one document at least."""
-        held = np.zeros(len(self.order), bool)
-        if heldout > 0 and len(self.order) > 1:
-            by_share = np.argsort(self.share, kind="stable")
-            sizes = np.cumsum(np.diff(self.offsets)[by_share])
-            count = int(np.searchsorted(sizes, heldout * sizes[-1])) + 1
-            held[by_share[: min(count, len(self.order) - 1)]] = True
+        held = held_out(self.share, np.diff(self.offsets), heldout)
         shuffled = np.argsort(self.order, kind="stable")
         return {"train": shuffled[~held[shuffled]], "heldout": shuffled[held[shuffled]]}
 
@@ -73,7 +69,7 @@ def write(documents: Iterator[Document], folder: Path, seed: int, progress: Call
         ends, position = array.array("Q", [0]), 0
         with text.open("wb") as stream:
             for number, item in enumerate(documents, 1):
-                position += stream.write(("\n".join(item.sentences) + "\n").encode("utf-8", "replace"))
+                position += stream.write(to_bytes(item))
                 ends.append(position)
                 if progress and number % 1000 == 0:
                     progress("reading", number, 0)
@@ -89,20 +85,29 @@ def write(documents: Iterator[Document], folder: Path, seed: int, progress: Call
 
 def _index(text: Path, ends: array.array, seed: int) -> np.ndarray:
     """[3, N + 1] uint64: offsets, and the two hashes of every document (0 at the end)."""
-    longest = min(LONGEST, max(SHORTEST, ends[-1] // 50))
+    longest = longest_part(ends[-1])
     offsets, order, share = array.array("Q", [0]), array.array("Q"), array.array("Q")
-    prefix = b"%d\n" % seed
     with text.open("rb") as stream:
         for start, end in itertools.pairwise(ends):
-            for part in _parts(stream.read(end - start), longest):
+            for part in parts(stream.read(end - start), longest):
                 offsets.append(offsets[-1] + len(part))
-                order.append(_hash(prefix + part))
-                share.append(_hash(part))
+                for column, value in zip((order, share), hashes(part, seed), strict=True):
+                    column.append(value)
     order.append(0), share.append(0)
     return np.stack([np.frombuffer(column, np.uint64) for column in (offsets, order, share)])
 
 
-def _parts(raw: bytes, longest: int) -> Iterator[bytes]:
+def to_bytes(item: Document) -> bytes:
+    """A document as one sentence on every line."""
+    return ("\n".join(item.sentences) + "\n").encode("utf-8", "replace")
+
+
+def longest_part(total: int) -> int:
+    """Bytes above which a document of a corpus of `total` bytes is divided."""
+    return min(LONGEST, max(SHORTEST, total // 50))
+
+
+def parts(raw: bytes, longest: int) -> Iterator[bytes]:
     """A document in equal parts that are not much longer than `longest`, each of whole sentences."""
     count = -(-len(raw) // longest)
     goal, start = len(raw) / count, 0
@@ -112,6 +117,11 @@ def _parts(raw: bytes, longest: int) -> Iterator[bytes]:
             yield raw[start:end]
             start = end
     yield raw[start:]
+
+
+def hashes(part: bytes, seed: int) -> tuple[int, int]:
+    """(order, share) of a document: the hash with the seed and the one without."""
+    return _hash(b"%d\n" % seed + part), _hash(part)
 
 
 def _hash(data: bytes) -> int:

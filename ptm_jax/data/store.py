@@ -5,6 +5,7 @@
     tokenizer/                           what `tokenizers.load` reads
     train-00000-of-0000N.array_record    records are blocks
     heldout-00000-of-0000N.array_record
+    cooccurrence.npy                     where asked for: [N] of `cooccurrence.PAIR`, the train split's
 """
 
 from __future__ import annotations
@@ -142,6 +143,16 @@ class Corpus:
             raise UserError(f"{self.dir}/counts.npy is missing or damaged; prepare the corpus again") from None
         return table[SPLITS.index(self._split(split))]
 
+    def cooccurrence(self) -> np.ndarray:
+        """[N] of (row, column, weight) by row and column: co-occurrences of ids in the train split, both directions."""
+        path = self.dir / "cooccurrence.npy"
+        if not path.exists():
+            raise UserError(f"{self.dir} has no co-occurrences; prepare it with --cooccurrence WINDOW")
+        try:
+            return np.load(path)
+        except (OSError, ValueError, EOFError):
+            raise UserError(f"{path} is damaged; prepare the corpus again") from None
+
     def size(self, split: str = "train") -> dict[str, Any]:
         """`documents`, `sentences`, `tokens`, `blocks` and `shards` of a split."""
         return self.manifest["splits"][self._split(split)]
@@ -173,10 +184,10 @@ def open_corpus(folder: str | Path) -> Corpus:
         whole = manifest["digest"] == digest(manifest)
     except (OSError, ValueError, KeyError, TypeError):
         raise UserError(f"{path} is damaged; delete {folder} and prepare the corpus again") from None
-    from ptm_jax.data import labelled
+    from ptm_jax.data import taskdata
 
-    if manifest.get("format") == labelled.FORMAT and whole:
-        return labelled.LabelledCorpus(folder, manifest)
+    if manifest.get("format") == taskdata.FORMAT and whole:
+        return taskdata.TaskCorpus(folder, manifest)
     if manifest.get("format") != FORMAT:
         raise UserError(f"{folder} has format {manifest.get('format')}; this version reads {FORMAT}: prepare it again")
     if not whole:

@@ -1,0 +1,365 @@
+"""`prepare` as an Apache Beam pipeline: the same bytes as on one machine, since order depends on the documents alone.
+
+    parts -> documents -> steps of the cleaning -> parts of long ones -> index -> layout
+                                                        |                           |
+                                                        +-> tokenizer, shards <-----+
+
+A part (one file) is read by one worker and a shard is written by one. Brought together on one worker are the index, 32
+bytes for each different text, and the text that trains the tokenizer. What workers write they rename when it is whole,
+so that one which dies is made up for by another, or by running the command again, which finds finished shards.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import functools
+import json
+import logging
+import re
+import shutil
+import struct
+import tempfile
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ptm_jax.core.errors import UserError
+from ptm_jax.data import cleaning, layout, prepare, sources, spool, tokenizers, vocabularies, worker
+from ptm_jax.data.blocks import Shard
+from ptm_jax.data.runners import Runner
+from ptm_jax.data.sentences import Document
+from ptm_jax.data.tokenizers import TokenizerSpec
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Beam tells on import what it does not find, and in doing so gives the root logger a handler."""
+    handlers, level = list(logging.root.handlers), logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(level)
+        logging.root.handlers[:] = handlers
+
+
+try:
+    with _quiet():
+        import apache_beam as beam
+        from apache_beam.options.pipeline_options import PipelineOptions
+except ImportError as error:
+    raise UserError(f"--runner needs Apache Beam ({error}); run pip install 'ptm_jax[beam]'") from None
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What `prepare` is asked for; `folder` is where the result is put together, seen by every worker."""
+
+    parts: tuple[tuple[str, str], ...]
+    folder: Path
+    spec: TokenizerSpec
+    heldout: float
+    seed: int
+    block_tokens: int
+    steps: tuple[Any, ...]
+    window: int | None
+    shard_bytes: int
+
+
+def options(runner: Runner) -> PipelineOptions:
+    """Beam's options of a runner. Raises UserError for one that Beam does not know."""
+    found = PipelineOptions(runner.flags())
+    known = found.get_all_options(drop_default=False)
+    for flag in runner.flags():
+        name = flag.removeprefix("--").partition("=")[0]
+        if name not in known:
+            raise UserError(f"Apache Beam knows no option {name}; see the options of its {runner.kind} runner")
+    return found
+
+
+def run(job: Job, runner: Runner, progress: Callable[[str, int, int], None] | None = None) -> None:
+    """Leaves `tokenizer`, the shards, and the report of the cleaning in `job.folder`."""
+    if progress:
+        progress(f"running on {runner.kind}", 0, 0)
+    logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
+    for left in job.folder.glob(".*"):  # of a worker that died
+        left.unlink()
+    pipeline = beam.Pipeline(options=options(runner))
+    build(pipeline, job)
+    try:
+        pipeline.run().wait_until_finish()
+    except UserError:
+        raise
+    except Exception as error:  # what a worker raised comes as the text of its traceback
+        found = re.findall(r"UserError: (.*?)(?: \[while running.*)?$", str(error), re.MULTILINE)
+        if found:
+            raise UserError(found[-1]) from None
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+        raise UserError(f"the pipeline on {runner.kind} failed ({reason}); run the command again, it goes on") from error
+
+
+def build(pipeline: beam.Pipeline, job: Job) -> None:
+    """The whole pipeline."""
+    documents = (
+        pipeline
+        | "parts" >> beam.Create([(number, kind, name) for number, (kind, name) in enumerate(job.parts)])
+        | "spread" >> beam.Reshuffle()
+        | "read" >> beam.FlatMap(_read)
+    )
+    if job.steps:
+        documents = _cleaned(documents, job)
+    raw = documents | "to bytes" >> beam.MapTuple(_to_bytes)
+    total = raw | "sizes" >> beam.Map(len) | "total" >> beam.CombineGlobally(sum)
+    texts = (
+        raw
+        | "divide" >> beam.FlatMap(_divide, beam.pvalue.AsSingleton(total), job.seed)
+        | "equal texts" >> beam.GroupByKey()
+        | "copies" >> beam.MapTuple(_copies)
+    )
+    plan = beam.pvalue.AsSingleton(
+        texts
+        | "entries" >> beam.MapTuple(_entry)
+        | "layout" >> beam.CombineGlobally(_Layout(job.heldout, job.shard_bytes, job.spec.train_bytes))
+    )
+    tokenizer = beam.pvalue.AsSingleton(_tokenizer(pipeline, texts, plan, job))
+    (
+        texts
+        | "to shards" >> beam.FlatMap(_to_shards, plan)
+        | "shards" >> beam.GroupByKey()
+        | "write" >> beam.ParDo(_Write(job), tokenizer, plan)
+    )
+
+
+def _read(part: tuple[int, str, str]) -> Iterator[tuple[tuple[int, int], tuple]]:
+    """(place, document) of everything in a part."""
+    number, kind, name = part
+    for count, item in enumerate(sources.read(kind, name)):
+        yield (number, count), (item.sentences, item.lines)
+
+
+def _document(plain: tuple) -> Document:
+    return Document(tuple(plain[0]), tuple(plain[1]))
+
+
+def _to_bytes(place: tuple[int, int], plain: tuple) -> bytes:
+    return spool.to_bytes(_document(plain))
+
+
+def _cleaned(documents, job: Job):
+    """The documents after the steps; their counts go into the report."""
+    counts = [documents | "read ones" >> beam.Map(_one, "read")]
+    for number, step in enumerate(job.steps):
+        name = f"{number} {type(step).__name__.lower()}"
+        if hasattr(step, "claims"):
+            settled = _compared(documents, step, name)
+        else:
+            settled = documents | name >> beam.ParDo(_Judge(step)).with_outputs("counts", main="documents")
+        documents = settled["documents"]
+        counts.append(settled["counts"])
+    kept = documents | "kept ones" >> beam.Map(_one, "kept")
+    (
+        [*counts, kept]
+        | "all counts" >> beam.Flatten()
+        | "sum counts" >> beam.CombinePerKey(sum)
+        | "one list" >> beam.combiners.ToList()
+        | "report" >> beam.Map(_report, str(job.folder))
+    )
+    return documents
+
+
+def _one(element: Any, name: str) -> tuple[str, int]:
+    return name, 1
+
+
+class _Judge(beam.DoFn):
+    """A rule on each document: what it leaves, and ('counts') what it took."""
+
+    def __init__(self, step: cleaning.Rule):
+        self._step = step
+
+    def process(self, element):
+        place, plain = element
+        yield from _verdict(place, self._step(_document(plain)))
+
+
+def _verdict(place: tuple[int, int], verdict: cleaning.Verdict) -> Iterator[Any]:
+    for name, count in verdict.counts.items():
+        yield beam.pvalue.TaggedOutput("counts", (name, count))
+    if verdict.document is not None:
+        yield place, (verdict.document.sentences, verdict.document.lines)
+
+
+def _compared(documents, step: cleaning.Duplicates, name: str):
+    """A search for duplicates: claims meet at their keys, and what was lost comes back to the documents."""
+
+    def claims(element):
+        place, plain = element
+        for number, (key, evidence) in enumerate(step.claims(_document(plain))):
+            yield key, (place, number, evidence)
+
+    def lost(key, claims):
+        holders = []
+        for place, number, evidence in sorted(claims):
+            if cleaning.loses(holders, evidence, step):
+                yield place, number
+
+    def settle(element):
+        place, found = element
+        (plain,) = found["documents"]
+        yield from _verdict(place, step.settle(_document(plain), sorted(found["lost"])))
+
+    found = (
+        documents
+        | f"{name}: claims" >> beam.FlatMap(claims)
+        | f"{name}: keys" >> beam.GroupByKey()
+        | f"{name}: lost" >> beam.FlatMapTuple(lost)
+    )
+    joined = {"documents": documents, "lost": found} | f"{name}: join" >> beam.CoGroupByKey()
+    return joined | f"{name}: settle" >> beam.FlatMap(settle).with_outputs("counts", main="documents")
+
+
+def _report(counts: list[tuple[str, int]], folder: str) -> None:
+    with _new(Path(folder) / prepare.REPORT) as path:
+        path.write_text(json.dumps(cleaning.report(dict(counts))))
+
+
+def _divide(raw: bytes, total: int, seed: int) -> Iterator[tuple[tuple[bytes, bytes], bytes]]:
+    """((order, share), text) of the parts of a document; bytes, since keys are compared as such."""
+    for part in spool.parts(raw, spool.longest_part(total)):
+        order, share = spool.hashes(part, seed)
+        yield (order.to_bytes(8, "big"), share.to_bytes(8, "big")), part
+
+
+def _copies(key: tuple[bytes, bytes], texts: Iterable[bytes]) -> tuple[tuple[int, int], bytes, int]:
+    """((order, share), text, how many are equal to it)."""
+    for count, text in enumerate(texts, 1):  # noqa: B007
+        pass
+    return (int.from_bytes(key[0], "big"), int.from_bytes(key[1], "big")), text, count
+
+
+def _entry(hashes: tuple[int, int], text: bytes, copies: int) -> bytes:
+    return struct.pack("<QQQQ", *hashes, len(text), copies)
+
+
+class _Layout(beam.CombineFn):
+    """The layout of all texts from their packed entries."""
+
+    def __init__(self, heldout: float, shard_bytes: int, train_bytes: int):
+        self._how = (heldout, shard_bytes, train_bytes)
+
+    def create_accumulator(self):
+        return bytearray()
+
+    def add_input(self, accumulator, entry):
+        accumulator += entry
+        return accumulator
+
+    def merge_accumulators(self, accumulators):
+        return functools.reduce(lambda a, b: a + b, accumulators, bytearray())
+
+    def extract_output(self, accumulator):
+        index = np.frombuffer(bytes(accumulator), "<u8").reshape(-1, 4).T
+        return layout.layout(index, *self._how)
+
+
+def _to_shards(text, plan: layout.Layout) -> Iterator[tuple[tuple[str, int], tuple[bytes, bytes, int]]]:
+    (order, share), raw, copies = text
+    where = collections.Counter((split, shard) for split, shard, _ in plan.of(order, share, copies))
+    for key, count in where.items():
+        yield key, (order.to_bytes(8, "big"), raw, count)
+
+
+def _to_training(text, plan: layout.Layout) -> Iterator[tuple[int, tuple[bytes, bytes, int]]]:
+    (order, share), raw, copies = text
+    if count := sum(trains for _, _, trains in plan.of(order, share, copies)):
+        yield 0, (order.to_bytes(8, "big"), raw, count)
+
+
+def _in_order(texts: Iterable[tuple[bytes, bytes, int]]) -> Iterator[bytes]:
+    for _, raw, copies in sorted(texts):
+        for _ in range(copies):
+            yield raw
+
+
+def _tokenizer(pipeline, texts, plan, job: Job):
+    """The files of the tokenizer, {name: bytes}: those of an earlier run or of `spec.path`, else trained."""
+    folder = job.folder / "tokenizer"
+    if not folder.exists() and job.spec.path is not None:
+        _keep(vocabularies.read(job.spec), folder)
+    if folder.exists():
+        return pipeline | "tokenizer" >> beam.Create([_files(folder)])
+    return (
+        texts
+        | "to training" >> beam.FlatMap(_to_training, plan)
+        | "training text" >> beam.GroupByKey()
+        | "train" >> beam.Map(_train, job.spec, folder)
+    )
+
+
+def _train(found: tuple[int, Iterable[tuple[bytes, bytes, int]]], spec: TokenizerSpec, folder: Path) -> dict[str, bytes]:
+    _keep(vocabularies.make(spec, (line for raw in _in_order(found[1]) for line in prepare.decode(raw))), folder)
+    return _files(folder)
+
+
+def _keep(tokenizer: tokenizers.Tokenizer, folder: Path) -> None:
+    """Saves a tokenizer; another attempt may have been quicker."""
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".tokenizer.") as temporary:
+        tokenizer.save(Path(temporary) / "new")
+        with contextlib.suppress(OSError):
+            (Path(temporary) / "new").rename(folder)
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+class _Write(beam.DoFn):
+    """Tokenizes the texts of one shard and writes it."""
+
+    def __init__(self, job: Job):
+        self._job = job
+
+    def process(self, element, files: dict[str, bytes], plan: layout.Layout):
+        (split, number), texts = element
+        name = prepare.shard_name(split, number, plan.shards(split))
+        window = self._job.window if split == "train" else None
+        if (self._job.folder / f"{name}.done.json").exists():
+            return
+        with tempfile.TemporaryDirectory() as temporary:
+            saved = Path(temporary) / "tokenizer"
+            saved.mkdir()
+            for file, content in files.items():
+                (saved / file).write_bytes(content)
+            tokenizer = tokenizers.load(saved)
+            shard = Shard(Path(temporary), name, len(tokenizer.pieces), self._job.block_tokens, window)
+            for chunk in _chunks(_in_order(texts), prepare.CHUNK_BYTES):
+                shard.add(worker.encode(tokenizer, chunk))
+            shard.finish()
+            written = sorted(Path(temporary).glob(f"{name}.*"), key=lambda path: path.suffix == ".json")
+            for path in written:  # the mark that it is finished comes last
+                with _new(self._job.folder / path.name) as target:
+                    shutil.copyfile(path, target)
+
+
+def _chunks(texts: Iterator[bytes], size: int) -> Iterator[list[bytes]]:
+    chunk, room = [], size
+    for raw in texts:
+        chunk.append(raw)
+        room -= len(raw)
+        if room <= 0:
+            yield chunk
+            chunk, room = [], size
+    if chunk:
+        yield chunk
+
+
+@contextlib.contextmanager
+def _new(path: Path) -> Iterator[Path]:
+    """A file that gets its name when it is written to its end."""
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    yield temporary
+    temporary.rename(path)

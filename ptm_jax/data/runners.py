@@ -1,0 +1,68 @@
+"""Where an Apache Beam pipeline runs, as a value, and the options that it becomes. Beam itself is not imported."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+
+from ptm_jax.core.errors import UserError, unknown
+
+CLASSES = {
+    # By its class, since Beam's DirectRunner first looks for a program of another kind on the network.
+    "direct": "apache_beam.runners.portability.fn_api_runner.FnApiRunner",
+    "flink": "FlinkRunner",
+    "spark": "SparkRunner",
+    "dataflow": "DataflowRunner",
+}
+_DEFAULTS = {
+    "direct": {},
+    "flink": {"environment_type": "DOCKER"},
+    "spark": {"environment_type": "DOCKER"},
+    "dataflow": {"job_name": "ptm-prepare"},
+}
+_NEEDED = {
+    "direct": {},
+    "flink": {"flink_master": "host:8081"},
+    "spark": {"spark_master_url": "spark://host:7077"},
+    "dataflow": {"project": "NAME", "region": "us-central1", "temp_location": "gs://BUCKET/tmp"},
+}
+_CARRIERS = {"sdk_container_image", "environment_config", "setup_file", "extra_package", "requirements_file"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Runner:
+    """A kind of runner and further options of Beam's as 'name=value' (or 'name' for a switch)."""
+
+    kind: str = "direct"
+    options: tuple[str, ...] = ()
+
+    def __post_init__(self):
+        if self.kind not in CLASSES:
+            raise unknown("runner", self.kind, CLASSES)
+        given = self._given()
+        for name, example in _NEEDED[self.kind].items():
+            if name not in given:
+                raise UserError(f"--runner {self.kind} needs {name}; add --runner-options {name}={example}")
+        if "runner" in given:
+            raise UserError("--runner-options names a runner; give its kind with --runner")
+        remote = self.kind != "direct" and given.get("environment_type") != "LOOPBACK"
+        if remote and not _CARRIERS & set(given):
+            raise UserError(
+                f"the workers of --runner {self.kind} need ptm_jax; add --runner-options sdk_container_image=IMAGE, "
+                "an image of Beam's Python SDK in which ptm_jax[beam] is installed (or setup_file=setup.py)"
+            )
+
+    def _given(self) -> dict[str, str | None]:
+        pairs = [option.removeprefix("--").partition("=") for option in self.options]
+        if not all(name.replace("_", "").isalnum() for name, _, _ in pairs):
+            raise UserError(f"--runner-options has {' '.join(self.options)!r}; expected NAME=VALUE ...")
+        return {name: value if sign else None for name, sign, value in pairs}
+
+    def flags(self) -> list[str]:
+        """The command line that Beam's `PipelineOptions` reads."""
+        chosen = {"runner": CLASSES[self.kind]} | _DEFAULTS[self.kind] | self._given()
+        return [f"--{name}" if value is None else f"--{name}={value}" for name, value in chosen.items()]
+
+    def rendered(self) -> str:
+        """The flags as one line that a shell reads."""
+        return shlex.join(self.flags())
