@@ -1,49 +1,55 @@
-"""Texts with labels: tables in the published formats, prepared once, and a stream of rows of similar length.
+"""Texts and pairs of texts with labels: the published formats as one kind of examples.
 
-`Labelled` is the `examples` slot of a downstream task. It makes its own corpus: every text tokenized and framed by its
+`Labelled` is the `examples` slot of a task on whole texts. It makes its own corpus: every text tokenized and framed by its
 tokenizer's template (`Tokenizer.frame`), with its label, in one file; nothing is dropped in silence.
 """
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import functools
-import hashlib
-import json
-import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from ptm_jax.core.errors import UserError, closest
-from ptm_jax.data import store, tokenizers, vocabularies
-from ptm_jax.data.tokenizers import TokenizerSpec
+from ptm_jax.core.errors import UserError, closest, unknown
+from ptm_jax.data import tables, taskdata, unrolled
+from ptm_jax.data.taskdata import ALONG, FORMAT, Record, Remarks, TaskExamples
 
-FORMAT = "labelled-1"
-SHORTEST = 16  # of the widths that rows are padded to: powers of two from here to the length
-POOL = 50  # batches that are sorted by length together
-_PART = 4096  # texts tokenized at a time
+__all__ = ["FORMAT", "Example", "Labelled"]
 
 
 class Example(NamedTuple):
-    """A text or a pair, its label as it is written, and where it stands."""
+    """A text or a pair, its label as it is written, and where it stands.
+
+    index   its number in the published file, which benchmark servers ask for; group: of the examples that are one question
+    facts   what else a metric needs: the entity that a reading names, the answers
+    """
 
     first: str
     second: str | None
-    label: str
+    label: str | None
     place: str
+    index: Any = ""
+    group: Any = ""
+    facts: Mapping[str, Any] = {}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Labelled:
+class Labelled(TaskExamples):
     """Rows of one text, or a pair, with one label.
 
     first, second, label   columns of the tables: names in their first line; the first of several that is there
-    labels                 the classes in the order of their numbers; empty: `label` is a number to be told (STS-B)
-    train, heldout         files of a data directory, the first that is there
+    more                   columns whose texts follow the first one (a title's description)
+    columns                names of the columns of files without a first line of names
+    labels                 the classes in the order of their numbers; empty: `label` is a number to be told (STS-B);
+                           "found": those of the data, in alphabetical order
+    spellings              {label as it is written: class}, where a file writes it otherwise
+    skip                   labels of examples that nobody agreed on: they are left out, and counted
+    format                 of `data.tables` or `data.unrolled`; empty: tables and JSON as the file itself says
+    keep                   of a text that is too long: its "head", or its "ends", a quarter from the beginning and the rest
+                           from the end (Sun et al. 2019, section 5.3.1: 128 and 382 tokens)
 
     Fields: input_ids, segment_ids (1 where a token stands), positions, token_type_ids [L] int32, `label` [] int32 (float32
     for a number), `label_weights` [] float32, 0 in rows that fill the last batch.
@@ -52,46 +58,62 @@ class Labelled:
     first: tuple[str, ...] = ("sentence", "text")
     second: tuple[str, ...] = ()
     label: tuple[str, ...] = ("label",)
-    labels: tuple[str, ...] = ("0", "1")
-    train: tuple[str, ...] = ("train.tsv",)
-    heldout: tuple[str, ...] = ("dev.tsv",)
+    more: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    index: tuple[str, ...] = ("index", "idx", "id", "pairID")
+    labels: tuple[str, ...] | Literal["found"] = ("0", "1")
+    spellings: tuple[tuple[str, str], ...] = ()
+    skip: tuple[str, ...] = ()
+    format: str = ""
+    keep: Literal["head", "ends"] = "head"
+
+    def __post_init__(self):
+        if self.format not in (*tables.FORMATS, *unrolled.FORMATS):
+            raise unknown("format", self.format, (*tables.FORMATS, *unrolled.FORMATS))
+
+    @property
+    def outputs(self) -> int:
+        """Scores that a head gives: one for every class, or one."""
+        return len(self.labels) or 1
 
     def spec(self, length: int, vocab: Any) -> dict[str, tuple[tuple[int, ...], type]]:
         """{field: (shape of one row, dtype)}."""
         del vocab
-        along = {name: ((length,), np.int32) for name in ("input_ids", "segment_ids", "positions", "token_type_ids")}
+        along = {name: ((length,), np.int32) for name in ALONG}
         return along | {"label": ((), np.int32 if self.labels else np.float32), "label_weights": ((), np.float32)}
 
-    def files(self, sources: Sequence[str]) -> dict[str, Path]:
-        """{split: file} of a directory, or of a file for training and one that is held out. Raises UserError."""
-        paths = [Path(source) for source in sources]
-        if len(paths) == 2 and all(path.is_file() for path in paths):
-            return dict(zip(store.SPLITS, paths, strict=True))
-        if len(paths) != 1 or not paths[0].is_dir():
-            raise UserError(
-                f"labelled data are a directory with {self.train[0]} and {self.heldout[0]}, or a file to train on and one "
-                f"that is held out; given {', '.join(map(str, sources)) or 'nothing'}"
-            )
-        found = {}
-        for split, names in zip(store.SPLITS, (self.train, self.heldout), strict=True):
-            there = [paths[0] / name for name in names if (paths[0] / name).is_file()]
-            if not there:
-                raise UserError(f"{paths[0]} has no {' or '.join(names)}; give the directory of this task's data")
-            found[split] = there[0]
-        return found
+    def read(self, path: str | Path, remarks: Remarks | None = None, labels: bool = True) -> Iterator[Example]:
+        remarks = Remarks() if remarks is None else remarks
+        needed = [names for names in (self.first, self.second, self.label if labels else ()) if names]
+        if self.format in unrolled.FORMATS:
+            found = unrolled.FORMATS[self.format](Path(path), labels)
+        else:
+            found = tables.rows(path, self.format, self.columns, needed, self.encoding)
+        for number, (place, fields) in enumerate(found):
+            if remark := fields.get(""):
+                taskdata.note(remarks, remark, place)
+            example = self._example(number, place, fields, labels)
+            if example.label in self.skip and labels:
+                taskdata.note(remarks, f"examples left out, whose label is {example.label!r}", place)
+                continue
+            if labels and self.labels != "found":
+                self.number(example)
+            yield example
 
-    def read(self, path: Path) -> Iterator[Example]:
-        """The examples of a table (.tsv or .csv with a first line of names). Raises UserError with file and line."""
-        rows = _table(path)
-        header = next(rows, (0, []))[1]
-        columns = [self._column(path, header, names) for names in (self.first, self.second, self.label)]
-        for line, row in rows:
-            if len(row) != len(header):
-                raise UserError(f"{path}:{line}: {len(row)} columns; the first line has {len(header)}")
-            first, second, label = (None if i is None else row[i].strip() for i in columns)
-            if not first:
-                raise UserError(f"{path}:{line}: the text is empty; correct the line, or remove it")
-            yield Example(first, second, label, f"{path}:{line}")
+    def _example(self, number: int, place: str, fields: Mapping[str, Any], labels: bool) -> Example:
+        first = _value(place, fields, self.first)
+        second = _value(place, fields, self.second) if self.second else None
+        label = _value(place, fields, self.label, needed=labels) if labels or self._has(fields) else None
+        texts = [first, *(str(fields[name]).strip() for name in self.more if fields.get(name))]
+        if not first or (self.second and not second):
+            raise UserError(f"{place}: the text is empty; correct the line, or remove it")
+        index = next((fields[name] for name in self.index if name in fields), number)
+        label = dict(self.spellings).get(label, label)
+        facts = fields.get("facts", {})
+        return Example(" ".join(filter(None, texts)), second, label, place, index, fields.get("group", ""), facts)
+
+    def _has(self, fields: Mapping[str, Any]) -> bool:
+        return any(name in fields for name in self.label)
 
     def number(self, example: Example) -> float:
         """The number of an example's class, or the number that it is. Raises UserError with file and line."""
@@ -106,231 +128,49 @@ class Labelled:
         except ValueError:
             raise UserError(f"{example.place}: the label is {example.label!r}; expected a number") from None
 
-    def count(self, sources: Sequence[str]) -> int:
-        """How many examples there are to train on."""
-        return sum(1 for _ in self.read(self.files(sources)["train"]))
+    def settled(self, sources: Sequence[str]) -> Labelled:
+        if self.labels != "found":
+            return self
+        every = self.files(sources).values()
+        named = {example.label for source in every for example in self.read(source.path)}
+        return dataclasses.replace(self, labels=tuple(sorted(named)))
 
-    def corpus(
-        self, sources: Sequence[str], folder: Path, tokenizer: TokenizerSpec, progress: Callable | None = None
-    ) -> LabelledCorpus:
-        """The prepared data: made in `folder` where it is not there yet. Raises UserError."""
-        files = self.files(sources)
-        request = {
-            "examples": repr(self),
-            "files": {split: hashlib.sha256(path.read_bytes()).hexdigest() for split, path in files.items()},
-            "tokenizer": repr(tokenizer),
-        }
-        if (folder / "manifest.json").is_file():
-            there = store.open_corpus(folder)
-            if there.manifest.get("request") != request:
-                raise UserError(f"{folder} was prepared from other data or for another task; choose another --workdir")
-            return there
-        draft = folder.with_name(folder.name + ".partial")
-        shutil.rmtree(draft, ignore_errors=True)
-        draft.mkdir(parents=True)
-        _prepare(self, files, draft, tokenizer, request, progress)
-        draft.rename(folder)
-        return store.open_corpus(folder)
+    def texts(self, example: Example) -> Iterator[str]:
+        yield from (text for text in (example.first, example.second) if text)
 
-    @staticmethod
-    def _column(path: Path, header: list[str], names: tuple[str, ...]) -> int | None:
-        if not names:
-            return None
-        for name in names:
-            if name in header:
-                return header.index(name)
-        raise UserError(f"{path} has no column {' or '.join(names)}; its first line has: {', '.join(header) or 'nothing'}")
+    def encode(self, tokenizer: Any, examples: Sequence[Example]) -> list[Record]:
+        first = tokenizer.encode_batch([e.first for e in examples])
+        second = tokenizer.encode_batch([e.second or "" for e in examples]) if self.second else [None] * len(examples)
+        numbers = [0.0 if e.label is None else self.number(e) for e in examples]
+        return [
+            {"first": a, "label": np.float32([n])} | ({} if b is None else {"second": b})
+            for a, b, n in zip(first, second, numbers, strict=True)
+        ]
 
+    def frequencies(self, records: Sequence[Record]) -> list[int]:
+        every = np.array([record["label"][0] for record in records]).astype(np.int64)
+        return np.bincount(every, minlength=len(self.labels)).tolist() if self.labels else []
 
-def _table(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """(line, fields) of a table. Tabs part the fields of a .tsv and quotes are ordinary characters there."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 text (byte {error.start}); convert it, as iconv -t utf-8 does") from None
-    if path.suffix == ".csv":
-        reader = csv.reader(text.splitlines(keepends=True))
-        yield from ((reader.line_num, row) for row in reader if row)
-        return
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.strip("\r"):
-            yield number, line.rstrip("\r").split("\t")
+    def features(self, tokenizer: Any, records: Sequence[Record], length: int) -> tuple[list[list[Record]], Remarks]:
+        size, remarks, groups = taskdata.room(tokenizer, bool(self.second), length), Remarks(), []
+        for record in records:
+            first, second = record["first"], record.get("second")
+            if len(first) + len(() if second is None else second) > size:
+                remarks["cut"] += 1
+                if self.keep == "ends" and second is None:
+                    first = np.concatenate([first[: size // 4], first[len(first) - (size - size // 4) :]])
+                first, second = taskdata.shortened(first, second, size)
+            ids, types = tokenizer.frame(first, second)
+            groups.append([taskdata.row_of(ids, types, label=record["label"][0], label_weights=1.0)])
+        return groups, remarks
 
 
-def _prepare(examples: Labelled, files, folder: Path, spec: TokenizerSpec, request, progress) -> None:
-    """Writes tokenizer, arrays of both splits, and the manifest."""
-    found = {split: list(examples.read(path)) for split, path in files.items()}
-    numbers = {split: [examples.number(e) for e in read] for split, read in found.items()}
-    for split, read in found.items():
-        if not read:
-            raise UserError(f"{files[split]} has no examples below its first line")
-    texts = (text for e in found["train"] for text in (e.first, e.second) if text)
-    vocabularies.make(spec, texts).save(folder / "tokenizer")
-    tokenizer, splits = tokenizers.load(folder / "tokenizer"), {}
-    for split, path in files.items():
-        rows, read = [], found[split]
-        for start in range(0, len(read), _PART):
-            part = read[start : start + _PART]
-            first = tokenizer.encode_batch([e.first for e in part])
-            second = tokenizer.encode_batch([e.second or "" for e in part]) if examples.second else [None] * len(part)
-            rows += zip(first, second, strict=True)
-            if progress is not None:
-                progress(f"tokenizing {path.name}", start + len(part), len(read))
-        _save(folder / f"{split}.npz", rows, numbers[split])
-        sizes = [len(a) + (0 if b is None else len(b)) for a, b in rows]
-        splits[split] = {"examples": len(rows), "tokens": int(sum(sizes)), "longest": int(max(sizes)), "shards": []}
-    manifest = {
-        "format": FORMAT,
-        "vocab": dataclasses.asdict(tokenizer.vocab),
-        "tokenizer": {"hash": tokenizer.hash, "kind": tokenizer.kind},
-        "labels": list(examples.labels),
-        "splits": splits,
-        "request": request,
-    }
-    manifest["digest"] = store.digest(manifest)
-    (folder / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
-
-
-def _save(path: Path, rows, labels) -> None:
-    lengths = np.array([[len(a), -1 if b is None else len(b)] for a, b in rows], np.int32)
-    tokens = np.concatenate([np.asarray(part, np.int32) for row in rows for part in row if part is not None])
-    np.savez(path, tokens=tokens, lengths=lengths, labels=np.array(labels, np.float32))
-
-
-@dataclasses.dataclass(frozen=True)
-class LabelledCorpus(store.Corpus):
-    """A prepared directory of labelled texts. Its baseline knows how often each class occurs, and nothing of the text."""
-
-    baseline = "class frequencies"
-    uncounted = ()
-
-    @functools.cached_property
-    def _splits(self) -> dict[str, tuple[list[tuple[np.ndarray, np.ndarray | None]], np.ndarray]]:
-        found = {}
-        for split in store.SPLITS:
-            try:
-                with np.load(self.dir / f"{split}.npz") as file:
-                    tokens, lengths, labels = file["tokens"], file["lengths"], file["labels"]
-            except (OSError, ValueError, KeyError, EOFError):
-                raise UserError(f"{self.dir}/{split}.npz is missing or damaged; delete {self.dir} and run again") from None
-            ends = np.cumsum(np.maximum(lengths, 0).reshape(-1))
-            parts = np.split(tokens, ends[:-1])
-            rows = [(parts[2 * i], parts[2 * i + 1] if pair else None) for i, pair in enumerate(lengths[:, 1] >= 0)]
-            found[split] = rows, labels
-        return found
-
-    def rows(self, split: str) -> tuple[list[tuple[np.ndarray, np.ndarray | None]], np.ndarray]:
-        """([(ids of the first text, of the second or None)], labels [n] float32) of a split."""
-        return self._splits[self._split(split)]
-
-    def counts(self, split: str = "train") -> np.ndarray:
-        """[C] int64: how often every class occurs; nothing where the label is a number."""
-        classes = len(self.manifest["labels"])
-        return np.bincount(self.rows(split)[1].astype(np.int64), minlength=classes) if classes else np.zeros(0, np.int64)
-
-    def stream(self, split: str, examples: Labelled, **options: Any) -> LabelledStream:
-        """Batches of a split."""
-        return LabelledStream(self, split, examples, **options)
-
-
-class LabelledStream:
-    """Iterator of batches {field: [B_local, ...]} of rows of similar length, padded to a power of two of at most `length`.
-
-    A text that is longer is cut at its end, of a pair the longer one first; `cut` counts those. Every example comes once
-    an epoch; the last batch of an epoch is filled with rows of no weight. The position is the number of batches.
-    """
-
-    def __init__(
-        self, corpus: LabelledCorpus, split: str, examples: Labelled, *, length: int, batch: int, seed: int,
-        epochs: int | None = None, process_index: int = 0, process_count: int = 1,
-    ):  # fmt: skip
-        if batch < 1 or batch % process_count:
-            raise UserError(f"a batch of {batch} rows cannot be shared by {process_count} processes; choose a multiple")
-        self._vocab, self._examples, self._batch, self._seed, self._epochs = corpus.vocab, examples, batch, seed, epochs
-        texts, self._labels = corpus.rows(split)
-        tokenizer = corpus.tokenizer()
-        around = len(tokenizer.frame((), None if texts[0][1] is None else ())[0])
-        if length <= around:
-            raise UserError(f"rows of length {length} have no room beside {around} special tokens; choose a greater length")
-        short = [_cut(*pair, length - around) for pair in texts]
-        size = lambda pair: sum(len(part) for part in pair if part is not None)
-        self.cut = sum(size(less) < size(pair) for less, pair in zip(short, texts, strict=True))
-        self._rows = [tokenizer.frame(*pair) for pair in short]
-        self._sizes = np.array([len(ids) for ids, _ in self._rows])
-        share = batch // process_count
-        self._length, self._part = length, (process_index * share, (process_index + 1) * share)
-        self._identity = {
-            "corpus": corpus.manifest["digest"], "split": split, "length": length, "batch": batch, "seed": seed,
-        }  # fmt: skip
-        self._done, self._order = 0, (-1, [])
-
-    @property
-    def per_epoch(self) -> int:
-        """Batches of an epoch."""
-        return -(-len(self._rows) // self._batch)
-
-    def __iter__(self) -> LabelledStream:
-        return self
-
-    def __next__(self) -> dict[str, np.ndarray]:
-        epoch, number = divmod(self._done, self.per_epoch)
-        if self._epochs is not None and epoch >= self._epochs:
-            raise StopIteration
-        if self._order[0] != epoch:
-            self._order = epoch, self._shuffled(epoch)
-        self._done += 1
-        return self._made(self._order[1][number])
-
-    def state(self) -> dict[str, Any]:
-        """The position after the batches that were handed out; the same on every process."""
-        return self._identity | {"batches": self._done}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Goes on from `state`, on any number of processes. Raises UserError for a state of another stream."""
-        if changed := [k for k, v in self._identity.items() if state.get(k) != v]:
-            facts = "; ".join(f"{k} was {state.get(k)}, is {self._identity[k]}" for k in changed)
-            raise UserError(f"the position was saved by another stream ({facts}); go on with what it had")
-        self._done = int(state["batches"])
-
-    def close(self) -> None:
-        """Nothing runs beside the iterator."""
-
-    def _shuffled(self, epoch: int) -> list[np.ndarray]:
-        """Numbers of the rows of every batch of an epoch: shuffled, in pools sorted by length, batches shuffled again."""
-        rng = np.random.default_rng((self._seed, epoch))
-        rows, size = rng.permutation(len(self._rows)), self._batch * POOL
-        batches = []
-        for start in range(0, len(rows), size):
-            pool = rows[start : start + size]
-            pool = pool[np.argsort(self._sizes[pool], kind="stable")]
-            made = [pool[i : i + self._batch] for i in range(0, len(pool), self._batch)]
-            batches += [made[i] for i in rng.permutation(len(made))]
-        return batches
-
-    def _made(self, numbers: np.ndarray) -> dict[str, np.ndarray]:
-        longest = max(SHORTEST, int(self._sizes[numbers].max()))
-        width = min(1 << (longest - 1).bit_length(), self._length)
-        batch = {
-            name: np.zeros((self._batch, *((width,) if shape else ())), dtype)
-            for name, (shape, dtype) in self._examples.spec(width, self._vocab).items()
-        }
-        batch["input_ids"][:] = self._vocab.pad or 0
-        for row, number in enumerate(numbers):
-            ids, types = self._rows[number]
-            batch["input_ids"][row, : len(ids)], batch["token_type_ids"][row, : len(ids)] = ids, types
-            batch["segment_ids"][row, : len(ids)] = 1
-            batch["label"][row], batch["label_weights"][row] = self._labels[number], 1.0
-        batch["positions"][:] = np.arange(width)
-        batch["rows"] = np.arange(self._batch, dtype=np.int32)
-        return {name: value[slice(*self._part)] for name, value in batch.items()}
-
-
-def _cut(first: np.ndarray, second: np.ndarray | None, room: int) -> tuple[np.ndarray, np.ndarray | None]:
-    """The longest beginnings that fit `room` tokens: the longer of a pair gives way first."""
-    if second is None:
-        return first[:room], None
-    a, b = len(first), len(second)
-    if a + b > room:
-        half = room // 2
-        a, b = (room - b, b) if b <= half else (a, room - a) if a <= half else (room - half, half)
-    return first[:a], second[:b]
+def _value(place: str, fields: Mapping[str, Any], names: tuple[str, ...], needed: bool = True) -> str | None:
+    """The text of the first of the columns that is there. Raises UserError."""
+    for name in names:
+        if name in fields:
+            value = fields[name]
+            return str(value).lower() if isinstance(value, bool) else str(value).strip()
+    if not needed:
+        return None
+    raise UserError(f"{place} has no field {' or '.join(names)}; it has: {', '.join(filter(None, fields)) or 'nothing'}")

@@ -21,9 +21,13 @@ PACKAGES = (
     "ptm_jax.compress",
     "ptm_jax.data.examples",
     "ptm_jax.data.annotated",
+    "ptm_jax.data.choices",
     "ptm_jax.data.pairs",
     "ptm_jax.data.labelled",
+    "ptm_jax.data.questions",
     "ptm_jax.data.slots",
+    "ptm_jax.data.tagged",
+    "ptm_jax.data.targets",
     "ptm_jax.data.tokenizers",
     "ptm_jax.data.words",
 )

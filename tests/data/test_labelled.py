@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.data.labelled import Labelled, _cut
+from ptm_jax.data.labelled import Labelled
 from ptm_jax.data.store import open_corpus
+from ptm_jax.data.taskdata import shortened
 from ptm_jax.data.tokenizers import TokenizerSpec
 
 WORDS = "the a film is was good bad very long short and but story end plot funny sad".split()
@@ -77,7 +78,7 @@ def test_the_position_and_the_processes(corpus):
 
 def test_long_texts_are_cut_and_counted(corpus):
     stream = corpus.stream("train", Labelled(), length=12, batch=4, seed=0, epochs=1)
-    sizes = [len(first) for first, _ in corpus.rows("train")[0]]
+    sizes = [len(record["first"]) for record in corpus.records("train")]
     assert stream.cut == sum(size > 10 for size in sizes) > 0
     assert all(batch["input_ids"].shape == (4, 12) for batch in stream)
 
@@ -86,7 +87,7 @@ def test_long_texts_are_cut_and_counted(corpus):
 def test_the_longer_of_a_pair_gives_way(a, b, room):
     """Against taking one token at a time from the end of the longer, the second where they are equal."""
     first, second = np.arange(a), np.arange(b)
-    found = tuple(map(len, _cut(first, second, room)))
+    found = tuple(map(len, shortened(first, second, room)))
     while a + b > room:
         a, b = (a - 1, b) if a > b else (a, b - 1)
     assert found == (a, b)
