@@ -1,0 +1,241 @@
+"""What a compiled program says between devices: read from the text of its optimized HLO.
+
+    compiled = jax.jit(work.step).lower(state, batch).compile()
+    for found in collectives(compiled.as_text(), mesh):
+        print(found.kind, found.axes, found.count, found.bytes)
+
+The text is that of every backend: plain and asynchronous forms, groups by number, by iota and by mesh, loops whose trip
+count is recorded (CPU, GPU) or stands in their condition (TPU), and the reduce-scatter that the TPU compiler writes as a
+fusion around an all-reduce. A loop of unknown length counts once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+import numpy as np
+
+Kind = Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute", "collective-broadcast"]
+Phase = Literal["forward", "backward", "recomputed", "other"]
+
+KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute", "collective-broadcast")
+
+
+@dataclasses.dataclass(frozen=True)
+class Collective:
+    """One instruction of the program.
+
+    kind     what it does
+    axes     the mesh axes along which devices take part; () where no group of axes describes them
+    group    how many devices take part in one of them
+    count    how often one step runs it: the product of `loops`, the trip counts of the loops around it, outermost first
+    bytes    of the whole tensor of one run on one device: what an all-gather gives, what a reduce-scatter takes, what an
+             all-reduce, an all-to-all or a permutation takes; several tensors are summed. A ring moves (group - 1) / group
+             of it per device, an all-reduce twice that, a permutation all of it
+    shapes   result types, as "bf16[8192,3072]"
+    phase    "forward", "backward", "recomputed" (rematerialised in the backward pass), or "other": corruption, optimizer,
+             metrics; as JAX named the operation
+    name     that name
+    """
+
+    kind: Kind
+    axes: tuple[str, ...]
+    group: int
+    count: int
+    bytes: int
+    loops: tuple[int, ...] = ()
+    shapes: tuple[str, ...] = ()
+    phase: Phase = "other"
+    name: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Instruction:
+    name: str
+    type: str
+    opcode: str
+    rest: str
+
+    def attribute(self, key: str) -> str | None:
+        found = re.search(rf"\b{key}=%?([\w.-]+)", self.rest)
+        return found[1] if found else None
+
+
+def collectives(text: str, mesh: Any) -> list[Collective]:
+    """The collectives of an optimized HLO module, in the order of the program.
+
+    `mesh` is the mesh that it was compiled for, or {axis: size}: devices are numbered in its order."""
+    sizes = dict(mesh if isinstance(mesh, Mapping) else mesh.shape)
+    computations, entry = _computations(text)
+    found = []
+    for instruction, kind, loops in _walk(computations, entry, ()):
+        devices = _group(instruction.rest, math.prod(sizes.values()))
+        pairs = kind == "collective-permute"
+        axes = _axes(devices, sizes, pairs)
+        group = math.prod(sizes[axis] for axis in axes) if pairs else len(devices[0])
+        name = re.search(r'op_name="([^"]*)"', instruction.rest)
+        name = name[1] if name else ""
+        shapes = _results(instruction)
+        size = sum(_bytes(shape) for shape in shapes)
+        if kind == "reduce-scatter" and instruction.opcode != "all-reduce":
+            size *= group  # the result is a part; an all-reduce inside of a fusion has the whole
+        found.append(Collective(kind, axes, group, math.prod(loops), size, loops, shapes, _phase(name), name))
+    return [one for one in found if one.group > 1]
+
+
+def _walk(computations, name, loops) -> Iterator[tuple[_Instruction, Kind, tuple[int, ...]]]:
+    for instruction in computations.get(name, ()):
+        opcode = instruction.opcode
+        if opcode == "while":
+            body, condition = instruction.attribute("body"), instruction.attribute("condition")
+            yield from _walk(computations, body, (*loops, _trips(instruction, computations, condition)))
+        elif opcode == "conditional":
+            branches = re.search(r"branch_computations=\{([^}]*)\}", instruction.rest)
+            named = branches[1].replace("%", "").split(",") if branches else ()
+            named = [part.strip() for part in named] or map(instruction.attribute, ("true_computation", "false_computation"))
+            for branch in named:
+                yield from _walk(computations, branch, loops)
+        elif opcode in ("fusion", "async-start"):
+            inside = instruction.attribute("calls")
+            opcodes = [part.opcode for part in computations.get(inside, ())]
+            scatters = "all-reduce" in opcodes and any(code.startswith("dynamic-slice") for code in opcodes)
+            for part, kind, around in _walk(computations, inside, loops):
+                yield part, "reduce-scatter" if scatters and kind == "all-reduce" else kind, around
+        elif opcode == "call":
+            yield from _walk(computations, instruction.attribute("to_apply"), loops)
+        elif opcode.removesuffix("-start") in KINDS:
+            yield instruction, opcode.removesuffix("-start"), loops
+
+
+def _computations(text: str) -> tuple[dict[str, list[_Instruction]], str]:
+    """{name: instructions} and the name of the entry."""
+    found: dict[str, list[_Instruction]] = {}
+    entry, inside = "", None
+    for line in text.splitlines():
+        if inside is None:
+            head = re.match(r"(ENTRY )?%?([\w.-]+) \(.*\{$", line)
+            if head:
+                inside = found.setdefault(head[2], [])
+                entry = head[2] if head[1] else entry
+        elif line.startswith("}"):
+            inside = None
+        elif instruction := _instruction(line):
+            inside.append(instruction)
+    return found, entry
+
+
+def _instruction(line: str) -> _Instruction | None:
+    head = re.match(r"\s+(?:ROOT )?%?([\w.-]+) = ", line)
+    if head is None:
+        return None
+    end = _end_of_type(line, head.end())
+    code = re.match(r" ([\w-]+)\(", line[end:])
+    return None if code is None else _Instruction(head[1], line[head.end() : end], code[1], line[end + code.end() :])
+
+
+def _end_of_type(line: str, start: int) -> int:
+    """Where a type that starts there ends: tuples and layouts have parentheses of their own."""
+    depth = 0
+    for index in range(start, len(line)):
+        char = line[index]
+        depth += (char in "({[") - (char in ")}]")
+        if char == " " and depth == 0:
+            return index
+    return len(line)
+
+
+def _trips(instruction: _Instruction, computations, condition: str | None) -> int:
+    known = re.search(r'known_trip_count"?:\{"?n"?:"?(\d+)', instruction.rest)
+    if known:
+        return int(known[1])
+    constants = [part for part in computations.get(condition, ()) if part.opcode == "constant"]
+    bounds = [re.match(r"\d+", part.rest) for part in constants if part.type.startswith(("s32", "s64", "u32"))]
+    return int(bounds[0][0]) if len(bounds) == 1 and bounds[0] else 1
+
+
+def _results(instruction: _Instruction) -> tuple[str, ...]:
+    """The types of the results; a start's type has its operands in front."""
+    shapes = re.findall(r"\b[a-z]+\d*[a-z0-9]*\[[\d,]*\]", instruction.type)
+    if instruction.opcode in ("all-gather-start", "collective-permute-start"):
+        shapes = [shape for shape in shapes if shape not in ("u32[]", "s32[]")]
+        shapes = shapes[len(shapes) // 2 :]
+    return tuple(shapes)
+
+
+_BITS = {"pred": 8, "bf16": 16, "token": 0, "s4": 4, "u4": 4}
+
+
+def _bytes(shape: str) -> int:
+    kind, dims = shape.rstrip("]").split("[")
+    bits = _BITS.get(kind) or int(re.search(r"\d+", kind)[0])
+    return bits * math.prod(int(dim) for dim in dims.split(",") if dim) // 8
+
+
+def _group(rest: str, count: int) -> list[list[int]]:
+    """The groups of devices, or the (source, target) pairs of a permutation."""
+    listed = re.search(r"(?:replica_groups|source_target_pairs)=\{(\{[\d,{} ]*\})\}", rest)
+    if listed:
+        return [[int(i) for i in group.split(",")] for group in re.findall(r"\{([\d, ]+)\}", listed[1])]
+    iota = re.search(r"replica_groups=\[([\d,]+)\]<=(\[[\d,]+\](?:T\([\d,]+\))?)", rest)
+    if iota:
+        return _iota(iota[2]).reshape(_ints(iota[1])).tolist()
+    named = re.search(r"replica_groups=mesh\[([^\]]*)\](?:, device_ids=\(([^{]*)\))? \{([^}]*)\}", rest)
+    if named:
+        return _named(*named.groups())
+    return [list(range(count))]
+
+
+def _ints(text: str) -> list[int]:
+    return [int(i) for i in text.split(",")]
+
+
+def _iota(text: str) -> np.ndarray:
+    """`[64,8]T(1,0)`: the numbers 0, 1, .. in that shape, transposed, flat."""
+    shape, order = re.match(r"\[([\d,]+)\](?:T\(([\d,]+)\))?", text).groups()
+    numbers = np.arange(math.prod(_ints(shape))).reshape(_ints(shape))
+    return (numbers.transpose(_ints(order)) if order else numbers).reshape(-1)
+
+
+def _named(axes: str, ids: str | None, chosen: str) -> list[list[int]]:
+    """`mesh['a'=64,'b'=8], device_ids=([64,8]T(1,0)) {'a','b':(1)4}`: the groups along the axes chosen, or parts of them."""
+    sizes = {name: int(size) for name, size in re.findall(r"'([^']+)'=(\d+)", axes)}
+    cuts: dict[str, list[tuple[int, int]]] = {}  # {axis: [(parts before it, size)]}
+    for name, before, size in re.findall(r"'([^']+)'(?::\((\d+)\)(\d+))?", chosen):
+        cuts.setdefault(name, []).append((int(before), int(size)) if size else (1, sizes[name]))
+    shape, moved = [], []
+    for name, size in sizes.items():
+        done = 1
+        for before, part in sorted(cuts.get(name, [])):
+            shape += [before // done, part]
+            moved.append(len(shape) - 1)
+            done = before * part
+        shape.append(size // done)
+    numbers = np.arange(math.prod(sizes.values())) if not ids else _iota(ids)
+    kept = [i for i in range(len(shape)) if i not in moved]
+    return numbers.reshape(shape).transpose(kept + moved).reshape(-1, math.prod(shape[i] for i in moved)).tolist()
+
+
+def _axes(groups: list[list[int]], sizes: Mapping[str, int], pairs: bool) -> tuple[str, ...]:
+    """The axes along which the devices of a group differ; () where they are not all of those along some axes."""
+    shape = tuple(sizes.values())
+    differ = np.zeros(len(shape), bool)
+    for group in groups:
+        places = np.stack(np.unravel_index(np.array(group), shape))
+        differ |= (places != places[:, :1]).any(1)
+        if not pairs:
+            break
+    axes = tuple(name for name, moves in zip(sizes, differ, strict=True) if moves)
+    whole = pairs or math.prod(sizes[axis] for axis in axes) == len(groups[0])
+    return axes if whole else ()
+
+
+def _phase(name: str) -> Phase:
+    if "rematted_computation" in name:
+        return "recomputed"
+    if "transpose(" in name:
+        return "backward"
+    return "forward" if "jvp(" in name else "other"
