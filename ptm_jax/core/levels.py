@@ -2,18 +2,20 @@
 
 A network's parts are counted from its input: 0 is what lies below the layers (embeddings), 1 ... N are the layers, N + 1,
 the `top`, are the heads. The parameters of a scanned stack hold all its layers, one after the other along axis 0, so that
-their level is a vector [N]; layers that share one set of parameters (ALBERT) are one level. The layers of a decoder stand
-above those of its encoder.
+their level is a vector [N]; layers that share one set of parameters (ALBERT) are one level, and what all layers of a stack
+share is of the level of the first. The layers of a decoder stand above those of its encoder.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
+from ptm_jax.core.describe import field_names, is_spec
 from ptm_jax.core.paths import flatten
 
 
@@ -32,23 +34,38 @@ class Place(str):
         return place
 
 
-def layers_stacked(params: Any) -> dict[str, bool]:
+def layers_stacked(params: Any, shared: Iterable[str] = ()) -> dict[str, bool]:
     """Whether axis 0 of each parameter counts layers: {path: bool}.
 
     A scanned stack holds its layers under `.../block/...`, all leaves with the number of layers in front. A block that
-    layers share (ALBERT) has the same paths without that axis; its leaves then start with different sizes.
+    layers share (ALBERT) has the same paths without that axis; its leaves then start with different sizes. `shared` are
+    patterns of the parameters of a block that its layers share while others are their own (`nn.blocks.Stack.shared`).
     """
     flat = flatten(params)
     layered = dict.fromkeys(flat, False)
-    for group in _stacks(flat).values():
-        if len({flat[path].shape[:1] for path in group}) == 1 and len(group) > 1:
-            layered.update({path: flat[path].ndim > 0 for path in group})
+    for prefix, group in _stacks(flat).items():
+        inside = len(prefix) + len("block/")
+        own = [path for path in group if not any(re.search(pattern, path[inside:]) for pattern in shared)]
+        if len({flat[path].shape[:1] for path in own}) == 1 and len(own) > 1:
+            layered.update({path: flat[path].ndim > 0 for path in own})
     return layered
 
 
-def places(params: Any) -> dict[str, Place]:
-    """{path: Place} of a nested dict of parameters, or of their shapes."""
-    flat, layered = flatten(params), layers_stacked(params)
+def shared_in(value: Any) -> tuple[str, ...]:
+    """The patterns of what layers share in the stacks of a spec: of the towers of a system."""
+    if isinstance(value, Mapping):
+        parts = list(value.values())
+    elif isinstance(value, tuple | list):
+        parts = list(value)
+    else:
+        parts = [getattr(value, name) for name in field_names(value)] if is_spec(value) else []
+    own = getattr(value, "shared", None) if hasattr(value, "block") else None
+    return tuple(dict.fromkeys(([own] if isinstance(own, str) else []) + [p for part in parts for p in shared_in(part)]))
+
+
+def places(params: Any, shared: Iterable[str] = ()) -> dict[str, Place]:
+    """{path: Place} of a nested dict of parameters, or of their shapes; `shared` as in `layers_stacked`."""
+    flat, layered = flatten(params), layers_stacked(params, shared)
     networks: dict[str, list[str]] = defaultdict(list)
     for path in flat:
         networks[_network(path)].append(path)
@@ -57,9 +74,10 @@ def places(params: Any) -> dict[str, Place]:
         below, starts = 0, {}
         stacks = _stacks(dict.fromkeys(paths))
         for prefix in sorted(stacks, key=lambda name: ("/decoder" in name, name)):
-            first = stacks[prefix][0]
+            if _is_head(stacks[prefix][0]):
+                continue
             starts[prefix] = below + 1
-            below += flat[first].shape[0] if layered[first] else 1
+            below += next((flat[path].shape[0] for path in stacks[prefix] if layered[path]), 1)
         for path in paths:
             found[path] = Place(path, _level(path, flat[path], layered[path], starts, below), below + 1)
     return {path: found[path] for path in flat}

@@ -41,8 +41,9 @@ class Adaptation(Protocol):
     wrap(module)            the network with other values in its slots; the parameters of the model keep their paths
     init(params, source)    its own parameters as they begin, {tower: tree}; called once more where a run begins with another
                             model, after its parameters are in place (`source`)
-    trainable(path, step)   whether a parameter moves at a step: True or False for good, or made of the step, which is traced;
-                            of the layers of a stacked parameter also [N]. The path knows its level (`core.levels.Place`)
+    trainable(path, step)   whether a parameter moves at a step: True or False for good, or made of the step, which is
+                            traced; of the layers of a stacked parameter also [N]. The path knows its level
+                            (`core.levels.Place`)
     rate(path)              the multiplier of a parameter's learning rate, of the layers of a stacked one also [N]
     effective(params, train)  the parameters that the networks are given in place of those that are trained
     on_step(params, step)   the parameters after an update

@@ -23,10 +23,20 @@ from ptm_jax.core.levels import Place
 
 @dataclasses.dataclass(frozen=True)
 class Freedom:
-    """The answers of `wrappers`; without any, everything is trained at the recipe's rate."""
+    """The answers of `wrappers`; without any, everything is trained at the recipe's rate. `shared` are patterns of what the
+    layers of a stack share (`core.levels.shared_in`)."""
 
     wrappers: tuple[Any, ...] = ()
+    shared: tuple[str, ...] = ()
     _told: dict[tuple[int, str], Any] = dataclasses.field(default_factory=dict, repr=False, compare=False)
+
+    def places(self, params: Any) -> dict[str, Place]:
+        """{path: Place} of parameters."""
+        return levels.places(params, self.shared)
+
+    def stacked(self, params: Any) -> dict[str, bool]:
+        """{path: whether axis 0 counts layers} of parameters."""
+        return levels.layers_stacked(params, self.shared)
 
     def trains(self, path: str) -> bool:
         """Whether any part of a parameter may move at some step."""
@@ -95,7 +105,7 @@ def held(grads: Any, freedom: Freedom, step: Any, places: Mapping[str, Place] | 
     """Gradients with zeros in the place of what does not move at this step."""
     if not freedom.wrappers:
         return grads
-    places = levels.places(grads) if places is None else places
+    places = freedom.places(grads) if places is None else places
 
     def one(path, grad):
         mask = freedom.live(places[path], step)

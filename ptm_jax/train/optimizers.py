@@ -66,7 +66,7 @@ def build(
     """The recipe's optimizer over a nested dict of parameters, or over the part of it that is differentiated.
 
     trainable(path)  False freezes a parameter for good (default: all are trained)
-    stacked(params)  {path: whether axis 0 counts layers}; default `layers_stacked`
+    stacked(params)  {path: whether axis 0 counts layers}; default that of `freedom`
     freedom          what adaptations say of parameters, steps and rates
     `update` must be given the parameters; `apply` adds its updates to them.
     """
@@ -76,10 +76,10 @@ def build(
     freedom = freedom or Freedom()
     allowed = trainable or (lambda path: True)
     trains = lambda place: allowed(place) and freedom.trains(place)
-    stacked = stacked or layers_stacked
+    stacked = stacked or freedom.stacked
 
     def init(params):
-        places = levels.places(params)
+        places = freedom.places(params)
         chosen = {path: leaf for path, leaf in paths.flatten(params).items() if trains(places[path])}
         if not chosen:
             raise UserError("every parameter is frozen, so there is nothing to train; loosen the adaptation's rules")
@@ -95,7 +95,7 @@ def build(
         return {"count": jnp.zeros([], jnp.int32), **trees}
 
     def update(grads, state, params):
-        places, flat = levels.places(params), paths.flatten(params)
+        places, flat = freedom.places(params), paths.flatten(params)
         old = {k: paths.flatten(v) for k, v in state.items() if k != "count"}
         grads = held(grads, freedom, state["count"], places)
         chosen = {path: g for path, g in paths.flatten(grads).items() if trains(places[path])}

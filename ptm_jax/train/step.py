@@ -21,7 +21,7 @@ from jax.sharding import Mesh
 from ptm_jax.core import towers as core_towers
 from ptm_jax.core.errors import UserError, closest
 from ptm_jax.core.layout import use
-from ptm_jax.core.levels import places
+from ptm_jax.core.levels import shared_in
 from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.core.streams import stream
 from ptm_jax.core.system import System, adapted, refusal
@@ -144,7 +144,7 @@ class Program:
         """Parameters whose frozen ones are constants: no backward pass through a teacher, no share in the norm."""
         if self.trainable is None:
             return params
-        known, flat = places(params), flatten(params)
+        known, flat = self.freedom.places(params), flatten(params)
         kept = {path: leaf if self.trainable(known[path]) else jax.lax.stop_gradient(leaf) for path, leaf in flat.items()}
         return jax.tree.unflatten(jax.tree.structure(params), list(kept.values()))
 
@@ -167,7 +167,8 @@ def program(system: System, seed: int) -> Program:
         raise UserError(f"{system.name or 'this system'} cannot be trained: {reason}")
     system = adapted(system)
     wrappers = (*system.adapt, *system.compress)
-    freedom = Freedom(tuple(w for w in wrappers if hasattr(w, "trainable") or hasattr(w, "rate")))
+    asked = tuple(w for w in wrappers if hasattr(w, "trainable") or hasattr(w, "rate"))
+    freedom = Freedom(asked, shared_in(system.towers))
     trainable = freedom.trains if freedom.wrappers else None
     return Program(system, system.towers, optimizers.build(system.recipe, freedom=freedom), seed, trainable, freedom)
 

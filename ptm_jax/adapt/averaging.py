@@ -1,0 +1,157 @@
+"""The mean of the last parameters: as the model that is used, and as the teacher of the one that is trained (Xu et al. 2020,
+arXiv 2002.10345).
+
+The last parameters lie beside the towers, as `recent/<tower>/...` [K, ...], and are saved and restored with them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+
+from ptm_jax.core.types import Params
+from ptm_jax.objectives.averaging import OwnTeacher
+
+
+def begin(params: Params, tower: str, slots: int) -> Params:
+    """`recent` of a network that has taken no step."""
+    ring = jax.tree.map(lambda leaf: jnp.repeat(leaf[None], slots, 0), params[tower])
+    return {tower: ring, "count": jnp.ones((), jnp.float32)}
+
+
+def remember(recent: Params, params: Params, tower: str) -> Params:
+    """`recent` after a step: the newest parameters in the place of the oldest."""
+    slots = jax.tree.leaves(recent[tower])[0].shape[0]
+    at = (recent["count"] % slots).astype(jnp.int32)
+    ring = jax.tree.map(lambda old, new: old.at[at].set(new.astype(old.dtype)), recent[tower], params[tower])
+    return {tower: ring, "count": recent["count"] + 1}
+
+
+def ages(recent: Params, tower: str) -> Any:
+    """[slots] float32: 0 for the newest parameters, 1 for those before them, ...; below 0 where there are none yet."""
+    slots = jax.tree.leaves(recent[tower])[0].shape[0]
+    age = (recent["count"] - 1 - jnp.arange(slots)) % slots
+    return jnp.where(age < recent["count"], age, -1.0)
+
+
+def mean(recent: Params, tower: str, chosen: Any) -> Params:
+    """The mean of the parameters in the chosen slots [slots]; of the newest alone where none is chosen."""
+    chosen = jnp.where(chosen.any(), chosen, ages(recent, tower) == 0).astype(jnp.float32)
+    weights = chosen / chosen.sum()
+    return jax.tree.map(lambda ring: jnp.einsum("k,k...->...", weights, ring, precision="highest"), recent[tower])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SelfEnsemble:
+    """The mean of the parameters after the last `last` steps is the model that is evaluated, used and exported (section 3.2,
+    Eq. 5, BERT_SE; every `every` steps are one)."""
+
+    last: int = 5
+    every: int = 1
+    tower: str = "main"
+
+    owns = r"^recent/"
+
+    def __post_init__(self):
+        if min(self.last, self.every) < 1:
+            raise ValueError(f"last is {self.last} and every {self.every}; both must be at least 1")
+
+    def refusal(self, system: Any) -> str | None:
+        return _alone(self, system)
+
+    def init(self, params: Params, source: Any) -> Params:
+        del source
+        return {**params, "recent": begin(params, self.tower, self.last)}
+
+    def trainable(self, path: str, step: Any) -> bool:
+        del step
+        return not path.startswith("recent/")
+
+    def on_step(self, params: Params, step: Any) -> Params:
+        new = remember(params["recent"], params, self.tower)
+        if self.every > 1:
+            due = (step + 1) % self.every == 0
+            new = jax.tree.map(lambda a, b: jnp.where(due, a, b), new, params["recent"])
+        return {**params, "recent": new}
+
+    def effective(self, params: Params, train: bool) -> Params:
+        if train:
+            return params
+        return {**params, self.tower: mean(params["recent"], self.tower, ages(params["recent"], self.tower) >= 0)}
+
+    def finish(self, params: Params) -> Params:
+        """The mean."""
+        return {name: tree for name, tree in self.effective(params, False).items() if name != "recent"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SelfDistillation:
+    """The task beside `scale` times the squared error between the scores and those of the last `last` steps before this one:
+    of the mean of their parameters ("average", BERT_SDA, Eq. 8), or the mean of their scores ("vote", BERT_SDV, Eq. 10)."""
+
+    last: int = 3
+    scale: float = 1.0
+    kind: Literal["average", "vote"] = "average"
+    tower: str = "main"
+
+    owns = r"^recent/"
+
+    def __post_init__(self):
+        if self.last < 1:
+            raise ValueError(f"last is {self.last}; it must be at least 1")
+        if self.kind not in ("average", "vote"):
+            raise ValueError(f"kind is {self.kind!r}; it must be 'average' or 'vote'")
+
+    def refusal(self, system: Any) -> str | None:
+        return _alone(self, system)
+
+    @property
+    def teachers(self) -> tuple[str, ...]:
+        """The towers that teach: one, or one for every step that is remembered."""
+        return ("teacher",) if self.kind == "average" else tuple(f"teacher{age}" for age in range(1, self.last + 1))
+
+    def rewrite(self, system: Any) -> Any:
+        student = system.towers[self.tower]
+        towers = {**system.towers, **dict.fromkeys(self.teachers, student)}
+        objective = OwnTeacher(task=system.objective, teachers=self.teachers, scale=self.scale)
+        return dataclasses.replace(system, towers=towers, objective=objective)
+
+    def init(self, params: Params, source: Any) -> Params:
+        del source
+        own = {name: tree for name, tree in params.items() if name not in self.teachers}
+        return {**own, "recent": begin(params, self.tower, self.last + 1)}
+
+    def trainable(self, path: str, step: Any) -> bool:
+        del step
+        return not path.startswith("recent/")
+
+    def on_step(self, params: Params, step: Any) -> Params:
+        del step
+        return {**params, "recent": remember(params["recent"], params, self.tower)}
+
+    def effective(self, params: Params, train: bool) -> Params:
+        del train
+        recent = params["recent"]
+        age = ages(recent, self.tower)
+        if self.kind == "average":
+            return {**params, "teacher": mean(recent, self.tower, age > 0)}
+        nearest = lambda wanted: jnp.minimum(wanted, age.max())
+        taught = {f"teacher{n}": mean(recent, self.tower, age == nearest(n)) for n in range(1, self.last + 1)}
+        return {**params, **taught}
+
+    def finish(self, params: Params) -> Params:
+        """The student."""
+        return {name: tree for name, tree in params.items() if name not in ("recent", *self.teachers)}
+
+
+def _alone(mine: Any, system: Any) -> str | None:
+    """Why means of parameters cannot stand beside what keeps parameters outside the tower."""
+    for other in system.adapt:
+        if other is not mine and hasattr(other, "effective"):
+            return f"{type(mine).__name__} averages a tower alone; leave {type(other).__name__} out, or merge it first"
+    return None
+
+

@@ -1,0 +1,82 @@
+"""The adaptations by name: what `--adapt` takes, and `ptm list --adaptations` shows."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ptm_jax.adapt.adapters import Houlsby, Pfeiffer
+from ptm_jax.adapt.auxiliary import AuxiliaryLanguage
+from ptm_jax.adapt.averaging import SelfDistillation, SelfEnsemble
+from ptm_jax.adapt.freezing import BitFit, FeatureExtraction, Frozen
+from ptm_jax.adapt.lora import LoRA
+from ptm_jax.adapt.pals import PALs
+from ptm_jax.adapt.rates import LayerDecay, PathRates
+from ptm_jax.adapt.representation import Representation
+from ptm_jax.adapt.side import KAdapter
+from ptm_jax.adapt.unfreezing import ChainThaw, GradualUnfreezing, SequentialUnfreezing
+from ptm_jax.core import spec
+from ptm_jax.core.errors import UserError, unknown
+
+NAMES: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
+    "embedding": (lambda: Representation(kind="embedding"), (189,)),
+    "mix": (Representation, (189,)),
+    "feature": (FeatureExtraction, (190, 205)),
+    "frozen": (lambda: Frozen(pattern="/encoder/"), (190,)),
+    "layer_decay": (LayerDecay, (191,)),
+    "rates": (lambda: PathRates(table=()), (191,)),
+    "gradual": (GradualUnfreezing, (193,)),
+    "chain_thaw": (ChainThaw, (193,)),
+    "sequential": (SequentialUnfreezing, (194,)),
+    "auxiliary": (AuxiliaryLanguage, (194,)),
+    "pals": (PALs, (200,)),
+    "houlsby": (Houlsby, (201,)),
+    "pfeiffer": (Pfeiffer, (202,)),
+    "k_adapter": (KAdapter, (202,)),
+    "lora": (LoRA, (202,)),
+    "bitfit": (BitFit, (202,)),
+    "self_ensemble": (SelfEnsemble, (203,)),
+    "self_distillation": (SelfDistillation, (203,)),
+}
+"""{name: (its value with the defaults, rows of the survey's catalogue)}."""
+
+
+def read(text: str) -> Any:
+    """The adaptation that a text names: 'houlsby', 'lora(rank=8, alpha=16)'. Raises UserError."""
+    name, words = _call(text)
+    if name not in NAMES:
+        raise unknown("adaptation", name, NAMES)
+    return spec.override(NAMES[name][0](), words)
+
+
+def read_all(texts: Sequence[str]) -> tuple[Any, ...]:
+    """The adaptations of several texts, in their order."""
+    return tuple(read(text) for text in texts)
+
+
+def entries() -> list[dict[str, Any]]:
+    """What there is: name, class, rows, fields with their defaults, the first sentence of what it is."""
+    found = []
+    for name, (make, rows) in NAMES.items():
+        value = make()
+        names = [name for name in spec.field_names(value) if name not in ("towers", "tower", "total")]
+        fields = {field: spec.to_json(getattr(value, field)) for field in names}
+        what = " ".join((type(value).__doc__ or "").split())
+        found.append({"name": name, "kind": type(value).__name__, "rows": list(rows), "fields": fields, "what": what})
+    return found
+
+
+def _call(text: str) -> tuple[str, dict[str, str]]:
+    """(name, {field: text}) of `name` or `name(field=value, ...)`."""
+    text = text.strip()
+    try:
+        node = ast.parse(text, mode="eval").body
+    except SyntaxError:
+        node = None
+    if isinstance(node, ast.Name):
+        return node.id, {}
+    named = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.args
+    if not named or any(word.arg is None for word in node.keywords):
+        raise UserError(f"--adapt takes a name, or name(field=value), as lora(rank=8); given {text!r}")
+    return node.func.id, {word.arg: ast.get_source_segment(text, word.value) or "" for word in node.keywords}

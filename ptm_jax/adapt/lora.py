@@ -1,0 +1,77 @@
+"""Low-rank updates of a frozen network's weights."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ptm_jax.adapt.base import is_head, tower_of
+from ptm_jax.core.paths import flatten, unflatten
+from ptm_jax.core.streams import stream
+from ptm_jax.core.types import Params
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LoRA:
+    """W + (alpha / rank) A B for the weights that `targets` finds, A [in, rank] drawn, B [rank, out] zero at first; heads
+    are trained beside A and B (Hu et al. 2022, arXiv 2106.09685, Eq. 3; their targets: queries and values).
+
+    The sum is made before the weights are used, so that every layer and every encoder takes it; there is no dropout on
+    what A reads. A and B lie beside the towers, as `lora/main/.../kernel/a`; layers of a stack each have their own.
+    """
+
+    rank: int = 8
+    alpha: float = 16.0
+    targets: str = r"/(query|value)/kernel$"
+    seed: int = 0
+    towers: tuple[str, ...] = ("main",)
+
+    owns = r"^lora/"
+
+    def __post_init__(self):
+        if self.rank < 1:
+            raise ValueError(f"rank is {self.rank}; it must be at least 1")
+
+    def init(self, params: Params, source: Any) -> Params:
+        del source
+        if "lora" in params:
+            return params
+        made = {}
+        for path, leaf in flatten(params).items():
+            if tower_of(path) in self.towers and re.search(self.targets, path):
+                *layers, inner, outer = _matrix(path, leaf.shape)
+                a = jax.random.normal(stream(self.seed, path), (*layers, inner, self.rank)) * inner**-0.5
+                made[f"{path}/a"], made[f"{path}/b"] = a, jnp.zeros((*layers, self.rank, outer))
+        if not made:
+            raise ValueError(f"LoRA's targets {self.targets!r} find no weight; name some of the model's, as '/up/kernel$'")
+        return {**params, "lora": unflatten(made)}
+
+    def trainable(self, path: str, step: Any) -> bool:
+        del step
+        return path.startswith("lora/") or tower_of(path) not in self.towers or is_head(path)
+
+    def effective(self, params: Params, train: bool) -> Params:
+        del train
+        flat, updates = flatten({k: v for k, v in params.items() if k != "lora"}), flatten(params["lora"])
+        for path in {name.rpartition("/")[0] for name in updates}:
+            change = jnp.matmul(updates[f"{path}/a"], updates[f"{path}/b"], precision="highest")
+            flat[path] = flat[path] + (self.alpha / self.rank) * change.reshape(flat[path].shape)
+        return unflatten(flat)
+
+    def finish(self, params: Params) -> Params:
+        """The model with its updates added: as large as it was, and any program reads it."""
+        return self.effective(params, False)
+
+
+def _matrix(path: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """(layers .., in, out) of a kernel: heads and their width are one side of it."""
+    if re.search(r"/(query|key|value)/kernel$", path):
+        return (*shape[:-3], shape[-3], math.prod(shape[-2:]))
+    if re.search(r"/out/kernel$", path) and len(shape) > 2:
+        return (*shape[:-3], math.prod(shape[-3:-1]), shape[-1])
+    return shape

@@ -1,0 +1,52 @@
+"""Projected attention layers: a low-rank branch beside every layer of a shared network."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from ptm_jax.core import spec
+from ptm_jax.core.precision import Precision
+from ptm_jax.nn.adapters import FlankedBlock, ProjectedAttention
+from ptm_jax.nn.blocks import Block, Stack
+from ptm_jax.nn.layers import Identity
+
+SHARED = r"^beside/(encode|decode)/"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PALs:
+    """A projected attention beside every layer, V^E and V^D one for all layers (Stickland and Murray 2019, arXiv 1902.02671:
+    204 features, 12 heads). Everything is trained, as there; beside `Frozen` only what is named.
+
+    Tasks are drawn with `objectives.joint.TaskMixing(anneal=steps)`: p ~ N^(1 - 0.8 (e - 1) / (E - 1)).
+    """
+
+    width: int = 204
+    heads: int = 12
+    towers: tuple[str, ...] = ("main",)
+
+    owns = r"/beside/"
+
+    def __post_init__(self):
+        if self.width % self.heads:
+            raise ValueError(f"width {self.width} is not a multiple of {self.heads} heads")
+
+    def wrap(self, module: Any) -> Any:
+        found = spec.respell(module, Stack, self._stack)
+        if found is module:
+            raise ValueError(f"{type(getattr(module, 'encoder', module)).__name__} has no stack of blocks for PALs")
+        return found
+
+    def _stack(self, stack: Stack) -> Stack:
+        block = stack.block
+        if type(block) is not Block or not isinstance(block.cross, Identity) or stack.share or stack.shared:
+            raise ValueError("PALs go beside plain blocks with parameters of their own, without cross-attention")
+        branch = ProjectedAttention(
+            width=self.width,
+            heads=self.heads,
+            dropout=getattr(block.attention, "dropout", 0.0),
+            precision=getattr(block.attention, "precision", Precision()),
+        )
+        fields = {name: getattr(block, name) for name in spec.field_names(block)}
+        return dataclasses.replace(stack, block=FlankedBlock(**fields, beside=branch), shared=SHARED)

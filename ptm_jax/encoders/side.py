@@ -1,0 +1,45 @@
+"""A network beside an encoder, which reads its layers (K-Adapter)."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from ptm_jax.core.precision import Precision
+from ptm_jax.core.types import Encoded
+from ptm_jax.encoders.transformer import context_of
+from ptm_jax.nn.blocks import Stack
+from ptm_jax.nn.initializers import Normal, TruncatedNormal
+from ptm_jax.nn.layers import Dense
+from ptm_jax.nn.representation import layers_of
+
+
+class SideNetwork(nn.Module):
+    """Adapters, each of which reads one of the encoder's layers plus what the adapter before it gave (Wang et al. 2020,
+    arXiv 2002.01808, section 3.1 and its code): a dense layer down, Transformer layers, a dense layer up, a skip connection.
+
+    `stacks` has the Transformer layers of each adapter and `reads` the layer that it reads, 0 for the embeddings. The last
+    adapter's states and the encoder's, side by side, become [B, L, D] again by a dense layer.
+    """
+
+    stacks: tuple[Stack, ...]
+    reads: tuple[int, ...]
+    width: int
+    initializer: Any = Normal(2e-4)
+    precision: Precision = Precision()
+
+    @nn.compact
+    def __call__(self, encoded: Encoded, batch, train: bool = False) -> Encoded:
+        layers, context = layers_of(encoded), context_of(batch, "bidirectional", train)
+        dense = lambda width, init, name: Dense(width, initializer=init, precision=self.precision, name=name)
+        x = jnp.zeros_like(encoded.hidden)
+        for number, (stack, layer) in enumerate(zip(self.stacks, self.reads, strict=True)):
+            read = layers[layer] + x
+            inner = stack(dense(self.width, self.initializer, f"down{number}")(read), context).hidden
+            x = read + dense(read.shape[-1], self.initializer, f"up{number}")(inner)
+        both = jnp.concatenate([encoded.hidden, x], -1)
+        joined = dense(encoded.hidden.shape[-1], TruncatedNormal(), "join")(both)
+        return dataclasses.replace(encoded, hidden=joined)

@@ -1,0 +1,91 @@
+"""Small networks that stand in the slots of a block: bottleneck adapters and projected attention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flax.linen as nn
+
+from ptm_jax.core.precision import Precision
+from ptm_jax.kernels import reference
+from ptm_jax.nn.blocks import Block
+from ptm_jax.nn.initializers import TruncatedNormal
+from ptm_jax.nn.layers import Activation, Context, Dense, Dropout, Identity, activate
+
+
+class BottleneckAdapter(nn.Module):
+    """x + W_up g(W_down x + b) + b' for x [.., D], `width` in between (Houlsby et al. 2019, section 2.1).
+
+    Near zero at first, so that the network begins as it was. `before` is what stood in the slot.
+    """
+
+    width: int
+    activation: Activation = "gelu"
+    initializer: Any = TruncatedNormal(1e-2)
+    before: nn.Module = Identity()
+    precision: Precision = Precision()
+
+    @nn.compact
+    def __call__(self, x, context: Context):
+        x = self.before(x, context)
+        dense = lambda width, name: Dense(width, initializer=self.initializer, precision=self.precision, name=name)
+        return x + dense(x.shape[-1], "expand")(activate(self.activation, dense(self.width, "reduce")(x)))
+
+
+class ProjectedAttention(nn.Module):
+    """TS(x) = gelu(V^D a(V^E x)) for x [B, L, D], a the attention of `heads` over `width` features, without a projection of
+    its own after them (Stickland and Murray 2019, section 3.3; the gelu is their code's, modeling.py:BERTPals)."""
+
+    width: int
+    heads: int
+    dropout: float = 0.1
+    initializer: Any = TruncatedNormal()
+    precision: Precision = Precision()
+
+    @nn.compact
+    def __call__(self, x, context: Context):
+        if self.width % self.heads:
+            raise ValueError(f"width {self.width} is not a multiple of {self.heads} heads")
+
+        def dense(features, name):
+            return Dense(features, initializer=self.initializer, precision=self.precision, name=name)
+
+        inner = dense(self.width, "encode")(x)
+        each = (self.heads, self.width // self.heads)
+        q, k, v = (dense(each, name)(inner) for name in ("query", "key", "value"))
+        noisy = context.train and self.dropout > 0
+        mixed, _ = reference.attention(
+            q,
+            k,
+            v,
+            visibility=context.visibility,
+            scale=each[1] ** -0.5,
+            bias=None,
+            dropout=self.dropout if noisy else 0.0,
+            key=self.make_rng("dropout") if noisy else None,
+            rows=context.rows,
+            mix=None,
+            precision=self.precision,
+        )
+        return activate("gelu", dense(x.shape[-1], "decode")(mixed.reshape(inner.shape)))
+
+
+class FlankedBlock(Block):
+    """A block with a third branch `beside`, of its input, that is added where its feed-forward's is:
+    LayerNorm(x' + ffn(x') + beside(x)) for post-norm (Stickland and Murray 2019, Eq. 6)."""
+
+    beside: nn.Module = Identity()
+
+    @nn.compact
+    def __call__(self, x, context: Context, cache=None, source=None):
+        pre, post = self.norm == "pre", self.norm == "post"
+        inputs = self.attention_norm(x) if pre else x
+        source = self.attention_norm(source) if pre and source is not None else source
+        extra = self.beside(inputs, context)
+        branch, probabilities, cache = self.attention(inputs, context, source=source, cache=cache)
+        branch = self.after_attention(Dropout(self.dropout)(branch, context), context)
+        x = self.attention_norm(x + branch) if post else x + branch
+        branch = self.ffn(self.ffn_norm(x) if pre else x, context)
+        branch = self.after_ffn(Dropout(self.dropout)(branch, context), context) + extra
+        x = self.ffn_norm(x + branch) if post else x + branch
+        return x, probabilities, cache

@@ -1,0 +1,49 @@
+"""What a head reads of an encoder's layers."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from ptm_jax.core.types import Encoded
+from ptm_jax.nn.initializers import Zeros
+
+
+def layers_of(encoded: Encoded):
+    """[N+1, B, L, D]: the embeddings and every layer, the last with the norm after it where the encoder has one."""
+    if encoded.layers is None:
+        raise ValueError("this encoder does not hand out its layers; read its last one alone")
+    return jnp.concatenate([encoded.layers[:-1], encoded.hidden[None].astype(encoded.layers.dtype)])
+
+
+class EmbeddingReader(nn.Module):
+    """The embeddings in the place of the last layer: [B, L, D]."""
+
+    def __call__(self, encoded: Encoded, batch, train: bool = False) -> Encoded:
+        del batch, train
+        return dataclasses.replace(encoded, hidden=layers_of(encoded)[0])
+
+
+class LayerMix(nn.Module):
+    """r = gamma * sum_l softmax(alpha)_l h_l over the last `top` layers, None: all N, without the embeddings (survey Eq. 6;
+    Peters et al. 2018, Eq. 1). `normalise` brings each layer to mean 0 and variance 1 over its features first."""
+
+    top: int | None = None
+    normalise: bool = False
+
+    @nn.compact
+    def __call__(self, encoded: Encoded, batch, train: bool = False) -> Encoded:
+        del batch, train
+        layers = layers_of(encoded)[1:]
+        layers = layers if self.top is None else layers[-self.top :]
+        f = layers.astype(jnp.float32)
+        if self.normalise:
+            f = f - f.mean(-1, keepdims=True)
+            f = f * jax.lax.rsqrt(jnp.square(f).mean(-1, keepdims=True) + 1e-12)
+        weights = jax.nn.softmax(self.param("alpha", Zeros(), (len(layers),)))
+        gamma = self.param("gamma", nn.initializers.ones, ())
+        mixed = gamma * jnp.einsum("n,nbld->bld", weights, f)
+        return dataclasses.replace(encoded, hidden=mixed.astype(encoded.hidden.dtype))

@@ -1,0 +1,53 @@
+"""A task beside what a network's own past says of it (Xu et al. 2020, arXiv 2002.10345)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import jax.numpy as jnp
+
+from ptm_jax.core.streams import named
+from ptm_jax.core.towers import Tower
+from ptm_jax.core.types import Array, Batch, Loss, add_losses
+from ptm_jax.objectives.base import OnePass, real_rows, real_tokens, token_loss
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OwnTeacher:
+    """Task + `scale` * MSE(scores, the teachers' scores), the squared error a mean over classes (Eqs. 8 and 10).
+
+    task      an objective of one pass, whose `head` gives the scores, of rows [B, C] or tokens [B, L, C]
+    teachers  towers of the same kind, without gradient or dropout: one holds the mean of the last parameters; of several
+              the mean of the scores is taken
+    """
+
+    task: Any
+    teachers: tuple[str, ...]
+    scale: float = 1.0
+
+    def __post_init__(self):
+        if not isinstance(self.task, OnePass) or not hasattr(self.task, "head"):
+            name = getattr(self.task, "__name__", type(self.task).__name__)
+            raise ValueError(f"{name} has no scores for a teacher to be compared by; take a task with one head")
+
+    def __call__(self, towers: Mapping[str, Tower], batch: Batch, key: Array) -> Loss:
+        student = towers[self.task.tower]
+        encoded = student(batch, key)
+        noise = None if key is None else named(key, self.task.head)
+        task = self.task.of(student, encoded, batch if key is None else {**batch, "noise": key})
+        mine = _scores(student, self.task.head, encoded, batch, noise)
+        theirs = []
+        for name in self.teachers:
+            teacher = dataclasses.replace(towers[name], train=False)
+            theirs.append(_scores(teacher, self.task.head, teacher(batch), batch))
+        squared = jnp.square(mine - sum(theirs) / len(theirs)).mean(-1)
+        weights = real_tokens(batch) if squared.ndim > 1 else real_rows(batch)
+        weights = batch.get("label_weights" if squared.ndim == 1 else "token_weights", weights)
+        return add_losses((1.0, task), (self.scale, token_loss(squared, weights, name="teacher_error")))
+
+
+def _scores(tower: Tower, head: str, encoded: Any, batch: Batch, key: Array | None = None) -> Array:
+    found = tower.read(head, encoded, batch, key)
+    return jnp.stack(found, -1) if isinstance(found, tuple) else found

@@ -1,0 +1,139 @@
+"""Which parameters every adaptation moves, at which step and how fast; what is frozen keeps its bits, whatever decays."""
+
+import dataclasses
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from small import LAYERS, batch, classifier, run
+
+from ptm_jax.adapt.rates import LayerDecay
+from ptm_jax.core.levels import Place, places
+from ptm_jax.core.paths import flatten
+from ptm_jax.core.recipe import SGD
+from ptm_jax.train import step
+from ptm_jax.train.freedom import Freedom
+
+HEADS = LAYERS + 1
+HEAD = r"/heads_classify/"
+NORM = r"norm/(scale|bias)"
+
+
+@pytest.mark.parametrize(
+    ("adapt", "pattern"),
+    [
+        ("feature", HEAD),
+        ("frozen(pattern='/embed/|/ffn/')", rf"^(?!.*(/embed/|/ffn/))|{HEAD}"),
+        ("bitfit", rf"{HEAD}|/bias(@|$)"),
+        ("houlsby(width=3)", rf"{HEAD}|/after_\w+/|{NORM}"),
+        ("pfeiffer(width=3)", rf"{HEAD}|/after_ffn/"),
+        ("lora(rank=2)", rf"{HEAD}|^lora/main/encoder/stack/block/attention/(query|value)/kernel/"),
+        ("pals(width=4, heads=2)", r""),
+        ("k_adapter(reads=(0, -1), width=4, heads=2, layers=1)", rf"{HEAD}|/readers_side/"),
+        ("embedding", rf"{HEAD}|/embed/"),
+        ("mix(top=2)", r""),
+    ],
+)
+def test_what_moves(adapt, pattern):
+    trace = run(classifier(adapt), steps=2)
+    told = {path for path in trace.everything() if re.search(pattern, path)}
+    # A parameter without a gradient, which is not decayed, stands still: keys' biases, and A of LoRA while B is zero.
+    idle = {path for path in told if "key/bias" in path}
+    moved = trace.moved(0) | trace.moved(1)
+    assert moved <= told and told - moved <= idle, (sorted(moved - told), sorted(told - moved - idle))
+    kept = {path.partition("@")[0] for path in told}
+    assert {path.partition("/")[2] for path in flatten(trace.states[-1].opt_state)} - {""} == kept, "moments of what moves"
+
+
+@pytest.mark.parametrize(
+    ("adapt", "levels"),
+    [
+        ("gradual(steps=1)", [{HEADS}, {3, HEADS}, {2, 3, HEADS}, {1, 2, 3, HEADS}, {0, 1, 2, 3, HEADS}]),
+        ("gradual(steps=2, group=2)", [{HEADS}, {HEADS}, {2, 3, HEADS}, {2, 3, HEADS}, {0, 1, 2, 3, HEADS}]),
+        ("chain_thaw(steps=1)", [{HEADS}, {0}, {1}, {2}, {3}, {0, 1, 2, 3, HEADS}]),
+        ("sequential(steps=1)", [{HEADS}, {1, 2, 3, HEADS}, {0, 1, 2, 3, HEADS}]),
+    ],
+    ids=lambda value: value.partition("(")[0] + str(len(value)) if isinstance(value, str) else "",
+)
+def test_what_moves_when(adapt, levels):
+    trace = run(classifier(adapt), steps=len(levels))
+    assert [trace.levels(number) for number in range(len(levels))] == levels
+    nu, mu = (flatten(trace.states[1].opt_state[name]) for name in ("nu", "mu"))
+    for path, place in places(trace.states[0].params).items():
+        # Moments of what did not move at the first step are still those of the beginning.
+        waits = ~np.isin(place.level, list(levels[0]))
+        for moment in (mu[path], nu[path]):
+            assert not np.asarray(moment)[waits if np.ndim(waits) else ...].any() or not np.all(waits)
+
+
+def test_a_layer_begins_as_if_it_were_the_first_step():
+    """Adam's bias correction goes by a layer's own updates: the first is lr g / (|g| + eps), whenever it comes."""
+    trace = run(classifier("gradual(steps=1)"), steps=3)
+    path = "main/encoder/stack/block/ffn/up/kernel"
+    counts = flatten(trace.states[3].opt_state["updates"])[path]
+    np.testing.assert_array_equal(np.ravel(counts), [0, 1, 2])
+    before, after = trace.params(1)[path][2], trace.params(2)[path][2]
+    mu = np.asarray(flatten(trace.states[2].opt_state["mu"])[path][2]) / 0.1
+    expected = before - 0.01 * (mu / (np.abs(mu) + 1e-4) + 0.1 * before)
+    np.testing.assert_allclose(after, expected, rtol=1e-5, atol=1e-7)
+
+
+def test_stages_share_the_run():
+    """Without steps the stages take half of the run: 100 steps, four stages of twelve."""
+    adaptation = step.program(classifier("gradual"), seed=0).system.adapt[0]
+    assert adaptation.total == 100
+    place = Place("main/encoder/embed/token", 0, HEADS)
+    free = [bool(adaptation.trainable(place, jnp.int32(n))) for n in range(100)]
+    assert free.index(True) == 48 and all(free[48:])
+
+
+def test_rates_fall_with_depth():
+    """With plain gradient descent an update is the rate times the gradient."""
+    decay, gap = 0.5, 1
+    plain = run(classifier(optimizer=SGD()))
+    trace = run(classifier("layer_decay(decay=0.5, gap=1)", optimizer=SGD()))
+    for path, place in places(plain.states[0].params).items():
+        old = plain.params(0)[path]
+        whole, slow = plain.params(1)[path] - old, trace.params(1)[path] - old
+        level = np.asarray(place.level)
+        rate = np.where(level == HEADS, 1.0, decay ** (gap + LAYERS - level.astype(float)))
+        rate = rate.reshape(rate.shape + (1,) * (whole.ndim - rate.ndim))
+        np.testing.assert_allclose(slow, rate * whole, rtol=1e-3, atol=2e-7, err_msg=path)
+
+
+def test_published_rates():
+    """ULMFiT's 2.6 between neighbours, with the head a layer of its own; ELECTRA's 0.8^(N + 2 - depth); Sun's 0.95."""
+    rate = lambda level, **fields: LayerDecay(**fields).rate(Place("main/x", level, 13))
+    np.testing.assert_allclose([rate(13, decay=1 / 2.6, gap=1), rate(12, decay=1 / 2.6, gap=1)], [1, 1 / 2.6])
+    np.testing.assert_allclose(rate(np.arange(1, 13), decay=0.8, gap=2), 0.8 ** (14.0 - np.arange(1, 13)), rtol=1e-5)
+    np.testing.assert_allclose([rate(12), rate(11), rate(0)], [1, 0.95, 0.95**12], rtol=1e-6)
+
+
+def test_a_table_of_rates_and_a_rate_of_zero():
+    trace = run(classifier("rates(table=(('/embed/', 0.0), ('/ffn/', 0.5)))"))
+    assert not any("/embed/" in path for path in trace.moved(0)) and any("/ffn/" in path for path in trace.moved(0))
+    assert "embed" not in str(jax.tree.structure(trace.states[0].opt_state))
+
+
+def test_adaptations_reach_their_towers_alone():
+    system = classifier("houlsby(width=3)")
+    both = dataclasses.replace(system, towers={**system.towers, "teacher": system.towers["main"]})
+    params = jax.eval_shape(step.program(both, 0).init, batch()).params
+    assert any("after_ffn" in path for path in flatten(params["main"]))
+    assert not any("after_ffn" in path for path in flatten(params["teacher"]))
+
+
+def test_answers_of_a_filter():
+    """Frozen for good, frozen by layer for good, frozen at some steps."""
+
+    class Filter:
+        def trainable(self, path, step):
+            return {"a": False, "b": np.array([True, False]), "c": step > 3, "d": True}[path]
+
+    freedom = Freedom((Filter(),))
+    assert [freedom.trains(path) for path in "abcd"] == [False, True, True, True]
+    assert [freedom.varies(path) for path in "abcd"] == [False, False, True, False]
+    np.testing.assert_array_equal(freedom.live("b", 0), [True, False])
+    assert freedom.live("d", 0) is None and not freedom.live("c", 3) and freedom.live("c", 4)
