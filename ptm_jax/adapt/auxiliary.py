@@ -28,7 +28,10 @@ class AuxiliaryLanguage:
         task = system.objective
         name = getattr(task, "tower", "main")
         tower = system.towers[name]
-        vocab, causal = tower.encoder.embed.vocab, getattr(tower.encoder, "sees", "") == "causal"
+        vocab = getattr(getattr(tower.encoder, "embed", None), "vocab", None)
+        if vocab is None:
+            raise ValueError(f"{type(tower.encoder).__name__} has no vocabulary of words to tell")
+        causal = getattr(tower.encoder, "sees", "") == "causal"
         head, language, corruption = ("lm", LM(tower=name), None) if causal else ("mlm", MLM(tower=name), None)
         if not causal:
             corruption = TokenMasking(vocab=vocab, rate=self.rate)

@@ -56,13 +56,13 @@ def read_all(texts: Sequence[str]) -> tuple[Any, ...]:
 
 
 def entries() -> list[dict[str, Any]]:
-    """What there is: name, class, rows, fields with their defaults, the first sentence of what it is."""
+    """What there is: name, class, rows, fields with their defaults, what it is."""
     found = []
     for name, (make, rows) in NAMES.items():
         value = make()
         names = [name for name in spec.field_names(value) if name not in ("towers", "tower", "total")]
         fields = {field: spec.to_json(getattr(value, field)) for field in names}
-        what = " ".join((type(value).__doc__ or "").split())
+        what = " ".join((type(value).__doc__ or "").split("\n\n")[0].split())
         found.append({"name": name, "kind": type(value).__name__, "rows": list(rows), "fields": fields, "what": what})
     return found
 

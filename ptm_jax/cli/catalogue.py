@@ -4,6 +4,7 @@ Example:
   ptm list
   ptm list --json
   ptm list --matrix
+  ptm list --adaptations
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import textwrap
 from importlib import resources
 from typing import Any
 
@@ -25,10 +27,14 @@ class Args:
     """A list of objects, with group as well."""
     matrix: Flag = False
     """Instead: which encoder carries which pre-training task, and why the others cannot."""
+    adaptations: Flag = False
+    """Instead: the ways of adapting a model, which `ptm train --adapt` takes, with their fields."""
 
 
 def run(args: Args) -> int:
-    """Print the catalogue, or the table of encoders and tasks."""
+    """Print the catalogue, the table of encoders and tasks, or the ways of adapting."""
+    if args.adaptations:
+        return _adaptations(args.json)
     if args.matrix:
         return _matrix(args.json)
     entries = [entry(system, status().get(system.name, [])) for system in systems()]
@@ -37,6 +43,20 @@ def run(args: Args) -> int:
         return 0
     shown = [c for c in COLUMNS if c in ("name", "paper") or any(e[c] for e in entries)]
     print(table(shown, [[_cell(e[c]) for c in shown] for e in entries]))
+    return 0
+
+
+def _adaptations(as_json: bool) -> int:
+    from ptm_jax.adapt import catalogue as ways
+
+    found = ways.entries()
+    if as_json:
+        print_json(found)
+        return 0
+    for each in found:
+        fields = ", ".join(f"{name}={value!r}" for name, value in each["fields"].items())
+        print(f"{each['name']}({fields})")
+        print(textwrap.fill(each["what"], 110, initial_indent="    ", subsequent_indent="    "))
     return 0
 
 

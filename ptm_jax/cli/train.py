@@ -6,6 +6,7 @@ Example:
   ptm train my_config.py --workdir runs/mine
   ptm train path/to/hugging-face-checkpoint --data 'text/*.txt' --workdir runs/on
   ptm train --init path/to/hugging-face-checkpoint --task sst2 --data SST-2 --workdir runs/sst2
+  ptm train --init path/to/hugging-face-checkpoint --task sst2 --data SST-2 --adapt 'lora(rank=8)' --workdir runs/lora
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ class Args:
     """Of --task: how often every example is read."""
     batch: Annotated[int, tyro.conf.arg(metavar="N")] = 32
     """Of --task: examples in a step."""
+    adapt: Annotated[tuple[str, ...], tyro.conf.arg(metavar="ADAPTATION ...")] = ()
+    """How the model is adapted: houlsby, 'lora(rank=8)', feature mix, ...; `ptm list --adaptations` shows them."""
     mesh: options.Text = None
     """Devices by axis, as data=2,model=4; unless given, all on data."""
     rules: options.Text = None
@@ -60,6 +63,11 @@ def run(args: Args) -> int:
     config = setup.experiment(_config(args, words), args.data)
     if args.init is not None:
         config = dataclasses.replace(config, init=args.init)
+    if args.adapt:
+        from ptm_jax.adapt import catalogue
+
+        adapt = (*config.system.adapt, *catalogue.read_all(args.adapt))
+        config = dataclasses.replace(config, system=dataclasses.replace(config.system, adapt=adapt))
     result = loop.train(config, args.workdir)
     if args.json:
         options.print_json(_document(result))

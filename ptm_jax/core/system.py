@@ -13,6 +13,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from ptm_jax.core.errors import UserError
 from ptm_jax.core.recipe import Recipe
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, Batch, Loss
@@ -112,12 +113,21 @@ def adapted(system: System) -> System:
     fill = lambda wrapper: wrapper.within(system) if hasattr(wrapper, "within") else wrapper
     system = dataclasses.replace(system, adapt=tuple(map(fill, system.adapt)), compress=tuple(map(fill, system.compress)))
     for wrapper in (*system.adapt, *system.compress):
-        if hasattr(wrapper, "rewrite"):
-            system = wrapper.rewrite(system)
-        if hasattr(wrapper, "wrap"):
-            reaches = getattr(wrapper, "towers", system.towers)
-            towers = {name: wrapper.wrap(t) if name in reaches else t for name, t in system.towers.items()}
-            system = dataclasses.replace(system, towers=towers)
+        try:
+            system = _wrapped(wrapper, system)
+        except ValueError as error:
+            kind = type(wrapper).__name__
+            raise UserError(f"{system.name or 'this system'} does not take {kind}: {error}; leave it out") from error
+    return system
+
+
+def _wrapped(wrapper: Any, system: System) -> System:
+    if hasattr(wrapper, "rewrite"):
+        system = wrapper.rewrite(system)
+    if hasattr(wrapper, "wrap"):
+        reaches = getattr(wrapper, "towers", system.towers)
+        towers = {name: wrapper.wrap(t) if name in reaches else t for name, t in system.towers.items()}
+        system = dataclasses.replace(system, towers=towers)
     return system
 
 
