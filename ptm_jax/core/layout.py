@@ -10,6 +10,7 @@ The names of activations, beside those of parameters (`mesh.tables.LOGICAL`):
     rows       of the batch                     heads    attention heads       vocab   scores of words
     positions  of the residual stream, its norms and its dropout: split over `model` too under sequence parallelism
     length     of what enters a product or attention: whole for the products of `model`, split over `seq` alone
+    keys       and values of attention: whole, or split over `seq` as their queries are, where they go round (a ring)
     width      of the residual stream           hidden   of a feed-forward layer
 
 This lies in `core`, which imports nothing of ours, so that every slot may say it; what a layout is, is `mesh.layout`.

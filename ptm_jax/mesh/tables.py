@@ -45,7 +45,8 @@ MEGATRON: Table = (("vocab", "model"), ("heads", "model"), ("hidden", "model"), 
 SEQUENCE: Table = (("positions", ("seq", "model")),)
 FSDP: Table = (("width", "fsdp"),)
 ZERO: Table = (("width", ("data", "fsdp")),)
-TABLES: Mapping[str, Table] = {
+RING: Table = (("keys", ("seq",)),)
+PLAIN: Mapping[str, Table] = {
     "replicated": BATCH,
     "fsdp": FSDP + BATCH,
     "zero": ZERO + BATCH,
@@ -60,6 +61,10 @@ TABLES: Mapping[str, Table] = {
 zero     the same over `data` as well, where the mesh gives `fsdp` none
 megatron    columns, then rows of every pair of products and the vocabulary on `model` (Shoeybi et al. 2019, section 3)
 megatron_sp and between them the residual stream, its norms and its dropout by positions (Korthikanti et al. 2022)"""
+
+TABLES: Mapping[str, Table] = PLAIN | {f"{name}_ring": RING + rules for name, rules in PLAIN.items()}
+"""Positions lie on `seq` where the mesh has one, and attention gathers keys and values there: scores are [L / n, L] on a
+device. With `_ring` they go round instead, and scores are [L / n, L / n] (`kernels.ring`)."""
 
 
 def make_mesh(sizes: Mapping[str, int] | None = None, devices: Sequence[Any] | None = None) -> Mesh:

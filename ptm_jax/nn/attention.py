@@ -10,9 +10,12 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from ptm_jax.core.errors import UserError
+from ptm_jax.core.layout import constrain, current
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import record
 from ptm_jax.kernels import reference
+from ptm_jax.kernels.ring import Ring, ring_attention
 from ptm_jax.nn.initializers import TruncatedNormal
 from ptm_jax.nn.layers import Context, Dense, Dropout, LayerNorm
 
@@ -73,26 +76,23 @@ class Attention(nn.Module):
             v = jax.lax.dynamic_update_slice_in_dim(cache.value, v.astype(cache.value.dtype), cache.start, 1)
             cache = KeyValues(k, v, cache.start + x.shape[1])
         scale = head_width**-0.5 if self.scale is None else self.scale
-        bias, mix = context.bias, None
-        if self.relative is not None:
-            scores = scale * self.relative(q, k, context)
-            bias = scores if bias is None else bias + scores
-            if hasattr(self.relative, "mix"):
-                mix = functools.partial(self.relative.mix, context=context, width=head_width)
         noisy = context.train and self.dropout > 0.0
-        heads, probabilities = reference.attention(
-            q,
-            k,
-            v,
-            visibility=context.visibility,
-            scale=scale,
-            bias=bias,
-            dropout=self.dropout if noisy else 0.0,
-            key=self.make_rng("dropout") if noisy else None,
-            rows=context.rows,
-            mix=mix,
-            precision=self.precision,
-        )
+        given = {
+            "visibility": context.visibility,
+            "scale": scale,
+            "dropout": self.dropout if noisy else 0.0,
+            "key": self.make_rng("dropout") if noisy else None,
+            "rows": context.rows,
+            "precision": self.precision,
+        }
+        ring = ring_of(current()) if cache is None else None
+        if ring is not None:
+            self._refuse()
+            heads, probabilities = ring_attention(q, k, v, ring=ring, bias=context.bias, **given), None
+        else:
+            q = constrain(q, "rows", "length", "heads", None)
+            k, v = (constrain(x, "rows", "keys", "heads", None) for x in (k, v))
+            heads, probabilities = self._plain(q, k, v, context, given)
         if self.expose == "scores":
             probabilities = self.precision.einsum("bqhd,bkhd->bhqk", q, k, jnp.float32) * scale
         out = Dense(
@@ -104,6 +104,21 @@ class Attention(nn.Module):
             name="out",
         )(heads)
         return out, probabilities, cache
+
+    def _plain(self, q, k, v, context, given):
+        bias, mix = context.bias, None
+        if self.relative is not None:
+            scores = given["scale"] * self.relative(q, k, context)
+            bias = scores if bias is None else bias + scores
+            if hasattr(self.relative, "mix"):
+                mix = functools.partial(self.relative.mix, context=context, width=q.shape[-1])
+        return reference.attention(q, k, v, bias=bias, mix=mix, **given)
+
+    def _refuse(self):
+        """UserError for what needs scores of keys that are elsewhere."""
+        for what in (self.relative and type(self.relative).__name__, self.expose == "scores" and 'expose="scores"'):
+            if what:
+                raise UserError(f"{what} reads all keys at once, which ring attention never has; take rules without _ring")
 
 
 class CrossAttention(nn.Module):
@@ -125,6 +140,12 @@ class CrossAttention(nn.Module):
         branch, probabilities, cache = self.attention(inputs, outside, source=context.source, cache=cache)
         x = x + Dropout(self.dropout)(branch, context)
         return (x if self.norm == "pre" else self.attention_norm(x)), probabilities, cache
+
+
+def ring_of(layout) -> Ring | None:
+    """The ring in which a layout has keys and values go round, or None where it gathers them."""
+    axes = () if layout is None else layout.axes("keys")
+    return Ring(layout.mesh, layout.axes("rows"), layout.axes("heads"), axes[0]) if axes else None
 
 
 def empty_cache(layers: int, batch: int, length: int, heads: int, head_width: int, dtype=jnp.float32) -> KeyValues:
