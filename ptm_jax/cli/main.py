@@ -27,6 +27,7 @@ COMMANDS = {
     "predict": ("ptm_jax.cli.predict", "fill masks, generate, embed, find similar lines"),
     "import": ("ptm_jax.cli.importing", "a Hugging Face checkpoint, without torch"),
     "export": ("ptm_jax.cli.exporting", "a model as a Hugging Face directory"),
+    "launch": ("ptm_jax.cli.launch", "a run on several hosts: this machine, Slurm, GKE, Cloud TPU"),
     "bench": ("ptm_jax.cli.bench", "speed on this machine, beside other libraries"),
 }
 

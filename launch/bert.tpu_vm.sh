@@ -1,0 +1,190 @@
+#!/bin/bash
+# ptm launch tpu-vm configs/bert.py --workdir /work/bert --data /work/wikibooks --topology v6e:4x4 --setup 'source /work/env/bin/activate' --mount 10.0.0.2:/share=/work --project PROJECT --zone us-east5-b --spot
+#
+#   bash bert.tpu_vm.sh     asks for the slice, starts the run, and stays to look after it
+#
+# Stop it with Ctrl-C: the run saves, its logs are fetched and the slice is given back. If this script is lost, the run goes
+# on; call the script again to look after it. A slice that is preempted is asked for again, and the run goes on from its
+# last checkpoint.
+set -uo pipefail
+
+name=bert
+hosts=4
+retries=3
+grace=300
+poll=${PTM_POLL:-60}
+logs=$name-logs
+where=(--project=PROJECT --zone=us-east5-b --quiet)
+slice=(--accelerator-type v6e-16 --runtime-version v2-alpha-tpuv6e --spot)
+files=$(mktemp -d)
+copied=("$files/ptm-config.py")
+trap 'rm -rf "$files"' EXIT
+
+# What every worker runs.
+cat > "$files/ptm-run.sh" <<'PTM_END'
+cd || exit 1
+echo $$ > ptm.pid
+finish() { echo "$1" > ptm.status.new && mv ptm.status.new ptm.status; exit "$1"; }
+mountpoint -q /work || { sudo mkdir -p /work && sudo mount -t nfs 10.0.0.2:/share /work; } || finish 1
+export PTM_HOSTS=auto
+source /work/env/bin/activate
+set -- ptm train ptm-config.py --workdir /work/bert --data /work/wikibooks
+worker=$(curl -sf -H 'Metadata-Flavor: Google' \
+  http://metadata.google.internal/computeMetadata/v1/instance/attributes/agent-worker-number) || worker=$(hostname)
+log=/work/bert/launch/host-$worker.log
+# Run the command given as arguments, hand SIGTERM on to it and wait until it has saved; its output also goes to $log.
+child='' asked=''
+trap 'asked=1; [ -z "$child" ] || kill -TERM "$child"' TERM
+mkdir -p "${log%/*}"
+"$@" > >(trap '' TERM; exec tee -a "$log") 2>&1 &
+child=$!
+[ -z "$asked" ] || kill -TERM "$child"
+while :; do
+  asked=''
+  wait "$child"
+  status=$?
+  [ -n "$asked" ] || break # else it was the signal that ended the waiting
+done
+finish "$status"
+PTM_END
+cat > "$files/ptm-config.py" <<'PTM_END'
+"""BERT-base: masked words and next sentences, at length 128 and then 512. Row 44.
+
+    ptm train configs/bert.py --data 'data/wikibooks/*.txt.zst' --workdir runs/bert
+    ptm train bert_mini --data TEXT --workdir runs/bert_mini
+
+Paper: Devlin et al. 2019, arXiv 1810.04805.
+Data: English Wikipedia and BooksCorpus, 3.3 billion words. The pattern in `data` is an example: `--data` names your
+files.
+Expected: GLUE test average 79.6, MNLI-m 84.6 (Table 1); SQuAD 1.1 dev 80.8 EM, 88.5 F1 (Table 2). Large: 82.1 (the
+survey, after the first version of the paper, has 81.9), 86.7; 84.1, 90.9.
+Sizes: `ptm train bert_large`, `bert_base_cased`, `bert_large_cased`, `bert_base_multilingual_cased`,
+`bert_base_chinese`.
+"""
+
+from ptm_jax.core.system import Experiment
+from ptm_jax.systems import get
+
+config = Experiment(
+    system=get("bert_base"),
+    data=("data/wikibooks/*.txt.zst",),
+    heldout=0.001,
+    log_every=100,
+    eval_every=10_000,
+    save_every=10_000,
+)
+PTM_END
+
+say() { printf '%s %s\n' "$(date '+%F %T')" "$*"; }
+pause() { sleep "$1" & wait $!; }
+queued() { gcloud compute tpus queued-resources "$1" "$name" "${where[@]}" "${@:2}"; }
+state() { queued describe --format='value(state.state)' 2> /dev/null || echo NONE; }
+everywhere() { gcloud compute tpus tpu-vm ssh "$name" "${where[@]}" --worker=all --command="$1" < /dev/null; }
+
+# One word for each worker that answers: new, running, lost, or how its run ended.
+statuses() {
+  # shellcheck disable=SC2016 # the workers are to expand it
+  everywhere 'if [ -f ptm.status ]; then echo "ptm-status=$(cat ptm.status)"
+    elif ! [ -f ptm.pid ]; then echo ptm-status=new
+    elif kill -0 "$(cat ptm.pid)" 2> /dev/null; then echo ptm-status=running
+    else echo ptm-status=lost; fi' 2> /dev/null | grep -oE 'ptm-status=[a-z0-9]+' | cut -d= -f2
+}
+
+start() {
+  gcloud compute tpus tpu-vm scp "$files/ptm-run.sh" "${copied[@]}" "$name:" "${where[@]}" --worker=all || return 1
+  everywhere 'rm -f ptm.status; setsid nohup bash ptm-run.sh > ptm.out 2>&1 < /dev/null & sleep 1'
+}
+
+# SIGTERM, time to save, and the end of what is left.
+stop() {
+  everywhere "kill -TERM \$(cat ptm.pid) 2> /dev/null
+    for ((i = 0; i < $grace; i++)); do kill -0 \$(cat ptm.pid) 2> /dev/null || exit 0; sleep 1; done
+    kill -KILL -- -\$(cat ptm.pid)" > /dev/null 2>&1
+}
+
+collect() {
+  mkdir -p "$logs"
+  for ((worker = 0; worker < hosts; worker++)); do
+    gcloud compute tpus tpu-vm scp "$name:ptm.out" "$logs/attempt-$attempt-host-$worker.log" "${where[@]}" \
+      --worker="$worker" 2> /dev/null
+  done
+  say "logs of attempt $attempt lie in $logs"
+}
+
+release() { say "giving the slice back"; queued delete --force; }
+
+failed() {
+  failures=$((failures + 1))
+  if [ "$failures" -gt "$retries" ]; then
+    say "failed more than $retries times"
+    release
+    exit 1
+  fi
+}
+
+interrupted() {
+  trap '' INT TERM
+  say "stopping: the run saves"
+  stop
+  collect
+  release
+  exit 143
+}
+
+attempt=0 failures=0
+trap interrupted INT TERM
+while :; do
+  now=$(state)
+  case $now in
+    ACTIVE) ;;
+    NONE)
+      say "asking for the slice"
+      queued create --node-id="$name" "${slice[@]}" || exit 1
+      pause "$poll"
+      continue
+      ;;
+    FAILED)
+      say "the request failed"
+      failed
+      release
+      continue
+      ;;
+    SUSPENDED)
+      say "preempted"
+      release
+      continue
+      ;;
+    *)
+      say "the slice is $now"
+      pause "$poll"
+      continue
+      ;;
+  esac
+  found=$(statuses)
+  if [ "$(wc -w <<< "$found")" -ne "$hosts" ]; then
+    say "not all workers answer"
+  elif ! grep -qvx new <<< "$found"; then
+    attempt=$((attempt + 1))
+    say "attempt $attempt"
+    start || failed
+  elif ! grep -qvx 0 <<< "$found"; then
+    say "done"
+    collect
+    release
+    exit 0
+  elif grep -qx lost <<< "$found" || ! grep -qvxE '0|143' <<< "$found"; then
+    say "stopped; going on from the last checkpoint"
+    stop
+    collect
+    everywhere 'rm -f ptm.status ptm.pid'
+    continue
+  elif grep -qvxE '0|143|running' <<< "$found"; then
+    say "a worker failed"
+    stop
+    collect
+    failed
+    everywhere 'rm -f ptm.status ptm.pid'
+    continue
+  fi
+  pause "$poll"
+done

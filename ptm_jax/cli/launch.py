@@ -1,0 +1,183 @@
+"""A run on several hosts, from one description: on this machine, by Slurm, on GKE, or on a Cloud TPU slice.
+
+Prints what it would run or submit; --out FILE writes it; --run really does it. Each kind goes on after a preemption:
+SIGTERM makes `ptm train` save and end with 143, and the run is queued again.
+
+Example:
+  ptm launch local bert_mini --data pydocs --workdir runs/two --hosts 2 --run
+  ptm launch slurm configs/bert.py --data prepared --workdir runs/bert --topology h100x16 --partition gpu --hours 12
+  ptm launch gke bert_base --data /w/lm --workdir /w/bert --topology v5e:4x4 --image IMAGE --mount CLAIM=/w
+  ptm launch tpu-vm bert_base --data /w/lm --workdir /w/bert --topology v6e:4x4 --spot --project P --zone Z --mount NFS=/w
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from ptm_jax.cli import options, target
+from ptm_jax.core.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Args:
+    kind: Annotated[Literal["local", "slurm", "gke", "tpu-vm"], tyro.conf.Positional]
+    """Where: processes on this machine; a batch script; a JobSet manifest; a script for queued resources."""
+    target: options.Target
+    """A name that `ptm list` shows, or a .py file that defines `config`."""
+    workdir: Annotated[str, tyro.conf.arg(metavar="DIR")]
+    """Where the run lies: storage that all hosts share and that outlives them."""
+    data: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SOURCE ...")] = ()
+    """As for `ptm train`."""
+    topology: options.Text = None
+    """v5p:8x8x8, v6e:16x16 (a TPU slice), h200x16 (GPUs, 8 to a host) or cpu:8."""
+    hosts: options.Number = None
+    """How many; unless given, those of the topology, or one."""
+    devices: options.Number = None
+    """Of each host."""
+    mesh: options.Text = None
+    """As for `ptm train`: data=64,model=8."""
+    rules: options.Text = None
+    """As for `ptm train`."""
+    set: options.Sets = ()
+    """Change fields of the config."""
+    env: Annotated[tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME=VALUE ...")] = ()
+    """Variables of the hosts."""
+    setup: str = ""
+    """Lines of shell before the command, as 'source env/bin/activate'."""
+    name: options.Text = None
+    """Of the job; unless given, made from the config's."""
+    hours: float | None = None
+    """Of slurm: the time limit (24)."""
+    grace: Annotated[int, tyro.conf.arg(metavar="SECONDS")] = 300
+    """From SIGTERM to SIGKILL, in which a run saves."""
+    retries: options.Number = None
+    """How often a run that failed starts again (3; local 0). Preemptions do not count."""
+    partition: options.Text = None
+    """Of slurm."""
+    account: options.Text = None
+    """Of slurm."""
+    image: options.Text = None
+    """Of gke: a container image in which `ptm` is installed."""
+    mount: Annotated[str | None, tyro.conf.arg(metavar="SOURCE=FOLDER")] = None
+    """Of gke and tpu-vm: a volume claim, or an NFS export, and where the hosts see it."""
+    project: options.Text = None
+    """Of tpu-vm."""
+    zone: options.Text = None
+    """Of tpu-vm and gke."""
+    spot: options.Flag = False
+    """Of gke and tpu-vm: cheaper machines that can be taken away."""
+    out: options.Path = None
+    """Write what would be run or submitted into this file."""
+    run: options.Flag = False
+    """Really run or submit it."""
+
+
+def run(args: Args) -> int:
+    """Print, write, or run."""
+    from ptm_jax.launch import submit
+
+    job = describe(args)
+    if args.run:
+        if args.out is not None:
+            raise UserError("--out writes and --run runs; give one of them")
+        program = (sys.executable, "-m", "ptm_jax.cli.main") if args.kind == "local" else job.program
+        return submit.submit(args.kind, dataclasses.replace(job, program=program))
+    text = submit.render(args.kind, job)
+    if args.out is None:
+        print(text, end="")
+        options.say(f"ptm launch: nothing was started; --run {'runs' if args.kind == 'local' else 'submits'} this")
+        return 0
+    Path(args.out).write_text(text, encoding="utf8")
+    options.say(f"ptm launch: wrote {args.out}")
+    return 0
+
+
+def describe(args: Args):
+    """The `Job` of the arguments. Raises UserError for a config that could not begin."""
+    from ptm_jax.launch import hardware, job
+
+    overrides = options.pairs(args.set)
+    config = target.resolve(args.target, overrides, experiment=True)
+    machines = hardware.parse(args.topology, args.hosts, args.devices)
+    if args.kind == "local" and machines.devices is None:
+        machines = dataclasses.replace(machines, devices=1)
+    _check_mesh(args.mesh, config, machines)
+    file = Path(args.target)
+    carried = args.kind in ("gke", "tpu-vm") and file.is_file()
+    return job.Job(
+        name=args.name or job.name_of(args.target),
+        config=args.target,
+        workdir=args.workdir,
+        hardware=machines,
+        data=args.data,
+        overrides=tuple(overrides),
+        mesh=args.mesh,
+        rules=args.rules,
+        text=file.read_text(encoding="utf8") if carried else None,
+        environment=tuple(_pair(word, "--env", "NAME=VALUE") for words in args.env for word in words),
+        setup=args.setup,
+        grace=args.grace,
+        retries=(0 if args.kind == "local" else 3) if args.retries is None else args.retries,
+        partition=args.partition,
+        account=args.account,
+        hours=args.hours,
+        image=args.image,
+        mount=None if args.mount is None else _mount(args.mount),
+        project=args.project,
+        zone=args.zone,
+        spot=args.spot,
+        header=f"ptm {shlex.join(_words(args))}",
+    )
+
+
+def _check_mesh(mesh: str | None, config, machines) -> None:
+    """The mesh of the command or the config is as large as the hardware."""
+    sizes = dict(config.mesh)
+    if mesh is not None:
+        pairs = [_pair(part.strip(), "--mesh", "axis=size, as in data=2,model=4") for part in mesh.split(",")]
+        if wrong := [size for _, size in pairs if not size.isdecimal()]:
+            raise UserError(f"--mesh takes axis=size, as in data=2,model=4; given {wrong[0]!r}")
+        sizes = {name: int(size) for name, size in pairs}
+    if sizes and machines.total is not None and math.prod(sizes.values()) != machines.total:
+        shown = ",".join(f"{name}={size}" for name, size in sizes.items())
+        raise UserError(
+            f"the mesh {shown} has {math.prod(sizes.values())} devices and the hosts have {machines.total}; "
+            "give --mesh or --topology another size"
+        )
+
+
+def _words(args: Args) -> list[str]:
+    """The command line that gives these arguments, without --out and --run."""
+    words = ["launch", args.kind, args.target]
+    for field in dataclasses.fields(Args)[2:]:
+        value = getattr(args, field.name)
+        if field.name in ("out", "run") or value == field.default:
+            continue
+        if field.name in ("set", "env"):
+            value = options.pairs(value)
+        words.append(f"--{field.name}")
+        if value is not True:
+            several = value if isinstance(value, list | tuple) else [value]
+            words += [f"{word:g}" if isinstance(word, float) else str(word) for word in several]
+    return words
+
+
+def _pair(word: str, flag: str, form: str) -> tuple[str, str]:
+    name, equals, value = word.partition("=")
+    if not (name and equals):
+        raise UserError(f"{flag} takes {form}; given {word!r}")
+    return name, value
+
+
+def _mount(word: str) -> tuple[str, str]:
+    source, _, folder = word.rpartition("=")
+    if not source or not folder.startswith("/"):
+        raise UserError(f"--mount takes SOURCE=FOLDER, the folder from the root, as ptm-work=/mnt/work; given {word!r}")
+    return source, folder

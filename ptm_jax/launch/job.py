@@ -1,0 +1,151 @@
+"""One description of a run on several hosts, from which every kind of script and manifest is rendered."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shlex
+from pathlib import PurePosixPath
+
+from ptm_jax.core.errors import UserError
+from ptm_jax.launch.hardware import Hardware
+
+KINDS = ("local", "slurm", "gke", "tpu-vm")
+
+# Fields that only some kinds have a use for; given to another kind, they are refused rather than ignored.
+OWN = {
+    "partition": ("slurm",),
+    "account": ("slurm",),
+    "hours": ("slurm",),
+    "image": ("gke",),
+    "mount": ("gke", "tpu-vm"),
+    "spot": ("gke", "tpu-vm"),
+    "project": ("tpu-vm",),
+    "zone": ("gke", "tpu-vm"),
+}
+NEEDED = {"gke": ("image", "mount"), "tpu-vm": ("project", "zone", "mount")}
+NAME = r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?"
+WORD = r"[A-Za-z0-9][A-Za-z0-9._,:-]*"
+VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Job:
+    """What runs, where, and how it goes on after a preemption.
+
+    config, data, overrides, mesh, rules   the arguments of `ptm train`
+    workdir      where the run lies: storage that all hosts share and that outlives them
+    text         of `config` where it is a file: kinds whose hosts do not share this machine's files take it along
+    setup        lines of shell before the command, as `source env/bin/activate`
+    mount        (source, folder): a claim (gke) or an NFS export (tpu-vm), and where the hosts see it
+    grace        seconds between SIGTERM and SIGKILL, and before a time limit, in which a run saves
+    retries      how often a run that failed starts again; preemptions do not count
+    program      what the hosts call
+    """
+
+    name: str
+    config: str
+    workdir: str
+    hardware: Hardware = Hardware()
+    data: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = ()
+    mesh: str | None = None
+    rules: str | None = None
+    text: str | None = None
+    environment: tuple[tuple[str, str], ...] = ()
+    setup: str = ""
+    grace: int = 300
+    retries: int = 3
+    partition: str | None = None
+    account: str | None = None
+    hours: float | None = None
+    image: str | None = None
+    mount: tuple[str, str] | None = None
+    project: str | None = None
+    zone: str | None = None
+    spot: bool = False
+    program: tuple[str, ...] = ("ptm",)
+    header: str = ""
+
+    def __post_init__(self):
+        _match("--name", self.name, NAME, "small letters, digits and dashes, at most 40")
+        for field in ("partition", "account", "project", "zone"):
+            if getattr(self, field) is not None:
+                _match(f"--{field}", getattr(self, field), WORD, "letters, digits and ._,:-")
+        for name, _ in self.environment:
+            _match("--env", name, VARIABLE, "the name of a variable, as --env NAME=VALUE")
+        if self.grace < 1 or self.retries < 0:
+            raise UserError(f"--grace {self.grace} --retries {self.retries}: at least 1 second, and no fewer than 0 retries")
+        if self.hours is not None and self.hours * 3600 <= self.grace:
+            raise UserError(f"--hours {self.hours:g} leaves no time before the {self.grace} seconds of --grace")
+        if any("\0" in text for text in self.texts()):
+            raise UserError("a value holds a NUL character, which no command can be given")
+
+    def texts(self) -> list[str]:
+        """Every text that the user gave and that a shell or a manifest will hold."""
+        pairs = [text for pair in self.environment for text in pair]
+        return [*self.command(), *pairs, self.setup, self.image or "", *(self.mount or ()), self.text or ""]
+
+    def command(self, config: str | None = None) -> list[str]:
+        """The words that every host runs."""
+        words = [*self.program, "train", config or self.config, "--workdir", self.workdir]
+        words += ["--data", *self.data] if self.data else []
+        for name in ("mesh", "rules"):
+            words += [f"--{name}", getattr(self, name)] if getattr(self, name) else []
+        return words + (["--set", *self.overrides] if self.overrides else [])
+
+    @property
+    def logs(self) -> str:
+        """The folder of the hosts' logs."""
+        return str(PurePosixPath(self.workdir) / "launch")
+
+    def check(self, kind: str) -> None:
+        """Raises UserError for what this kind cannot do, or lacks."""
+        for field, kinds in OWN.items():
+            if getattr(self, field) and kind not in kinds:
+                raise UserError(f"--{field} means nothing to {kind} (it is for {' and '.join(kinds)}); leave it out")
+        missing = [f"--{field}" for field in NEEDED.get(kind, ()) if not getattr(self, field)]
+        if missing:
+            raise UserError(f"{kind} needs {' and '.join(missing)}; `ptm launch --help` has an example")
+        platform = self.hardware.platform
+        if kind == "tpu-vm" and platform != "tpu":
+            raise UserError("tpu-vm needs a TPU slice: --topology v5p:8x8x8")
+        if kind == "gke" and platform is None:
+            raise UserError("gke needs --topology, as v5p:8x8x8 or h200x16, to choose its nodes")
+        if kind == "gke" and platform != "cpu" and self.hardware.names is None:
+            raise UserError(
+                f"GKE has no nodes with {self.hardware.where.chip.name}; `ptm launch --help` names some that it has"
+            )
+        if kind in ("slurm", "local") and platform == "tpu":
+            raise UserError(f"{kind} has no TPU slices; use gke or tpu-vm")
+        if kind == "local" and platform == "gpu":
+            raise UserError("local runs several hosts on this machine's CPU: --hosts 2, or --topology cpu:8")
+        if self.mount and not PurePosixPath(self.workdir).is_relative_to(self.mount[1]):
+            raise UserError(
+                f"--workdir {self.workdir} is not below {self.mount[1]}: a run must lie on the storage of --mount, "
+                "which all hosts see and which outlives them"
+            )
+
+
+def name_of(config: str) -> str:
+    """A name for jobs made from that of a config: `configs/megatron_lm.py` gives megatron-lm."""
+    stem = PurePosixPath(config).name.removesuffix(".py").lower()
+    name = re.sub(r"[^a-z0-9]+", "-", stem).strip("-")
+    return (name if name[:1].isalpha() else f"ptm-{name}")[:40].strip("-")
+
+
+def exports(pairs) -> str:
+    """Lines of shell that export (name, value) pairs."""
+    return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in pairs)
+
+
+def comment(text: str) -> str:
+    """Lines of a comment of shell or YAML: nothing in `text` can end it."""
+    lines = text.splitlines() or [""]
+    shown = ("".join(c if c.isprintable() else repr(c)[1:-1] for c in line) for line in lines)
+    return "\n".join(f"# {line}".rstrip() for line in shown)
+
+
+def _match(flag: str, value: str, pattern: str, what: str) -> None:
+    if not re.fullmatch(pattern, value):
+        raise UserError(f"{flag} is {value!r}; it must be {what}")

@@ -1,0 +1,163 @@
+"""A JobSet of Google Kubernetes Engine: one pod on each host of a TPU slice, or on each machine with GPUs.
+
+Fields are those of the CRD jobset.x-k8s.io/v1alpha2 (https://jobset.sigs.k8s.io) and of Kubernetes' Job. A pod that is
+evicted, or whose run saved on SIGTERM and ended with 143, fails its job by `podFailurePolicy`; the failure policy restarts
+the set for that without counting it, and at most `retries` times for anything else.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import yaml
+
+from ptm_jax.launch.job import Job, comment
+from ptm_jax.launch.scripts import template
+
+CONTAINER, HOSTS, FILES = "train", "hosts", "/ptm"
+STOPPED = 143
+PORT = 29400
+INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+SCRIPT = 'log=$PTM_LOGS/host-$JOB_COMPLETION_INDEX.log\n{host}\nexit "$status"\n'
+
+
+def render(job: Job) -> str:
+    """The manifest, as `kubectl apply -f` takes it."""
+    documents = ([_config(job)] if job.text is not None else []) + [manifest(job)]
+    head = [job.header, "", f"  kubectl apply -f {job.name}.gke.yaml", f"  kubectl delete jobset {job.name}"]
+    head.append(f"  kubectl logs -l jobset.sigs.k8s.io/jobset-name={job.name} --prefix --tail=-1 -f")
+    head.append("The hosts' logs also lie below the workdir, in launch/, where those of a restart follow on those before.")
+    text = yaml.dump_all(documents, Dumper=_Readable, sort_keys=False, allow_unicode=True, width=120)
+    return f"{comment(chr(10).join(head))}\n{text}"
+
+
+def manifest(job: Job) -> dict[str, Any]:
+    """The JobSet as plain dicts and lists."""
+    tpu = job.hardware.platform == "tpu"
+    # All pods of a set on one slice: those of two slices are not connected.
+    together = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool"}
+    hosts = job.hardware.hosts
+    work = {
+        "parallelism": hosts,
+        "completions": hosts,
+        "completionMode": "Indexed",
+        "backoffLimit": 0,
+        "podFailurePolicy": {
+            "rules": [
+                {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget"}]},
+                {
+                    "action": "FailJob",
+                    "onExitCodes": {"containerName": CONTAINER, "operator": "In", "values": [STOPPED]},
+                },
+            ]
+        },
+        "template": {"spec": _pod(job)},
+    }
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": job.name, **({"annotations": together} if tpu else {})},
+        "spec": {
+            "network": {"enableDNSHostnames": True, "subdomain": job.name, "publishNotReadyAddresses": True},
+            "failurePolicy": {
+                "maxRestarts": job.retries,
+                "rules": [
+                    {
+                        "name": "preempted",
+                        "action": "RestartJobSetAndIgnoreMaxRestarts",
+                        "onJobFailureReasons": ["PodFailurePolicy"],
+                    }
+                ],
+            },
+            "replicatedJobs": [{"name": HOSTS, "replicas": 1, "template": {"spec": work}}],
+        },
+    }
+
+
+def _pod(job: Job) -> dict[str, Any]:
+    claim, folder = job.mount
+    mounts = [{"name": "work", "mountPath": folder}]
+    volumes: list[dict] = [{"name": "work", "persistentVolumeClaim": {"claimName": claim}}]
+    if job.text is not None:
+        mounts.append({"name": "config", "mountPath": FILES, "readOnly": True})
+        volumes.append({"name": "config", "configMap": {"name": _config_name(job)}})
+    devices = {"tpu": "google.com/tpu", "gpu": "nvidia.com/gpu"}.get(job.hardware.platform)
+    amount = {devices: job.hardware.devices} if devices else {}
+    script = "\n".join(part for part in (job.setup, SCRIPT.format(host=template("host.sh").rstrip())) if part)
+    words = job.command(config=f"{FILES}/config.py" if job.text is not None else None)
+    container = {
+        "name": CONTAINER,
+        "image": job.image,
+        "command": [literal(word) for word in ("bash", "-c", script, "host")],
+        "args": [literal(word) for word in words],
+        "env": _environment(job),
+        **({"resources": {"requests": amount, "limits": amount}} if amount else {}),
+        "volumeMounts": mounts,
+    }
+    pod = {"restartPolicy": "Never", "terminationGracePeriodSeconds": job.grace}
+    if selector := _nodes(job):
+        pod["nodeSelector"] = selector
+    if job.hardware.platform == "gpu":
+        pod["tolerations"] = [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
+    return {**pod, "containers": [container], "volumes": volumes}
+
+
+def _nodes(job: Job) -> dict[str, str]:
+    """Labels of the nodes that the pods may lie on."""
+    found, names = {}, job.hardware.names
+    if job.hardware.platform == "tpu":
+        found = {"cloud.google.com/gke-tpu-accelerator": names.gke, "cloud.google.com/gke-tpu-topology": job.hardware.shape}
+    elif job.hardware.platform == "gpu":
+        found = {"cloud.google.com/gke-accelerator": names.gke}
+    if job.spot:
+        found["cloud.google.com/gke-spot"] = "true"
+    if job.zone:
+        found["topology.kubernetes.io/zone"] = job.zone
+    return found
+
+
+def _environment(job: Job) -> list[dict[str, Any]]:
+    """Variables of the pods. On a slice GKE tells JAX who is who; elsewhere the set's own host names do."""
+    pairs = [("PTM_LOGS", job.logs)]
+    if job.hardware.platform != "tpu" and job.hardware.hosts > 1:
+        first = f"{job.name}-{HOSTS}-0-0.{job.name}:{PORT}"
+        pairs += [("JAX_COORDINATOR_ADDRESS", first), ("JAX_NUM_PROCESSES", str(job.hardware.hosts))]
+    found: list[dict] = [{"name": name, "value": literal(value)} for name, value in [*pairs, *job.environment]]
+    if job.hardware.platform != "tpu" and job.hardware.hosts > 1:
+        found.append({"name": "JAX_PROCESS_ID", "valueFrom": {"fieldRef": {"fieldPath": INDEX}}})
+    return found
+
+
+def _config(job: Job) -> dict[str, Any]:
+    """The config file, which the image need not hold."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": _config_name(job)},
+        "data": {"config.py": job.text},
+    }
+
+
+def _config_name(job: Job) -> str:
+    return f"{job.name}-config"
+
+
+def literal(text: str) -> str:
+    """`text` as Kubernetes gives it to a container unchanged: it replaces $(NAME) and takes $$ for $."""
+    return re.sub(r"\$(?=[$(])", "$$", text)
+
+
+class _Readable(yaml.SafeDumper):
+    """Blocks for text of several lines, and no references to what was written before."""
+
+    def ignore_aliases(self, data):
+        return True
+
+
+def _text(dumper, value):
+    plain = "\n" in value and all(c.isprintable() or c == "\n" for c in value)
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if plain else None)
+
+
+_Readable.add_representer(str, _text)

@@ -1,0 +1,42 @@
+"""Handing what was rendered to the program that takes it: sbatch, kubectl or gcloud."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from ptm_jax.core.errors import UserError
+from ptm_jax.launch import jobset, local, scripts
+from ptm_jax.launch.job import Job
+
+RENDER = {"local": scripts.local, "slurm": scripts.slurm, "gke": jobset.render, "tpu-vm": scripts.tpu_vm}
+SUFFIX = {"local": "local.sh", "slurm": "slurm.sh", "gke": "gke.yaml", "tpu-vm": "tpu_vm.sh"}
+PROGRAM = {"slurm": "sbatch", "gke": "kubectl", "tpu-vm": "gcloud"}
+
+
+def render(kind: str, job: Job) -> str:
+    """The script or manifest of a job. Raises UserError for what the kind cannot do."""
+    job.check(kind)
+    return RENDER[kind](job)
+
+
+def submit(kind: str, job: Job) -> int:
+    """Really start a job: here (local), or by the cluster's own program. Returns the exit status."""
+    job.check(kind)
+    if kind == "local":
+        return local.run(job)
+    program, text = PROGRAM[kind], RENDER[kind](job)
+    if shutil.which(program) is None:
+        raise UserError(
+            f"{program} is not on this machine: run this where it is, or leave --run out and write what it takes with --out"
+        )
+    if kind == "slurm":
+        return subprocess.run(["sbatch"], input=text, text=True, check=False).returncode
+    if kind == "gke":
+        return subprocess.run(["kubectl", "apply", "-f", "-"], input=text, text=True, check=False).returncode
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder) / f"{job.name}.tpu_vm.sh"
+        script.write_text(text, encoding="utf8")
+        return subprocess.run(["bash", str(script)], check=False).returncode

@@ -1,0 +1,263 @@
+"""The scripts for Slurm and for Cloud TPU, run here against stand-ins for srun, scontrol and gcloud: what is preempted goes
+on, what fails starts again so often and no more, signals reach the run, and every text arrives as it was given."""
+
+import dataclasses
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import rendering
+from rendering import HOSTILE, job, words
+from test_rendering import TOLD, as_given, told
+
+from ptm_jax.launch import scripts
+
+# Tasks on "nodes" that are processes here; SIGTERM goes to all, and when one fails Slurm ends the others.
+SRUN = """shift; pids=()
+for ((i = 0; i < SLURM_NTASKS; i++)); do SLURM_PROCID=$i "$@" & pids+=($!); done
+trap 'kill -TERM "${pids[@]}"' TERM
+failed=0
+while [ ${#pids[@]} -gt 0 ]; do
+  left=()
+  for pid in "${pids[@]}"; do
+    if kill -0 "$pid" 2> /dev/null; then left+=("$pid"); else wait "$pid" || failed=1; fi
+  done
+  pids=("${left[@]}")
+  [ $failed = 0 ] || kill -TERM "${pids[@]}" 2> /dev/null
+  command sleep 0.02
+done
+exit $failed"""
+SCONTROL = 'case $1 in show) printf "node7\\nnode8\\n";; requeue) echo "$2" >> requeued;; esac'
+
+# A command that ends as told: a status, or a wait for SIGTERM, after which it takes a moment to save.
+TRAIN = """echo "host $JAX_PROCESS_ID at $JAX_COORDINATOR_ADDRESS of $JAX_NUM_PROCESSES"
+how=$(cat outcome)
+case $how in
+  wait)
+    trap 'sleep 0.2; echo saved; exit 143' TERM
+    touch "waiting.$JAX_PROCESS_ID"
+    while :; do sleep 0.02; done ;;
+  one) [ "$JAX_PROCESS_ID" = 1 ] && exit 3; trap 'exit 143' TERM; while :; do sleep 0.02; done ;;
+  *) exit "$how" ;;
+esac"""
+
+
+@pytest.fixture
+def slurm(tmp_path):
+    """A folder with a rendered job and the stand-ins; calls give its exit status."""
+    bin = tmp_path / "bin"
+    for name, text in (("srun", SRUN), ("scontrol", SCONTROL), ("ptm", TRAIN)):
+        rendering.executable(bin, name, text)
+    value = dataclasses.replace(job(words("slurm", "bert_base", "--retries", "1")), workdir="run")
+    given = {"SLURM_JOB_ID": "4711", "SLURM_NTASKS": "2", "SLURM_JOB_NODELIST": "node[7-8]"}
+
+    def call(outcome: str):
+        (tmp_path / "outcome").write_text(outcome)
+        return rendering.bash(scripts.slurm(value), tmp_path, bin, **given)
+
+    call.folder, call.bin, call.given, call.value = tmp_path, bin, given, value
+    return call
+
+
+def requeued(folder: Path) -> int:
+    path = folder / "requeued"
+    return len(path.read_text().split()) if path.exists() else 0
+
+
+def test_slurm_runs_to_the_end(slurm):
+    done = slurm("0")
+    assert done.returncode == 0 and "done" in done.stdout and not done.stderr and not requeued(slurm.folder)
+    for host in "01":
+        log = (slurm.folder / "run" / "launch" / f"host-{host}.log").read_text()
+        assert log == f"host {host} at node7:24711 of 2\n"
+
+
+def test_slurm_queues_again_what_saved(slurm):
+    for count in (1, 2, 3):  # a preemption is no failure, however many there are
+        done = slurm("143")
+        assert done.returncode == 0 and "saved; queued again" in done.stdout and requeued(slurm.folder) == count
+    assert (slurm.folder / "run" / "launch" / "host-0.log").read_text().count("\n") == 3
+
+
+@pytest.mark.parametrize("outcome", ["1", "one", "137"])
+def test_slurm_gives_up_what_fails_again(slurm, outcome):
+    first, second = slurm(outcome), slurm(outcome)
+    assert "failed; queued again" in first.stdout and "host 1 at" in first.stdout
+    assert second.returncode == 1 and "failed more than 1 times" in second.stdout and requeued(slurm.folder) == 1
+    assert slurm("0").returncode == 0 and slurm("1").returncode == 0  # after a success it counts from the start
+
+
+def test_slurm_hands_sigterm_on_and_waits_for_the_save(slurm):
+    (slurm.folder / "outcome").write_text("wait")
+    (slurm.folder / "script.sh").write_text(scripts.slurm(slurm.value))
+    environment = {**os.environ, **slurm.given, "PATH": f"{slurm.bin}{os.pathsep}{os.environ['PATH']}"}
+    batch = subprocess.Popen(["bash", "script.sh"], cwd=slurm.folder, env=environment, stdout=subprocess.PIPE, text=True)
+    for host in "01":
+        wait_for(slurm.folder / f"waiting.{host}")
+    batch.send_signal(signal.SIGTERM)
+    out, _ = batch.communicate(timeout=30)
+    assert batch.returncode == 0 and "saved; queued again" in out and requeued(slurm.folder) == 1
+    for host in "01":
+        assert (slurm.folder / "run" / "launch" / f"host-{host}.log").read_text().endswith("saved\n")
+
+
+def wait_for(path: Path) -> None:
+    end = time.monotonic() + 30
+    while not path.exists():
+        assert time.monotonic() < end, path
+        time.sleep(0.02)
+
+
+def test_hostile_texts_reach_slurms_tasks_unchanged(slurm):
+    folder = slurm.folder / HOSTILE[1]
+    given = {
+        "data": HOSTILE,
+        "overrides": HOSTILE,
+        "environment": tuple((f"VALUE_{i}", text) for i, text in enumerate(HOSTILE)),
+        "workdir": str(folder / "$(touch broken)\nPTM_END\nrun"),
+        "header": "\n".join(HOSTILE),
+        "config": HOSTILE[2],
+    }
+    value = dataclasses.replace(slurm.value, **given)
+    rendering.executable(slurm.bin, "ptm", TOLD.replace("$TOLD", "$TOLD.$JAX_PROCESS_ID"))
+    more = {"TOLD": str(slurm.folder / "told"), **slurm.given}
+    done = rendering.bash(scripts.slurm(value), slurm.folder, slurm.bin, **more)
+    assert done.returncode == 0 and "done" in done.stdout and not done.stderr
+    for host in "01":
+        as_given(value, told(slurm.folder / f"told.{host}"), slurm.folder)
+
+
+# A queued resource is the file `state`, its workers are folders. A `next` file says what becomes of the next slice.
+GCLOUD = """echo "$*" | head -n 1 >> "$FAKE/calls"
+service=$3 verb=$4
+shift 4
+case $service-$verb in
+  queued-resources-describe) [ -f "$FAKE/state" ] && cat "$FAKE/state" || exit 1 ;;
+  queued-resources-create) echo ACTIVE > "$FAKE/state"; mkdir -p "$FAKE"/worker/{0,1} ;;
+  queued-resources-delete)
+    for pid in "$FAKE"/worker/*/ptm.pid; do [ -f "$pid" ] && kill -KILL -- -"$(cat "$pid")" 2> /dev/null; done
+    rm -rf "$FAKE/state" "$FAKE/worker" ;;
+  tpu-vm-ssh)
+    for word in "$@"; do case $word in --command=*) command=${word#--command=} ;; esac; done
+    for worker in "$FAKE"/worker/*; do (cd "$worker" && HOME=$worker bash -c "$command") & done
+    wait ;;
+  tpu-vm-scp)
+    files=() to= which=all
+    for word in "$@"; do
+      case $word in --worker=*) which=${word#--worker=} ;; --*) ;; *) files+=("$to"); to=$word ;; esac
+    done
+    if [ "$which" = all ]; then for worker in "$FAKE"/worker/*; do cp "${files[@]:1}" "$worker"; done
+    else cp "$FAKE/worker/$which/${files[1]#*:}" "$to"; fi ;;
+esac"""
+# Each line of `fates` is what becomes of one attempt.
+FATE = """fate=$(sed -n "$(( $(cat "$FAKE/attempt" 2> /dev/null || echo 0) + 1 ))p" "$FAKE/fates")
+sleep 0.1
+[ "${PWD##*/}" = 0 ] && echo $(( $(cat "$FAKE/attempt" 2> /dev/null || echo 0) + 1 )) > "$FAKE/attempt"
+echo "fate $fate"
+case $fate in
+  preempted) [ "${PWD##*/}" = 0 ] && { sleep 0.3; echo SUSPENDED > "$FAKE/state"; }; while :; do sleep 0.05; done ;;
+  lost) [ "${PWD##*/}" = 1 ] && kill -KILL "$PPID"; exit 143 ;;
+  wait) trap 'echo saved; exit 143' TERM; touch "$FAKE/waiting.${PWD##*/}"; while :; do sleep 0.02; done ;;
+  one) [ "${PWD##*/}" = 1 ] && exit 3; trap 'exit 143' TERM; while :; do sleep 0.02; done ;;
+  *) exit "$fate" ;;
+esac"""
+
+
+@pytest.fixture
+def cloud(tmp_path):
+    """A folder with a rendered script and the stand-ins."""
+    bin, fake = tmp_path / "bin", tmp_path / "fake"
+    fake.mkdir()
+    stand_ins = {
+        "gcloud": GCLOUD,
+        "ptm": FATE,
+        "mountpoint": "exit 1",
+        "sudo": 'echo "$@" >> "$FAKE/sudo"',
+        "curl": "exit 1",
+    }
+    stand_ins["sleep"] = f'exec {shutil.which("sleep")} "${{1/#1/0.1}}"'  # a second takes a tenth
+    for name, text in stand_ins.items():
+        rendering.executable(bin, name, text)
+    arguments = words("tpu-vm", "bert_base", "--topology", "v6e:2x4", "--hosts", "2", "--retries", "1", "--grace", "5")
+    value = dataclasses.replace(
+        job(arguments), workdir=str(tmp_path / "mount" / "run"), mount=("server:/x", str(tmp_path / "mount"))
+    )
+
+    def call(*fates: str):
+        (fake / "fates").write_text("\n".join(fates) + "\n")
+        done = rendering.bash(scripts.tpu_vm(value), tmp_path, bin, FAKE=str(fake), PTM_POLL="0.1")
+        calls = (fake / "calls").read_text()
+        assert not (fake / "state").exists(), "the slice was not given back"
+        return done, calls.count("queued-resources create"), sorted(p.name for p in (tmp_path / "bert-base-logs").iterdir())
+
+    call.folder, call.bin, call.fake, call.value = tmp_path, bin, fake, value
+    return call
+
+
+def logs(attempts: int) -> list[str]:
+    return [f"attempt-{attempt}-host-{host}.log" for attempt in range(1, attempts + 1) for host in (0, 1)]
+
+
+def test_a_slice_runs_to_the_end(cloud):
+    done, created, found = cloud("0")
+    assert done.returncode == 0 and created == 1 and found == logs(1), done.stdout + done.stderr
+    assert (cloud.folder / "bert-base-logs" / "attempt-1-host-0.log").read_text() == "fate 0\n"
+    assert f"mount -t nfs server:/x {cloud.folder}/mount" in (cloud.fake / "sudo").read_text()
+    call = next(line for line in (cloud.fake / "calls").read_text().splitlines() if "create" in line)
+    assert call == (
+        "compute tpus queued-resources create bert-base --project=mine --zone=us-east5-b --quiet --node-id=bert-base "
+        "--accelerator-type v6e-8 --runtime-version v2-alpha-tpuv6e --spot"
+    )
+
+
+def test_a_preempted_slice_is_asked_for_again(cloud):
+    done, created, found = cloud("preempted", "0")
+    assert done.returncode == 0 and created == 2 and "preempted" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_lost_worker_and_a_save_are_no_failures(cloud):
+    done, created, found = cloud("lost", "143", "0")
+    assert done.returncode == 0 and created == 1 and found == logs(3), done.stdout + done.stderr
+
+
+def test_a_run_that_fails_again_is_given_up(cloud):
+    done, created, found = cloud("one", "1")
+    assert done.returncode == 1 and created == 1 and "failed more than 1 times" in done.stdout and found == logs(2)
+
+
+def test_an_interrupt_saves_and_gives_the_slice_back(cloud):
+    (cloud.fake / "fates").write_text("wait\n")
+    (cloud.folder / "script.sh").write_text(scripts.tpu_vm(cloud.value))
+    path = f"{cloud.bin}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "FAKE": str(cloud.fake), "PTM_POLL": "0.1"}
+    script = subprocess.Popen(["bash", "script.sh"], cwd=cloud.folder, env=environment, stdout=subprocess.PIPE, text=True)
+    for host in "01":
+        wait_for(cloud.fake / f"waiting.{host}")
+    script.send_signal(signal.SIGTERM)
+    out, _ = script.communicate(timeout=30)
+    assert script.returncode == 143 and "stopping: the run saves" in out and not (cloud.fake / "state").exists()
+    assert (cloud.folder / "bert-base-logs" / "attempt-1-host-1.log").read_text().endswith("saved\n")
+
+
+def test_hostile_texts_reach_the_workers_unchanged(cloud):
+    mount = cloud.folder / HOSTILE[1]
+    given = {
+        "data": HOSTILE,
+        "overrides": HOSTILE,
+        "environment": tuple((f"VALUE_{i}", text) for i, text in enumerate(HOSTILE)),
+        "workdir": str(mount / "$(touch broken)\nPTM_END\nrun"),
+        "mount": (HOSTILE[3], str(mount)),
+        "header": "\n".join(HOSTILE),
+        "text": "\n".join(HOSTILE),
+    }
+    value = dataclasses.replace(cloud.value, **given)
+    rendering.executable(cloud.bin, "ptm", f'cp ptm-config.py "$FAKE"; TOLD=$FAKE/told.${{PWD##*/}}\n{TOLD}')
+    done = rendering.bash(scripts.tpu_vm(value), cloud.folder, cloud.bin, FAKE=str(cloud.fake), PTM_POLL="0.1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    for host in "01":
+        as_given(value, told(cloud.fake / f"told.{host}"), cloud.folder, config="ptm-config.py")
+    assert (cloud.fake / "ptm-config.py").read_text().rstrip() == value.text.rstrip()
