@@ -38,17 +38,17 @@ class Layout:
         return tables.parts(self.mesh, self.axes(name))
 
     def spec(self, names: Sequence[str | None], shape: Sequence[int]) -> PartitionSpec:
-        """Where an activation lies. A mesh axis that an earlier dimension has taken, or that does not divide its
-        dimension, is left out: rows have `fsdp`, so that the width of activations has not."""
+        """Where an activation lies. A mesh axis that an earlier dimension has taken is left out: rows have `fsdp`, so that
+        the width of activations has not. A dimension that its axes do not divide is the compiler's to lay out."""
         if len(names) != len(shape):
             raise ValueError(f"{len(names)} names {tuple(names)} for an activation of shape {tuple(shape)}")
         taken: set[str] = set()
         found = []
         for name, dim in zip(names, shape, strict=True):
             axes = tuple(axis for axis in self.axes(name) if axis not in taken)
-            axes = axes if dim % tables.parts(self.mesh, axes) == 0 else ()
-            taken.update(axes)
-            found.append(tables.entry(axes))
+            divides = dim % tables.parts(self.mesh, axes) == 0
+            taken.update(axes if divides else ())
+            found.append(tables.entry(axes) if divides else PartitionSpec.UNCONSTRAINED)
         return PartitionSpec(*found)
 
     def sharding(self, names: Sequence[str | None], shape: Sequence[int]) -> NamedSharding:

@@ -18,7 +18,7 @@ from jax.sharding import Mesh, NamedSharding
 from ptm_jax.core.paths import first_match, flatten, map_with_path
 from ptm_jax.mesh import tables
 
-FREE = ("vocab",)
+FREE = ("vocab", "words")
 """Logical axes that may be padded: nothing is computed from their number."""
 
 

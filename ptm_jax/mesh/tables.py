@@ -4,7 +4,7 @@
 names to mesh axes. Optimizer state repeats the path of its parameter, so the same tables place it. First match wins.
 
 Mesh axes: `data` (rows of the batch), `fsdp` (rows of the batch and slices of the parameters), `seq` (positions),
-`model` (heads, feed-forward and vocabulary: Shoeybi et al. 2019, section 3).
+`model` (heads, feed-forward and vocabulary).
 """
 
 from __future__ import annotations
@@ -22,16 +22,35 @@ from ptm_jax.core.paths import first_match, map_with_path
 
 AXES = ("data", "fsdp", "seq", "model")
 
-LOGICAL: tuple[tuple[str, tuple[str, ...]], ...] = (
-    (r"/token$", ("vocab", "width")),
+LOGICAL: tuple[tuple[str, tuple[str | None, ...]], ...] = (
+    # adapters and projected attention: too narrow to be cut
+    (r"/beside/(query|key|value)/kernel$", ("width", None, None)),
+    (r"/beside/(query|key|value)/bias$", (None, None)),
+    (r"/(reduce|encode)/kernel$", ("width", None)),
+    (r"/(expand|decode|widen)/kernel$", (None, "width")),
+    # vocabularies: embeddings, static vectors and the tables of heads; those of an adaptive softmax are narrow
+    (r"/token$|heads_\w+/(table|rest)$", ("vocab", "width")),
+    (r"/(token|words)\d+$|heads_\w+/words$", ("words", None)),
     (r"heads_\w+/bias$", ("vocab",)),
-    (r"/(query|key|value)/kernel$", ("width", "heads", "head")),
-    (r"/(query|key|value)/bias$", ("heads", "head")),
+    (r"heads_\w+/bias\d+$", ("words",)),
+    # attention
+    (r"/(query|key|value)/kernel$|relative/position/kernel$", ("width", "heads", "head")),
+    (r"/(query|key|value)/bias$|relative/(u|v|type_bias)$", ("heads", "head")),
+    (r"relative/type$", (None, "heads", "head")),
+    (r"relative/table$", (None, "heads")),
     (r"attention/out/kernel$", ("heads", "head", "width")),
-    (r"/up/kernel$", ("width", "hidden")),
-    (r"/up/bias$", ("hidden",)),
+    # feed-forward layers
+    (r"/(up|gate)/kernel$", ("width", "hidden")),
+    (r"/(up|gate)/bias$", ("hidden",)),
     (r"/down/kernel$", ("hidden", "width")),
-    (r"/dense/kernel$", ("width", "features")),
+    # norms, biases of the residual stream, positions, projections
+    (r"norm/(scale|bias)$|/(out|down)/bias$", ("width",)),
+    (r"/position/table$|/embed/(type|language|task)$", (None, "width")),
+    (r"/embed/project\d*(/kernel)?$", (None, "width")),
+    (r"heads_\w+/project\d*(/kernel)?$", ("width", None)),
+    (r"/filter\d*/kernel$", (None, None, "width")),
+    (r"/first/kernel$", (None, "width")),
+    (r"/kernel$", ("width", None)),
 )
 
 Axes = str | tuple[str, ...]
@@ -41,30 +60,44 @@ BATCH: Table = (("rows", ("data", "fsdp")), ("positions", ("seq",)), ("length", 
 ACTIVATIONS = tuple(name for name, _ in BATCH)
 """Names that no parameter has: how a batch and what becomes of it lie (`core.layout`)."""
 
-MEGATRON: Table = (("vocab", "model"), ("heads", "model"), ("hidden", "model"), *BATCH)
-SEQUENCE: Table = (("positions", ("seq", "model")),)
-FSDP: Table = (("width", "fsdp"),)
-ZERO: Table = (("width", ("data", "fsdp")),)
-RING: Table = (("keys", ("seq",)),)
-PLAIN: Mapping[str, Table] = {
-    "replicated": BATCH,
-    "fsdp": FSDP + BATCH,
-    "zero": ZERO + BATCH,
-    "megatron": MEGATRON,
-    "megatron_sp": SEQUENCE + MEGATRON,
-    "megatron_fsdp": FSDP + MEGATRON,
-    "megatron_zero": ZERO + MEGATRON,
-    "megatron_sp_fsdp": SEQUENCE + FSDP + MEGATRON,
-    "megatron_sp_zero": SEQUENCE + ZERO + MEGATRON,
-}
-"""fsdp     slices of every parameter on `fsdp`, gathered where it is used (ZeRO stage 3, Rajbhandari et al. 2020)
-zero     the same over `data` as well, where the mesh gives `fsdp` none
-megatron    columns, then rows of every pair of products and the vocabulary on `model` (Shoeybi et al. 2019, section 3)
-megatron_sp and between them the residual stream, its norms and its dropout by positions (Korthikanti et al. 2022)"""
+MEGATRON: Table = (("vocab", "model"), ("words", "model"), ("heads", "model"), ("hidden", "model"))
+SEQUENCE: Table = (("positions", "model"),)
+FSDP: Table = (("width", "fsdp"), ("words", "fsdp"))
+ZERO: Table = (("width", ("data", "fsdp")), ("words", ("data", "fsdp")))
 
-TABLES: Mapping[str, Table] = PLAIN | {f"{name}_ring": RING + rules for name, rules in PLAIN.items()}
-"""Positions lie on `seq` where the mesh has one, and attention gathers keys and values there: scores are [L / n, L] on a
-device. With `_ring` they go round instead, and scores are [L / n, L / n] (`kernels.ring`)."""
+
+def product(*tables: Table) -> Table:
+    """The rules of all tables: a name that several have is split over the axes of each."""
+    names = dict.fromkeys(name for each in tables for name, _ in each)
+    axes = {name: dict.fromkeys(axis for each in tables for axis in axes_of(each, name)) for name in names}
+    return tuple((name, tuple(found) if len(found) > 1 else next(iter(found))) for name, found in axes.items())
+
+
+def as_axes(axes: Axes | None) -> tuple[str, ...]:
+    """A rule's mesh axes as a tuple."""
+    return () if axes is None else (axes,) if isinstance(axes, str) else tuple(axes)
+
+
+def axes_of(rules: Table, name: str | None) -> tuple[str, ...]:
+    """The mesh axes of the first rule for a logical axis; () where there is none."""
+    return next((as_axes(axes) for key, axes in rules if key == name), ())
+
+
+TABLES: Mapping[str, Table] = {
+    "replicated": BATCH,
+    "fsdp": product(FSDP, BATCH),
+    "zero": product(ZERO, BATCH),
+    "megatron": product(MEGATRON, BATCH),
+    "megatron_fsdp": product(MEGATRON, FSDP, BATCH),
+    "megatron_zero": product(MEGATRON, ZERO, BATCH),
+    "megatron_sp": product(MEGATRON, BATCH, SEQUENCE),
+    "megatron_sp_fsdp": product(MEGATRON, FSDP, BATCH, SEQUENCE),
+    "megatron_sp_zero": product(MEGATRON, ZERO, BATCH, SEQUENCE),
+}
+"""fsdp      slices of every parameter on `fsdp`, gathered where they are used (ZeRO stage 3: Rajbhandari et al. 2020)
+zero         the same over all devices that have different rows: `data` as well
+megatron     columns, then rows of every pair of products and the vocabulary on `model` (Shoeybi et al. 2019, section 3)
+megatron_sp  and between them the residual stream, its norms and its dropout by positions (Korthikanti et al. 2022)"""
 
 
 def make_mesh(sizes: Mapping[str, int] | None = None, devices: Sequence[Any] | None = None) -> Mesh:
@@ -86,16 +119,6 @@ def table(name: str) -> Table:
     if name not in TABLES:
         raise unknown("rule table", name, TABLES)
     return TABLES[name]
-
-
-def as_axes(axes: Axes | None) -> tuple[str, ...]:
-    """A rule's mesh axes as a tuple."""
-    return () if axes is None else (axes,) if isinstance(axes, str) else tuple(axes)
-
-
-def axes_of(rules: Table, name: str | None) -> tuple[str, ...]:
-    """The mesh axes of the first rule for a logical axis; () where there is none."""
-    return next((as_axes(axes) for key, axes in rules if key == name), ())
 
 
 def parts(mesh: Mesh, axes: Sequence[str]) -> int:
