@@ -7,11 +7,18 @@ Example:
   ptm train path/to/hugging-face-checkpoint --data 'text/*.txt' --workdir runs/on
   ptm train --init path/to/hugging-face-checkpoint --task sst2 --data SST-2 --workdir runs/sst2
   ptm train --init path/to/hugging-face-checkpoint --task sst2 --data SST-2 --adapt 'lora(rank=8)' --workdir runs/lora
+  srun ptm train bert_base --data prepared --workdir /shared/base --rules fsdp
+
+Under srun, mpirun, on Cloud TPU and in Kubernetes every process of a job runs the same command, with a workdir that all
+see; elsewhere JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID say which process of how many this is. Exit
+status: 143 after SIGTERM (saved), 75 where another process is gone (run it again), 1 for errors.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import os
+import sys
 from typing import Annotated
 
 import tyro
@@ -52,13 +59,31 @@ class Args:
 
 
 def run(args: Args) -> int:
-    """Train, and print how it ended."""
+    """Train, in this process or in all of a job, and print how it ended."""
+    from ptm_jax.train import group, hosts
+
+    if hosts.join() is None:
+        return _run(args)
+    sys.stdout = os.fdopen(os.dup(1), "w")  # gloo writes its greetings to the standard output
+    os.dup2(2, 1)
+    try:
+        with group.together():
+            return _run(args)
+    except KeyboardInterrupt:
+        return group.quit_with("interrupted", 130)
+    except Exception as error:
+        from ptm_jax.cli.main import explain
+
+        return group.quit_with(explain(error), 1)
+
+
+def _run(args: Args) -> int:
     words = options.pairs(args.set)
     if args.mesh is not None:
         words.append(f"mesh=({', '.join(_axis(part) for part in args.mesh.split(','))},)")
     if args.rules is not None:
         words.append(f"rules={args.rules}")
-    from ptm_jax.train import loop, setup
+    from ptm_jax.train import group, loop, setup
 
     config = setup.experiment(_config(args, words), args.data)
     if args.init is not None:
@@ -69,7 +94,9 @@ def run(args: Args) -> int:
         adapt = (*config.system.adapt, *catalogue.read_all(args.adapt))
         config = dataclasses.replace(config, system=dataclasses.replace(config.system, adapt=adapt))
     result = loop.train(config, args.workdir)
-    if args.json:
+    if group.current().index:
+        pass
+    elif args.json:
         options.print_json(_document(result))
     elif result.stopped:
         print(f"stopped by SIGTERM after step {result.step} of {result.steps}; the checkpoint is complete")

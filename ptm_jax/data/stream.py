@@ -291,12 +291,16 @@ class Stream:
 
 
 def merge(states: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """The states of all processes after the same number of batches, as one. Raises UserError where they differ."""
+    """The states of all processes after the same number of batches, as one. Raises UserError where they differ.
+
+    A stream without cursors has one position for all processes; processes that read the same rows have the same.
+    """
     states = list(states)
     facts = [{k: v for k, v in state.items() if k != "cursors"} for state in states]
     if any(f != facts[0] for f in facts):
         raise UserError("the processes' positions in the data belong to different steps; use an earlier checkpoint")
-    return facts[0] | {"cursors": {k: v for state in states for k, v in state["cursors"].items()}}
+    cursors = {k: v for state in states for k, v in state.get("cursors", {}).items()}
+    return facts[0] | ({"cursors": cursors} if "cursors" in states[0] else {})
 
 
 def measure(

@@ -180,7 +180,27 @@ def check_batch(rows: int, mesh: Mesh) -> None:
 
 
 def place_batch(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Array]:
-    """This process's rows as global arrays: each process gives its own part of every batch."""
-    check_batch(len(next(iter(batch.values()))) * jax.process_count(), mesh)
-    sharding = batch_sharding(mesh)
-    return {name: jax.make_array_from_process_local_data(sharding, value) for name, value in batch.items()}
+    """This process's rows as global arrays: each process gives its own part of every batch (`share`)."""
+    rows = len(next(iter(batch.values()))) * share(mesh)[1]
+    check_batch(rows, mesh)
+    sharding, whole = batch_sharding(mesh), lambda value: (rows, *value.shape[1:])
+    return {k: jax.make_array_from_process_local_data(sharding, v, whole(v)) for k, v in batch.items()}
+
+
+def share(mesh: Mesh) -> tuple[int, int]:
+    """(which, of how many) part of the rows of every batch the devices of this process hold.
+
+    Processes whose devices are the parts of one model hold the same rows. UserError where some hold more than others.
+    """
+    held: dict[int, set[int]] = {}
+    for number, devices in enumerate(mesh.devices.reshape(mesh.shape["data"] * mesh.shape["fsdp"], -1)):
+        for device in devices:
+            held.setdefault(device.process_index, set()).add(number)
+    parts = sorted({tuple(sorted(rows)) for rows in held.values()})
+    if len(set(map(len, parts))) > 1 or sum(map(len, parts)) > len(set().union(*parts)):
+        sizes = " x ".join(f"{name}={size}" for name, size in mesh.shape.items())
+        raise UserError(
+            f"the mesh {sizes} gives some of the {len(held)} processes more rows than others; choose data x fsdp as a "
+            "multiple or a divisor of the number of processes"
+        )
+    return parts.index(tuple(sorted(held[jax.process_index()]))), len(parts)

@@ -11,7 +11,8 @@ line on stderr, and the one before it is used. Older checkpoints go only after t
 holds keep + 1 at times.
 
 OCDBT and compression are off: on a local disk the one writes a third as fast, the other saves a few percent of weights.
-With several processes the workdir is a shared file system; process 0 keeps the records and chooses what to restore.
+With several processes the workdir lies on a file system that they share; each writes its parts of the arrays, and process
+0 keeps the records and chooses what to restore.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ import shutil
 import sys
 import threading
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -37,10 +39,13 @@ import orbax.checkpoint as ocp
 
 from ptm_jax.core import paths
 from ptm_jax.core.errors import UserError
+from ptm_jax.train import group
 
 _STEP = re.compile(r"step_(\d+)")
 _RECORD = "record.json"
 _CHUNK = 1 << 22
+
+Shapes = Mapping[str, Sequence[int]]
 
 
 @functools.cache
@@ -86,7 +91,7 @@ class Checkpoints:
             _hush()
             with _writing(self.root):
                 self.root.mkdir(parents=True, exist_ok=True)
-                probe = self.root / f"draft_probe_{os.getpid()}"
+                probe = self.root / f"draft_probe_{jax.process_index()}_{os.getpid()}"
                 probe.write_bytes(b"")
                 probe.unlink()
                 self._sweep()
@@ -98,10 +103,13 @@ class Checkpoints:
 
     def latest(self) -> int | None:
         """The newest step whose checkpoint is whole, or None. Every damaged one on the way gets its line on stderr."""
-        return _agreed(self._newest_intact)
+        return group.current().chosen(self._newest_intact)
 
-    def save(self, step: int, state: Any, meta: Mapping[str, Any]) -> None:
+    def save(self, step: int, state: Any, meta: Mapping[str, Any], *, true: Shapes = MappingProxyType({})) -> None:
         """Start saving a tree of arrays and a JSON object, and return; the arrays may be donated at once.
+
+        `true` has the shapes of leaves that the state holds with padding behind them (`mesh.padding`): the record names
+        these, and a run restores them with the padding of its own mesh.
 
         Waits for the save before, if it is still under way. Checkpoints of later steps, of a past that was left by
         restoring an earlier one, go with the older ones. Raises UserError where the one before could not be written.
@@ -110,7 +118,7 @@ class Checkpoints:
         if step == self._written:
             return
         flat = paths.flatten(state)
-        tree = {path: [list(np.shape(leaf)), str(leaf.dtype)] for path, leaf in flat.items()}
+        tree = {path: [list(true.get(path, np.shape(leaf))), str(leaf.dtype)] for path, leaf in flat.items()}
         body = {"step": step, "meta": meta, "tree": tree}
         json.dumps(body)
         self._sweep()
@@ -129,7 +137,9 @@ class Checkpoints:
             error, self._error = self._error, None
             raise error
 
-    def restore(self, step: int | None = None, *, like: Any) -> tuple[Any, dict[str, Any], int]:
+    def restore(
+        self, step: int | None = None, *, like: Any, true: Shapes = MappingProxyType({})
+    ) -> tuple[Any, dict[str, Any], int]:
         """(state, meta, step) of a step, or of the newest whole one.
 
         `like` is the tree of arrays or `jax.ShapeDtypeStruct`s to fill; each leaf goes to its `sharding`, whatever it
@@ -137,9 +147,10 @@ class Checkpoints:
         """
         self.wait()
         step = self._choose(step)
-        body = self._verified(step)
+        body = group.current().chosen(lambda: self._verified(step))
         wanted = paths.flatten(like)
-        _compare(body["tree"], {k: [list(v.shape), str(v.dtype)] for k, v in wanted.items()}, self._path(step))
+        expected = {k: [list(true.get(k, v.shape)), str(v.dtype)] for k, v in wanted.items()}
+        _compare(body["tree"], expected, self._path(step))
         found = _read(self._path(step), wanted)
         state = jax.tree.unflatten(jax.tree.structure(like), [found[path] for path in wanted])
         return state, body["meta"], step
@@ -179,7 +190,7 @@ class Checkpoints:
     def _verified(self, step: int) -> dict[str, Any]:
         path = self._path(step)
         try:
-            return _record(path) if step in self._intact or jax.process_index() else _verify(path)
+            return _record(path) if step in self._intact else _verify(path)
         except (Damaged, OSError) as error:
             raise UserError(f"the checkpoint {path} is damaged: {error}; restore another step") from error
 
@@ -280,7 +291,8 @@ def _read(path: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
 
     def target(leaf):
         sharding = getattr(leaf, "sharding", None) or home
-        return ocp.ArrayRestoreArgs(sharding=sharding, global_shape=tuple(leaf.shape), dtype=leaf.dtype)
+        # Not strict: the padding of the mesh that saved is cut off, that of this one is added; true shapes were compared.
+        return ocp.ArrayRestoreArgs(sharding=sharding, global_shape=tuple(leaf.shape), dtype=leaf.dtype, strict=False)
 
     item = paths.unflatten({key: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for key, leaf in wanted.items()})
     targets = paths.unflatten({key: target(leaf) for key, leaf in wanted.items()})
@@ -310,17 +322,6 @@ def _writing(root: Path, last: int | None = None):
         rest = "" if last is None else f" The checkpoint of step {last} is intact."
         advice = f"free space there or name a workdir that can be written.{rest}"
         raise UserError(f"cannot write checkpoints to {root}: {reason}; {advice}") from error
-
-
-def _agreed(choose):
-    """`choose()`, made by process 0 for all."""
-    if jax.process_count() == 1:
-        return choose()
-    from jax.experimental import multihost_utils
-
-    step = choose() if jax.process_index() == 0 else None
-    step = int(multihost_utils.broadcast_one_to_all(np.int32(-1 if step is None else step)))
-    return None if step < 0 else step
 
 
 def _files(directory: Path) -> list[Path]:

@@ -12,6 +12,9 @@ The order of a start, once and for all:
 
 A checkpoint holds the state, the data position and the sums of the log window under way, so that an interrupted run
 writes the log and the parameters of an uninterrupted one.
+
+Several processes (`train.hosts`, `train.group`) share the devices, the rows of every batch and the workdir, which process
+0 writes; all start, save and stop at the same steps, and any number of them may go on.
 """
 
 from __future__ import annotations
@@ -21,8 +24,6 @@ import dataclasses
 import fcntl
 import functools
 import os
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -33,9 +34,10 @@ import numpy as np
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.system import Experiment
+from ptm_jax.data.stream import merge
 from ptm_jax.mesh import tables
 from ptm_jax.mesh.layout import layout_of
-from ptm_jax.train import devices, evaluation, flops, initial, logs, setup
+from ptm_jax.train import devices, evaluation, flops, group, initial, logs, setup
 from ptm_jax.train.checkpoints import Checkpoints
 from ptm_jax.train.step import TrainState, program
 
@@ -66,6 +68,9 @@ class Run:
         self.workdir = workdir
         self.mesh = tables.make_mesh(dict(config.mesh))
         layout_of(self.mesh, config.rules)  # what does not fit is told before a corpus is prepared
+        self.share = tables.share(self.mesh)
+        for phase in config.system.recipe.phases:
+            tables.check_batch(phase.batch, self.mesh)
         self.config, self.corpus = config, corpus = setup.begin(config, workdir, progress)
         self.recipe = config.system.recipe
         whole = program(config.system, config.seed)
@@ -75,7 +80,7 @@ class Run:
             state = jax.eval_shape(whole.init, batches[0])
             self.work = [flops.flops(whole.step, state, batch) for batch in batches]
         self.shardings = jax.tree.map(lambda leaf: leaf.sharding, self.abstract)
-        self._evaluate = jax.jit(self.program.evaluate)
+        self._evaluate = jax.jit(self.program.evaluate, out_shardings=(tables.replicated(self.mesh), None))
         setup.keep(config, workdir, corpus)
         heldout = corpus.counts("heldout")
         self.has_heldout = bool(heldout.sum())
@@ -87,7 +92,7 @@ class Run:
     def start(self) -> tuple[TrainState, dict[str, Any], int | None]:
         """The restored or initialised state, its data position, and the step it was restored from."""
         if self.checkpoints.latest() is not None:
-            state, meta, step = self.checkpoints.restore(like=self.abstract)
+            state, meta, step = self.checkpoints.restore(like=self.abstract, true=self.program.padding.true)
             setup.check_tokenizer(self.workdir, meta["tokenizer"])
             self.tokens, self.seconds = meta["tokens"], meta["seconds"]
             self.window = evaluation.Window(meta["window"])
@@ -107,21 +112,23 @@ class Run:
     def save(self, state: TrainState, position: Mapping[str, Any], done: int) -> None:
         """Start saving everything that a restart needs; raises UserError for a state that is not finite."""
         self.check_finite(done)
+        streams = group.current().gathered(position["stream"])  # every process knows how far its own rows are
         self.checkpoints.save(
             done,
             state,
             {
-                "position": dict(position),
+                "position": dict(position) | ({"stream": merge(streams)} if streams else {}),
                 "tokens": self.tokens,
                 "seconds": self.seconds,
                 "window": self.window.sums(),
                 "tokenizer": self.corpus.manifest["tokenizer"]["hash"],
             },
+            true=self.program.padding.true,
         )
 
     def evaluate(self, state: TrainState, phase: int, batches: int = 0) -> dict[str, float]:
         """Means of the metrics over the held-out text, or its first `batches` batches."""
-        stream = setup.stream(self.config, self.corpus, phase, "heldout", epochs=1)
+        stream = setup.stream(self.config, self.corpus, phase, "heldout", epochs=1, share=self.share)
         carry = self.program.initial_carry(state.params, setup.example(self.config, self.corpus, phase))
         return evaluation.evaluate(self._evaluate, state.params, stream, mesh=self.mesh, carry=carry, batches=batches)[0]
 
@@ -143,7 +150,7 @@ def train(config: Experiment, workdir: str | Path, *, quiet: bool = False) -> Re
 
     Raises UserError for anything that the user can mend; the workdir then holds the last whole checkpoint.
     """
-    with _alone(Path(workdir)):
+    with group.together(), _alone(Path(workdir)):
         return _train(Run(config, Path(workdir), None if quiet else logs.bar), quiet)
 
 
@@ -152,8 +159,8 @@ def _train(run: Run, quiet: bool) -> Result:
     done = int(state.step)
     if resumed is not None and not quiet:
         logs.say(f"resuming {run.workdir} from step {resumed} of {run.recipe.steps}")
-    with _sigterm() as asked, jax.set_mesh(run.mesh), run.log:
-        state, done, position = _phases(run, state, done, position, asked, quiet)
+    with group.listening(), jax.set_mesh(run.mesh), run.log:
+        state, done, position = _phases(run, state, done, position, quiet)
         stopped = done < run.recipe.steps
         if done != resumed:
             run.save(state, position, done)
@@ -168,7 +175,7 @@ def _train(run: Run, quiet: bool) -> Result:
 
 def _final(run, state):
     """The held-out metrics of the finished run: from its log, or measured and logged now."""
-    there = run.log.find(run.recipe.steps, "heldout")
+    there = group.current().chosen(lambda: run.log.find(run.recipe.steps, "heldout"))
     if there is not None or not run.has_heldout:
         return there or {}
     values = run.evaluate(state, len(run.recipe.phases) - 1)
@@ -176,7 +183,7 @@ def _final(run, state):
     return values
 
 
-def _phases(run, state, done, position, asked, quiet):
+def _phases(run, state, done, position, quiet):
     recipe = run.recipe
     ends = np.cumsum([phase.steps for phase in recipe.phases])
     bar = logs.Progress(recipe.steps, done, quiet=quiet)
@@ -184,18 +191,18 @@ def _phases(run, state, done, position, asked, quiet):
         for phase in range(position["phase"], len(recipe.phases)):
             if done >= ends[phase]:
                 continue
-            stream = setup.stream(run.config, run.corpus, phase)
+            stream = setup.stream(run.config, run.corpus, phase, share=run.share)
             if position["phase"] == phase and position["stream"] is not None:
                 stream.restore(position["stream"])
-            state, done = _steps(run, state, done, int(ends[phase]), phase, stream, asked, bar)
+            state, done = _steps(run, state, done, int(ends[phase]), phase, stream, bar)
             position = {"phase": phase, "stream": stream.state()}
-            if asked.is_set():
+            if done < ends[phase]:
                 break
     return state, done, position
 
 
-def _steps(run, state, done, end, phase, stream, asked, bar):
-    """Steps of one phase, until `end` or until the signal comes."""
+def _steps(run, state, done, end, phase, stream, bar):
+    """Steps of one phase, until `end` or until the signal comes to one of the processes."""
     config, batches = run.config, iter(stream)
     step = jax.jit(
         functools.partial(run.program.step, accumulate=run.recipe.accumulate),
@@ -203,7 +210,7 @@ def _steps(run, state, done, end, phase, stream, asked, bar):
         out_shardings=(run.shardings, tables.replicated(run.mesh)),
     )
     since, clock = 0, time.perf_counter()
-    while done < end and not asked.is_set():
+    while done < end and not group.current().stop(done):
         batch = tables.place_batch(next(batches), run.mesh)
         state, metrics = step(state, batch)
         done, since = done + 1, since + 1
@@ -267,17 +274,3 @@ def _alone(workdir: Path) -> Iterator[None]:
             yield
         finally:
             path.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def _sigterm() -> Iterator[threading.Event]:
-    """An event that SIGTERM sets (in the main thread; elsewhere nothing does)."""
-    asked = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield asked
-        return
-    before = signal.signal(signal.SIGTERM, lambda *_: asked.set())
-    try:
-        yield asked
-    finally:
-        signal.signal(signal.SIGTERM, before)

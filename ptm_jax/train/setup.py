@@ -26,7 +26,7 @@ from ptm_jax.data import tokenizers
 from ptm_jax.data.prepare import prepare
 from ptm_jax.data.store import Corpus, open_corpus
 from ptm_jax.data.stream import Stream
-from ptm_jax.train import initial, logs
+from ptm_jax.train import group, initial, logs
 
 # What may change between two runs of one workdir: how often something is written, and where arrays lie.
 FREE = ("log_every", "eval_every", "eval_batches", "save_every", "keep", "mesh", "rules")
@@ -45,6 +45,16 @@ def begin(config: Experiment, workdir: Path, progress: Callable | None = None) -
     What can be refused is refused before a corpus is prepared; nothing but the corpus is written. Raises UserError.
     """
     _fits(config.system)
+    if not group.current().index:
+        corpus = _opened(config, workdir, progress)
+        group.current().chosen(lambda: str(corpus.dir.absolute()))
+    else:  # process 0 prepares it, which may take hours
+        corpus = open_corpus(group.current().chosen(lambda: None))
+    return resolve(config, corpus.vocab), corpus
+
+
+def _opened(config: Experiment, workdir: Path, progress: Callable | None) -> Corpus:
+    """The corpus, if the workdir holds no run of another experiment."""
     there = record_of(workdir) if (workdir / "config.json").is_file() else None
     if there is not None:
         _refuse(workdir, changes(there, config))
@@ -54,7 +64,7 @@ def begin(config: Experiment, workdir: Path, progress: Callable | None = None) -
         found = [(f"corpus.{name}", old[name], new[name]) for name in ("tokenizer", "digest") if old[name] != new[name]]
         data = spec.differences(there["config"]["data"], config.data, "data") if found else []
         _refuse(workdir, [*data, *found])
-    return resolve(config, corpus.vocab), corpus
+    return corpus
 
 
 def corpus_of(config: Experiment, workdir: Path, progress: Callable | None = None) -> Corpus:
@@ -81,8 +91,11 @@ def resolve(config: Experiment, vocab: Vocab) -> Experiment:
     return dataclasses.replace(config, system=_spelled(config.system, vocab, config.precision))
 
 
-def stream(config: Experiment, corpus: Corpus, phase: int, split: str = "train", epochs: int | None = None) -> Stream:
-    """This process's rows of a phase; every phase has a shuffle of its own."""
+def stream(
+    config: Experiment, corpus: Corpus, phase: int, split: str = "train", epochs: int | None = None,
+    share: tuple[int, int] = (0, 1),
+) -> Stream:  # fmt: skip
+    """The rows of a phase, or part `share` (which, of how many) of them; every phase has a shuffle of its own."""
     shape = config.system.recipe.phases[phase]
     make = getattr(corpus, "stream", None) or functools.partial(Stream, corpus)
     found = make(
@@ -92,8 +105,8 @@ def stream(config: Experiment, corpus: Corpus, phase: int, split: str = "train",
         batch=shape.batch,
         seed=config.seed + phase,
         epochs=epochs,
-        process_index=jax.process_index(),
-        process_count=jax.process_count(),
+        process_index=share[0],
+        process_count=share[1],
     )
     if cut := getattr(found, "cut", 0):
         logs.say(f"{cut} texts of {split} are longer than {shape.length} tokens; their ends are cut off")
@@ -109,7 +122,12 @@ def example(config: Experiment, corpus: Corpus, phase: int = 0) -> dict[str, jax
 
 
 def keep(config: Experiment, workdir: Path, corpus: Corpus) -> None:
-    """Write what makes a directory the workdir of a run: `config.json`, `config.txt` and the tokenizer."""
+    """Write what makes a directory the workdir of a run: `config.json`, `config.txt` and the tokenizer (process 0)."""
+    group.current().chosen(lambda: _keep(config, workdir, corpus))
+    check_tokenizer(workdir, facts_of(corpus)["tokenizer"])
+
+
+def _keep(config: Experiment, workdir: Path, corpus: Corpus) -> None:
     facts = {**facts_of(corpus), "path": str(corpus.dir.absolute())}
     try:
         workdir.mkdir(parents=True, exist_ok=True)
@@ -121,7 +139,6 @@ def keep(config: Experiment, workdir: Path, corpus: Corpus) -> None:
         reason = error.strerror or str(error)
         advice = "free space there or name a workdir that can be written"
         raise UserError(f"cannot write {workdir}: {reason}; {advice}") from error
-    check_tokenizer(workdir, facts["tokenizer"])
 
 
 def facts_of(corpus: Corpus) -> dict[str, Any]:
