@@ -71,6 +71,11 @@ class Labelled(TaskExamples):
         if self.format not in (*tables.FORMATS, *unrolled.FORMATS):
             raise unknown("format", self.format, (*tables.FORMATS, *unrolled.FORMATS))
 
+    def _within(self, folder: Path) -> dict[str, taskdata.Source]:
+        if self.format == "folders" and not any((folder / name).is_dir() for name in ("train", "dev", "test")):
+            return taskdata.halves(str(folder))
+        return super()._within(folder)
+
     @property
     def outputs(self) -> int:
         """Scores that a head gives: one for every class, or one."""

@@ -2,7 +2,8 @@
 
 A text that is longer than a row is read in windows that overlap, and a token's score counts in the window where it has most
 of the text around it (google-research/bert, run_squad.py). Where an `answer_start` does not point at the answer, the nearest
-place that holds its text does, which is counted (CMRC 2018 has such); where there is none, that is an error.
+place that holds its text does, which is counted (CMRC 2018 has such); a question none of whose answers is in the text is an
+error.
 """
 
 from __future__ import annotations
@@ -87,18 +88,25 @@ class Questions(TaskExamples):
         if labels and not found and not self.unanswered:
             raise UserError(f"{place}: the question has no answer; take a task with such questions, as squad2")
         answers = tuple(self._placed(place, context, answer, remarks) for answer in found)
+        if answers and all(at < 0 for _, at in answers):
+            text, start = answers[0][0], int(found[0]["answer_start"])
+            where = "outside" if not 0 <= start < len(context) else "not where it is said to be in"
+            raise UserError(
+                f"{place}: the answer {text[:40]!r} at {start} is {where} the text of {len(context)} characters, and it is "
+                "nowhere else in it; correct the line, or remove the question"
+            )
         return Asked(question, context, answers, place, index)
 
     @staticmethod
     def _placed(place: str, context: str, answer: Mapping[str, Any], remarks: Remarks) -> tuple[str, int]:
-        """(text, first character) of an answer, at the nearest place that has it."""
+        """(text, first character) of an answer, at the nearest place that has it; -1 where none has."""
         text, start = str(_need(answer, "text", place)), int(_need(answer, "answer_start", place))
         if context[start : start + len(text)] == text and start >= 0 and text:
             return text, start
         found = [i for i in range(len(context)) if context.startswith(text, i)] if text else []
         if not found:
-            size = f"outside the text of {len(context)} characters" if not 0 <= start < len(context) else "not at its place"
-            raise UserError(f"{place}: the answer {text[:40]!r} at {start} is {size}, and nowhere in it; correct it")
+            taskdata.note(remarks, "answers that are nowhere in their text, kept to compare with", place)
+            return text, -1
         taskdata.note(remarks, "answers that are not where their offset says, found by their text", place)
         return text, min(found, key=lambda i: abs(i - start))
 
@@ -126,8 +134,7 @@ class Questions(TaskExamples):
         for example, question in zip(examples, asked, strict=True):
             ids, starts, ends = known[example.context]
             answer = [-1, -1]
-            if example.answers:
-                text, at = example.answers[0]
+            for text, at in [pair for pair in example.answers if pair[1] >= 0][:1]:
                 inside = np.flatnonzero((starts < at + len(text)) & (ends > at))
                 answer = [inside[0], inside[-1]] if len(inside) else answer
             records.append({

@@ -5,7 +5,8 @@ What is read is told by the file itself (JSON objects, parquet, .csv, or tabs) u
     labelled   a class, a blank, the text (SST's stsa files, TextFooler's IMDb)
     trec       COARSE:fine and the question (Li and Roth 2002)
     parallel   s1.SPLIT, s2.SPLIT and labels.SPLIT side by side (SNLI as InferSent has it)
-    folders    a directory with a file of lines for every class (rt-polarity.pos), or a directory of files (IMDb's pos/)
+    folders    a directory with a file of lines for every class (rt-polarity.pos), or a directory of files (IMDb's pos/);
+               a file is read as `labelled`
     triples    three lines: a text with $T$, what stands there, its polarity (SemEval 2014 task 4, .seg)
     semeval    class|place of the first noun|of the second|text (SemEval 2010 task 8)
 
@@ -58,6 +59,9 @@ def rows(
     path = Path(path)
     if format in _FORMATS:
         yield from _FORMATS[format](path, encoding)
+        return
+    if path.name.startswith("s1.") and path.with_name("s2" + path.suffix).is_file():
+        yield from _parallel(path, encoding)
         return
     kind = readers.file_format(path) or path.suffix
     if kind == ".parquet":
@@ -181,7 +185,7 @@ def _trec(path: Path, encoding: str) -> Iterator[tuple[str, Fields]]:
 
 
 def _parallel(path: Path, encoding: str) -> Iterator[tuple[str, Fields]]:
-    beside = {field: path.with_name(name + path.suffix) for field, name in (("second", "s2"), ("label", "labels"))}
+    beside = {field: path.with_name(name + path.suffix) for field, name in (("sentence2", "s2"), ("label", "labels"))}
     first = [line for _, line in lines_of(path, encoding)]
     others = {}
     for field, file in beside.items():
@@ -192,12 +196,13 @@ def _parallel(path: Path, encoding: str) -> Iterator[tuple[str, Fields]]:
             raise UserError(f"{file} has {len(others[field])} lines and {path} has {len(first)}; both must have as many")
     for number, text in enumerate(first):
         fields = {name: lines[number] for name, lines in others.items()}
-        yield f"{path}:{number + 1}", {"first": text, **fields}
+        yield f"{path}:{number + 1}", {"sentence1": text, **fields}
 
 
 def _folders(path: Path, encoding: str) -> Iterator[tuple[str, Fields]]:
     if not path.is_dir():
-        raise UserError(f"{path} is a file; expected a directory with one file, or one directory, for every class")
+        yield from _labelled(path, encoding)
+        return
     for entry in sorted(path.iterdir()):
         if entry.is_dir():
             for file in sorted(entry.glob("*.txt")):
@@ -221,7 +226,7 @@ def _semeval(path: Path, encoding: str) -> Iterator[tuple[str, Fields]]:
     """The nouns between [E1] [/E1] and [E2] [/E2], as Baldini Soares et al. (2019) mark them."""
     for number, line in lines_of(path, encoding):
         label, *places, text = line.split("|", 3) if line.count("|") >= 3 else [""] * 4
-        words = text.split(" ")
+        words = text.split()
         if not all(place.isdigit() for place in places):
             raise UserError(f"{path}:{number}: expected class|place|place|text; given {line[:40]!r}")
         outside = [place for place in places if int(place) >= len(words)]

@@ -69,7 +69,7 @@ class Targets(TaskExamples):
             if source is None or (labels and target is None):
                 names = self.source if source is None else self.target
                 raise UserError(f"{place} has no field {' or '.join(names)}; it has: {', '.join(fields) or 'nothing'}")
-            texts = [" ".join(text) if isinstance(text, list) else text for text in (source, target)]
+            texts = [_joined(text) for text in (source, target)]
             if not texts[0].strip() or (labels and not texts[1].strip()):
                 raise UserError(f"{place}: a text is empty; correct the line, or remove it")
             yield Written(self.prefix + texts[0].strip(), texts[1] and texts[1].strip(), place, fields.get("id", number))
@@ -115,3 +115,8 @@ class Targets(TaskExamples):
                 decoder_positions=np.arange(len(labels), dtype=np.int32), decoder_weights=np.ones(len(labels), np.float32),
             )])  # fmt: skip
         return groups, remarks
+
+
+def _joined(text: Any) -> Any:
+    """A text that is written as a list of sentences, or of their words."""
+    return " ".join(map(_joined, text)) if isinstance(text, list) else text

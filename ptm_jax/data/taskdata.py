@@ -96,7 +96,7 @@ class TaskExamples:
         if len(paths) == 2 and all(path.exists() for path in paths):
             return dict(zip(store.SPLITS, (Source(str(path)) for path in paths), strict=True))
         if len(paths) == 1 and paths[0].is_file():
-            return _halves(str(paths[0]))
+            return halves(str(paths[0]))
         if len(paths) != 1 or not paths[0].is_dir():
             missing = next((f"; there is no {path}" for path in paths if not path.exists()), "")
             raise UserError(
@@ -116,7 +116,7 @@ class TaskExamples:
             names = " or ".join((self.train[0], self.heldout[0], self.test[0]))
             raise UserError(f"{folder} has no file {names}; give the directory of this task's data, or the files")
         if None in found.values():
-            return _halves(str(there[0]))
+            return halves(str(there[0]))
         return {split: Source(str(path)) for split, path in found.items()}
 
     def examples(self, source: Source, remarks: Remarks | None = None, labels: bool = True) -> list[Any]:
@@ -183,7 +183,8 @@ def tell(remarks: Remarks, where: str) -> None:
         print(f"{where}: {count} {what}", file=sys.stderr)
 
 
-def _halves(path: str) -> dict[str, Source]:
+def halves(path: str) -> dict[str, Source]:
+    """A source of which a tenth is held out."""
     return {"train": Source(path, False), "heldout": Source(path, True)}
 
 
@@ -193,7 +194,7 @@ def _tfds_splits(name: str) -> dict[str, Source]:
     splits = sources._builder(name).info.splits
     held = next((split for split in ("validation", "validation_matched", "dev", "test") if split in splits), None)
     if held is None:
-        return _halves(f"{name}#train")
+        return halves(f"{name}#train")
     return {"train": Source(f"{name}#train"), "heldout": Source(f"{name}#{held}")}
 
 

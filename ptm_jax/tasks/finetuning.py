@@ -16,32 +16,17 @@ from ptm_jax.convert.family import family_of
 from ptm_jax.convert.hub import locate
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.recipe import AdamW, Linear, Phase, Recipe
-from ptm_jax.core.registry import Catalogue
 from ptm_jax.core.system import Experiment, System
-from ptm_jax.data.labelled import Labelled
+from ptm_jax.data import tokenizers
+from ptm_jax.data.tokenizers import TokenizerSpec
 from ptm_jax.encoders.model import Model
-from ptm_jax.nn.task_heads import SequenceHead, Summary
-from ptm_jax.objectives.downstream import Classification
-from ptm_jax.tasks.loading import record_system, system_of
+from ptm_jax.nn.task_heads import ChoiceHead, SequenceHead, SpanHead, Summary, TokenHead
+from ptm_jax.tasks import inputs
+from ptm_jax.tasks.catalogue import Task, catalogue
+from ptm_jax.tasks.kinds import kind_of
+from ptm_jax.tasks.loading import record_system, system_of, tokenizer_of
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Task:
-    """A downstream task.
-
-    examples  how its tables are read
-    kind      of `objectives.downstream.Classification`
-    metric    what models are compared by
-    """
-
-    name: str
-    examples: Labelled
-    kind: str = "classes"
-    metric: str = "accuracy"
-
-
-catalogue = Catalogue("task")
-catalogue.add(Task(name="sst2", examples=Labelled(first=("sentence", "text"))))
+__all__ = ["Task", "catalogue", "experiment", "with_head"]
 
 
 def experiment(
@@ -49,64 +34,123 @@ def experiment(
     init: str | os.PathLike,
     data: Sequence[str],
     *,
-    epochs: float = 3.0,
-    batch: int = 32,
-    length: int = 128,
-    lr: float = 5e-5,
+    epochs: float | None = None,
+    batch: int | None = None,
+    length: int | None = None,
+    lr: float | None = None,
     adapt: Sequence[Any] = (),
+    seed: int = 0,
 ) -> Experiment:
     """A model's encoder with a head for a task, fine-tuned as BERT was (Devlin et al. 2019, appendix A.3).
 
     AdamW without bias correction left out, warm-up over a tenth of the steps, linear decay to 0, clipped at 1, dropout as in
-    the model; `adapt` are the wrappers of the system (`System.adapt`). Raises UserError: an unknown task, data in another
+    the model; what is not given is the task's own. `batch` counts examples, `length` is at most what the model's position
+    table holds; `adapt` are the wrappers of the system (`System.adapt`). Raises UserError: an unknown task, data in another
     format, a model without an encoder of texts.
     """
     task_, init = catalogue.get(task), os.fspath(init)
+    own = lambda value, name: getattr(task_, name) if value is None else value
+    epochs, batch, length, lr = own(epochs, "epochs"), own(batch, "batch"), own(length, "length"), own(lr, "lr")
     if epochs <= 0 or batch < 1:
         raise UserError(f"epochs is {epochs} and batch {batch}; both must be positive")
-    steps = math.ceil(epochs * math.ceil(task_.examples.count(data) / batch))
-    classes = len(task_.examples.labels) or 1
+    examples = task_.examples.settled(data)
+    kind = kind_of(examples)
+    system = with_head(init, examples.outputs, kind.head)
+    encoder = system.towers["main"].encoder
+    length = min(length, inputs.limit_of(encoder) or length)
+    count = examples.count(data, _tokenizer(init), length)
+    steps = math.ceil(epochs * math.ceil(count / batch))
     system = dataclasses.replace(
-        with_head(init, classes),
+        system,
         name=f"{task}_{Path(init).name}",
-        examples=task_.examples,
+        examples=examples,
         corruption=None,
-        objective=Classification(kind=task_.kind),
+        objective=kind.objective(examples),
         adapt=tuple(adapt),
         recipe=Recipe(
-            phases=(Phase(steps=steps, batch=batch, length=length),),
+            phases=(Phase(steps=steps, batch=batch * examples.readings, length=length),),
             lr=lr,
             optimizer=AdamW(b1=0.9, b2=0.999, eps=1e-8, weight_decay=0.01),
             schedule=Linear(warmup=max(1, steps // 10)),
             clip=1.0,
         ),
     )
-    return Experiment(system=system, data=tuple(data), init=init)
+    return Experiment(system=system, data=tuple(data), init=init, seed=seed)
 
 
-def with_head(init: str, classes: int) -> System:
-    """The record of a model with a classifier of texts in the place of its heads: the published class's own, or one on the
-    mean of the states where the checkpoint was trained for that (Reimers and Gurevych 2019). Raises UserError."""
+def per_epoch(config: Experiment) -> int:
+    """Steps of an epoch of a task's experiment."""
+    examples, phase = config.system.examples, config.system.recipe.phases[-1]
+    spec = config.tokenizer.path if isinstance(config.tokenizer, TokenizerSpec) else None
+    count = examples.count(config.data, _tokenizer(spec or config.init), phase.length)
+    return math.ceil(count * examples.readings / phase.batch)
+
+
+def _tokenizer(init: str | os.PathLike) -> Any:
+    """The tokenizer of a model that a run begins with; None where it has none."""
     folder = locate(init)
     if checkpoint.is_published(folder):
-        config = Config.read(folder / "config.json")
-        labels = {str(i): f"LABEL_{i}" for i in range(classes)}
-        config = Config({**config, "id2label": labels, "num_labels": classes}, config.file)
-        family = family_of(config)
-        named = [name for name, heads in family.heads.items() if heads == ("classify",)]
-        if not named:
-            raise UserError(f"{init}: the family {family.model_type} has no class that classifies texts")
-        system = checkpoint.record_of(config, named[0])[0]
-        if not _averages(folder):
-            return system
-        head = SequenceHead(classes, Summary("none", at="mean"), dropout=0.1)
-        encoder = system.towers["main"].encoder
-        return dataclasses.replace(system, towers={"main": Model(encoder=encoder, heads={"classify": head})})
+        return tokenizer_of(folder)
+    folder = folder.parent.parent if folder.name.startswith("step_") else folder
+    return tokenizers.load(folder / "tokenizer") if (folder / "tokenizer").is_dir() else None
+
+
+def with_head(init: str, classes: int, head: str = "classify") -> System:
+    """The record of a model with the head of a task in the place of its own: the published class's, or one on the mean of
+    the states where the checkpoint was trained for that (Reimers and Gurevych 2019). Raises UserError."""
+    folder = locate(init)
+    if checkpoint.is_published(folder):
+        return _published(init, folder, classes, head)
     system = system_of(record_system(folder))
     name = "main" if "main" in system.towers else list(system.towers)[-1]
+    if head == "lm":
+        return _writer(system, init)
     encoder = system.towers[name].encoder
-    head = SequenceHead(classes, _summary(encoder), dropout=0.1)
-    return dataclasses.replace(system, towers={"main": Model(encoder=encoder, heads={"classify": head})}, ties=(), adapt=())
+    tower = Model(encoder=encoder, heads={head: _head(head, classes, _summary(encoder))})
+    return dataclasses.replace(system, towers={"main": tower}, ties=(), adapt=())
+
+
+def _published(init: str, folder: Path, classes: int, head: str) -> System:
+    config = Config.read(folder / "config.json")
+    if head in ("classify", "tag"):
+        labels = {str(i): f"LABEL_{i}" for i in range(classes)}
+        config = Config({**config, "id2label": labels, "num_labels": classes}, config.file)
+    if head == "choose":
+        config = Config({**config, "num_choices": classes}, config.file)
+    family = family_of(config)
+    if head == "lm":
+        return _writer(checkpoint.record_of(config, family.pretraining)[0], init)
+    named = [name for name, heads in family.heads.items() if heads == (head,)]
+    if named:
+        system = checkpoint.record_of(config, named[0])[0]
+    elif head == "classify":
+        raise UserError(f"{init}: the family {family.model_type} has no class that classifies texts")
+    else:
+        system = checkpoint.record_of(config, family.bare)[0]
+    encoder, averages = system.towers["main"].encoder, head in ("classify", "choose") and _averages(folder)
+    if named and not averages:
+        return system
+    summary = Summary("none", at="mean") if averages else _summary(encoder)
+    return dataclasses.replace(system, towers={"main": Model(encoder=encoder, heads={head: _head(head, classes, summary)})})
+
+
+def _writer(system: System, init: str) -> System:
+    """A system that writes answers. Raises UserError for one without a decoder."""
+    tower = system.towers["main"]
+    if not hasattr(tower.encoder, "decoder") or "lm" not in tower.heads:
+        raise UserError(f"{init} has no encoder with a decoder that writes; take a T5, BART, mBART or PEGASUS")
+    return system
+
+
+def _head(name: str, classes: int, summary: Summary) -> Any:
+    """A head of the kind that published classes have, with BERT's dropout."""
+    made = {
+        "classify": lambda: SequenceHead(classes, summary, dropout=0.1),
+        "choose": lambda: ChoiceHead(classes, summary, dropout=0.1),
+        "tag": lambda: TokenHead(classes, dropout=0.1),
+        "span": SpanHead,
+    }
+    return made[name]()
 
 
 def _averages(folder: Path) -> bool:

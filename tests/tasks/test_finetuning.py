@@ -61,7 +61,7 @@ def test_a_published_checkpoint_is_fine_tuned_and_resumed(published, tmp_path, c
     ("words", "said"),
     [
         (["--task", "sst2"], "needs the model to begin with"),
-        (["--task", "sst3", "--init", "X", "--data", "D"], "unknown task 'sst3'.*Did you mean 'sst2'"),
+        (["--task", "sst3", "--init", "X", "--data", "D"], "unknown task 'sst3'.*Did you mean 'sst"),
         (["bert_tiny", "--task", "sst2"], "leave the system out"),
         ([], "give a system or a config"),
     ],

@@ -1,0 +1,156 @@
+"""The kinds of downstream task: what head and objective train the examples, and what the scores of the head say.
+
+A kind is chosen by the class of the examples. `Said` and `squad.Answer` are predictions; tags and texts are bare.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ptm_jax.core.errors import UserError, unknown
+from ptm_jax.data import taskdata
+from ptm_jax.data.choices import Choices
+from ptm_jax.data.labelled import Labelled
+from ptm_jax.data.questions import Questions, best_windows
+from ptm_jax.data.tagged import Tagged, _parts
+from ptm_jax.data.targets import Targets
+from ptm_jax.objectives.downstream import AnswerSpan, Choosing, Classification, Tagging
+from ptm_jax.objectives.seq2seq import Seq2Seq
+from ptm_jax.tasks import inputs, squad
+
+
+class Said(NamedTuple):
+    """A class and the probability of each, or a number."""
+
+    label: str
+    scores: Mapping[str, float]
+    number: float = float("nan")
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """head: the name of the head that is trained; objective: of examples; predict: (model, examples spec, examples, length,
+    rows of a batch) -> (one prediction for each, what was cut)."""
+
+    head: str
+    objective: Callable[[Any], Any]
+    predict: Callable[..., tuple[list[Any], taskdata.Remarks]]
+
+
+def _scored(model: Any, head: str, groups: Sequence[Sequence[Any]], batch: int) -> list[Any]:
+    """The scores of every group of rows, an array or two of them, in order; rows of similar length share a batch."""
+    if head not in model.module.heads:
+        raise UserError(
+            f"{model.system.name} has no head {head!r} for this task; it has {', '.join(model.module.heads) or 'none'}: "
+            "fine-tune it with `ptm train --init MODEL --task NAME --data PATH`"
+        )
+    found: list[Any] = [None] * len(groups)
+    longest = [max(len(row["input_ids"]) for row in group) for group in groups]
+    for chosen in inputs.batches([np.zeros(size) for size in longest], batch):
+        rows = [row for number in chosen for row in groups[number]]
+        ids, mask = inputs.rectangle([row["input_ids"] for row in rows], model.vocab.pad)
+        types = inputs.rectangle([row["token_type_ids"] for row in rows], 0)[0] if _tells_types(model) else None
+        scores = model(ids, mask, types).scores[head]
+        for place, number in enumerate(chosen):
+            found[number] = tuple(part[place] for part in scores) if isinstance(scores, tuple) else scores[place]
+    return found
+
+
+def _tells_types(model: Any) -> bool:
+    """Whether the encoder has vectors of sentence types; XLM's, which are words, were trained without any."""
+    encoder = model.module.encoder
+    return inputs.types_of(encoder) > 1 and not getattr(encoder.embed, "word_types", False)
+
+
+def softmax(scores: np.ndarray) -> np.ndarray:
+    """Probabilities [.., C] of scores [.., C] in float64."""
+    powers = np.exp(scores.astype(np.float64) - scores.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
+
+
+def _classes(model, spec: Labelled, examples, length: int, batch: int):
+    tokenizer = model._tokenizer()
+    groups, remarks = spec.features(tokenizer, spec.encode(tokenizer, examples), length)
+    said = []
+    for scores in _scored(model, "classify", groups, batch):
+        if not spec.labels:
+            said.append(Said("", {}, float(scores[0])))
+            continue
+        chances = dict(zip(spec.labels, softmax(scores).tolist(), strict=True))
+        said.append(Said(max(chances, key=chances.get), chances))
+    return said, remarks
+
+
+def _choices(model, spec: Choices, examples, length: int, batch: int):
+    tokenizer = model._tokenizer()
+    groups, remarks = spec.features(tokenizer, spec.encode(tokenizer, examples), length)
+    chances = [softmax(scores) for scores in _scored(model, "choose", groups, max(1, batch // spec.choices))]
+    return [Said(str(int(row.argmax())), dict(zip(spec.labels, row.tolist(), strict=True))) for row in chances], remarks
+
+
+def _tags(model, spec: Tagged, examples, length: int, batch: int):
+    tokenizer = model._tokenizer()
+    records = spec.encode(tokenizer, examples)
+    groups, remarks = spec.features(tokenizer, records, length)
+    room = taskdata.room(tokenizer, False, length)
+    decode = getattr(model.module.heads.get("tag"), "decode", None)
+    scored = iter(zip(groups, _scored(model, "tag", groups, batch), strict=True))
+    said = []
+    for record in records:
+        tags: list[str] = []
+        for _ in _parts(record["sizes"], room):
+            (row,), scores = next(scored)
+            places = np.flatnonzero(row["token_weights"])
+            numbers = scores[places].argmax(-1) if decode is None else decode(model, scores[places])
+            tags += [spec.labels[int(number)] for number in numbers]
+        said.append(tuple(tags))
+    return said, remarks
+
+
+def _answers(model, spec: Questions, examples, length: int, batch: int):
+    tokenizer = model._tokenizer()
+    records = spec.encode(tokenizer, examples)
+    windows, remarks = spec.windows(tokenizer, records, length)
+    groups = [[taskdata.row_of(window.ids, window.types)] for window in windows]
+    scored, allowed = _scored(model, "span", groups, batch), best_windows(windows)
+    of: list[list[int]] = [[] for _ in records]
+    for number, window in enumerate(windows):
+        of[window.record].append(number)
+    said = []
+    for example, record, numbers in zip(examples, records, of, strict=True):
+        starts, ends = ([scored[n][i] for n in numbers] for i in (0, 1))
+        mine, may = [windows[n] for n in numbers], [allowed[n] for n in numbers]
+        said.append(squad.answer(example.context, (record["starts"], record["ends"]), mine, may, starts, ends))
+    return said, remarks
+
+
+def _texts(model, spec: Targets, examples, length: int, batch: int):
+    remarks = taskdata.Remarks()
+    tokenizer = model._tokenizer()
+    size = taskdata.room(tokenizer, False, length)
+    sources = []
+    for example, ids in zip(examples, tokenizer.encode_batch([e.source for e in examples]), strict=True):
+        remarks["cut"] += int(len(ids) > size)
+        sources.append(example.source if len(ids) <= size else tokenizer.decode(ids[:size]))
+    return model.generate(sources, max_new_tokens=spec.answer, batch_size=batch), remarks
+
+
+KINDS: dict[type, Kind] = {
+    Labelled: Kind("classify", lambda spec: Classification(kind="classes" if spec.labels else "number"), _classes),
+    Choices: Kind("choose", lambda spec: Choosing(), _choices),
+    Tagged: Kind("tag", lambda spec: Tagging(), _tags),
+    Questions: Kind("span", lambda spec: AnswerSpan(), _answers),
+    Targets: Kind("lm", lambda spec: Seq2Seq(), _texts),
+}
+
+
+def kind_of(examples: Any) -> Kind:
+    """The kind of a task's examples. Raises UserError for examples that are none."""
+    for kind, found in KINDS.items():
+        if isinstance(examples, kind):
+            return found
+    raise unknown("kind of examples", type(examples).__name__, (kind.__name__ for kind in KINDS))
