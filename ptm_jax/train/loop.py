@@ -61,6 +61,10 @@ class Result:
         return self.step >= self.steps
 
 
+Watch = Callable[[int, Any, Any], bool]
+"""Called as `watch(step, program, params)` at every evaluation; where it says True, the run ends there, as by SIGTERM."""
+
+
 class Run:
     """The state of a run in progress; `train` is what calls it."""
 
@@ -84,6 +88,8 @@ class Run:
         setup.keep(config, workdir, corpus)
         heldout = corpus.counts("heldout")
         self.has_heldout = bool(heldout.sum())
+        self.watch: Watch | None = None
+        self.ended = False
         self.baseline = evaluation.unigram_baseline(corpus.counts("train"), heldout, corpus.uncounted)
         self.checkpoints = Checkpoints(workdir, config.keep)
         self.log = logs.MetricLog(workdir)
@@ -145,13 +151,15 @@ class Run:
             )
 
 
-def train(config: Experiment, workdir: str | Path, *, quiet: bool = False) -> Result:
+def train(config: Experiment, workdir: str | Path, *, quiet: bool = False, watch: Watch | None = None) -> Result:
     """Run an experiment in a workdir, or go on with the run there. Returns how it ended.
 
     Raises UserError for anything that the user can mend; the workdir then holds the last whole checkpoint.
     """
     with group.together(), _alone(Path(workdir)):
-        return _train(Run(config, Path(workdir), None if quiet else logs.bar), quiet)
+        run = Run(config, Path(workdir), None if quiet else logs.bar)
+        run.watch = watch
+        return _train(run, quiet)
 
 
 def _train(run: Run, quiet: bool) -> Result:
@@ -210,7 +218,7 @@ def _steps(run, state, done, end, phase, stream, bar):
         out_shardings=(run.shardings, tables.replicated(run.mesh)),
     )
     since, clock = 0, time.perf_counter()
-    while done < end and not group.current().stop(done):
+    while done < end and not run.ended and not group.current().stop(done):
         batch = tables.place_batch(next(batches), run.mesh)
         state, metrics = step(state, batch)
         done, since = done + 1, since + 1
@@ -227,6 +235,7 @@ def _steps(run, state, done, end, phase, stream, bar):
         if config.eval_every and done % config.eval_every == 0 and done < run.recipe.steps and run.has_heldout:
             values = run.evaluate(state, phase, config.eval_batches)
             run.log.write(done, "heldout", values, tokens=run.tokens, seconds=run.seconds)
+            run.ended = run.watch is not None and run.watch(done, run.program, state.params)
         if config.save_every and done % config.save_every == 0 and done < end:
             run.save(state, {"phase": phase, "stream": stream.state()}, done)
     return state, done

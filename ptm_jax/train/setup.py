@@ -109,8 +109,16 @@ def stream(
         process_count=share[1],
     )
     if cut := getattr(found, "cut", 0):
-        logs.say(f"{cut} texts of {split} are longer than {shape.length} tokens; their ends are cut off")
+        _tell(f"{cut} texts of {split} are longer than {shape.length} tokens; their ends are cut off")
+    for remark, count in getattr(found, "remarks", {}).items():
+        _tell(f"{split}: {count} {remark}")
     return found
+
+
+@functools.cache
+def _tell(line: str) -> None:
+    """Once, though the held-out text is read at every evaluation."""
+    logs.say(line)
 
 
 def example(config: Experiment, corpus: Corpus, phase: int = 0) -> dict[str, jax.Array]:
