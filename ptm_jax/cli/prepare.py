@@ -3,11 +3,15 @@
 Example:
   ptm prepare --data pydocs --out prepared --vocab 4096
   ptm prepare --data 'books/*.txt.gz' news.jsonl --out prepared --tokenizer bytebpe --vocab 16384
+  ptm prepare --data pydocs --out clean --vocab 4096 --clean c4 --dedup near --cooccurrence 10
+  ptm prepare --data pydocs --out prepared --vocab 4096 --runner flink --dry-run
+      --runner-options flink_master=host:8081 sdk_container_image=IMAGE
 """
 
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import time
 from typing import Annotated, Any, Literal
 
@@ -26,7 +30,8 @@ STYLES = {"wordpiece": "bert", "bytebpe": "roberta", "unigram": "t5", "bpe": "xl
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Args:
     data: Sources
-    """Files, globs or directories (txt, jsonl, csv, tsv, parquet, also gz, bz2, zst), tfds:name/config, or pydocs."""
+    """Files, globs or directories (txt, jsonl, csv, tsv, parquet, also gz, bz2, zst; Wikipedia's pages-articles.xml,
+    Common Crawl's .wet, OpenWebText's .tar and .xz), tfds:name/config, or pydocs."""
     out: Annotated[str, tyro.conf.arg(metavar="DIR")]
     """Where the tokenizer, the shards and the manifest are written."""
     tokenizer: Literal["wordpiece", "bytebpe", "unigram", "bpe"] = "wordpiece"
@@ -51,6 +56,27 @@ class Args:
     """Processes; unless given, one for each core, or one for little text. The result does not depend on it."""
     block_tokens: Number = None
     """Tokens of a block, the unit of reading and shuffling; 8192 unless given."""
+    clean: Literal["none", "c4", "openwebtext"] = "none"
+    """Rules for documents: those of C4 (lines, pages, spans that occur again) or of OpenWebText (128 words)."""
+    bad_words: Path = None
+    """A file of words, one on each line, whose pages --clean c4 drops."""
+    language: Annotated[str | None, tyro.conf.arg(metavar="CODE")] = None
+    """Keep documents of this language (ISO 639-1, as en); needs ptm_jax[clean]."""
+    language_threshold: Annotated[float, tyro.conf.arg(metavar="P")] = 0.99
+    """The least probability of it."""
+    dedup: Literal["none", "exact", "near"] = "none"
+    """Keep the first of equal documents; near: also of similar ones, by MinHash over 5 words on end."""
+    similarity: Annotated[float | None, tyro.conf.arg(metavar="J")] = None
+    """The Jaccard similarity from which documents are similar; 0.8, or 0.5 with --clean openwebtext."""
+    cooccurrence: Annotated[int | None, tyro.conf.arg(metavar="WINDOW")] = None
+    """Also count which ids of the train split are this near to one another, by 1 / distance: what GloVe needs."""
+    runner: Literal["direct", "flink", "spark", "dataflow"] | None = None
+    """Do it as an Apache Beam pipeline there, with the same result; needs ptm_jax[beam], and an --out and --data that
+    all workers see. direct: --workers processes of this machine."""
+    runner_options: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...")] = ()
+    """Further options of Beam's."""
+    dry_run: Flag = False
+    """Print the options of the pipeline and stop."""
     json: Flag = False
     """The summary as JSON: documents, tokens, vocabulary, shards, seconds."""
 
@@ -60,6 +86,14 @@ def run(args: Args) -> int:
     _check(args)
     from ptm_jax.data import prepare
 
+    runner = _runner(args)
+    if args.dry_run:
+        if importlib.util.find_spec("apache_beam"):
+            from ptm_jax.data import beam
+
+            beam.options(runner)  # refuses what Beam does not know
+        print("\n".join(runner.flags()))
+        return 0
     began = time.monotonic()
     options = {} if args.block_tokens is None else {"block_tokens": args.block_tokens}
     with Progress() as progress:
@@ -70,6 +104,9 @@ def run(args: Args) -> int:
             heldout=args.heldout,
             seed=args.seed,
             workers=args.workers,
+            cleaning=_steps(args),
+            cooccurrence=args.cooccurrence,
+            runner=runner,
             progress=progress,
             **options,
         )
@@ -78,6 +115,9 @@ def run(args: Args) -> int:
         print_json(report)
         return 0
     print("{documents:,} documents, {tokens:,} tokens, vocabulary {vocabulary:,}, {shards} shards".format(**report))
+    if cleaning := report.get("cleaning"):
+        dropped = "; ".join(f"{name} {count:,}" for name, count in cleaning["dropped"].items()) or "nothing"
+        print(f"cleaning kept {cleaning['kept']:,} of {cleaning['read']:,} documents; dropped {dropped}")
     print(f"in {args.out} after {report['seconds']} s; next: ptm train bert_mini --data {args.out} --workdir DIR")
     return 0
 
@@ -91,7 +131,7 @@ def summary(corpus: Any, seconds: float) -> dict[str, Any]:
         "vocabulary": corpus.manifest["vocab"]["size"],
         "shards": sum(len(split["shards"]) for split in splits),
         "seconds": round(seconds, 1),
-    }
+    } | ({"cleaning": corpus.manifest["cleaning"]} if "cleaning" in corpus.manifest else {})
 
 
 def _check(args: Args) -> None:
@@ -103,6 +143,47 @@ def _check(args: Args) -> None:
         value = getattr(args, name)
         if value is not None and value < 1:
             raise UserError(f"--{name.replace('_', '-')} is {value}; it must be at least 1")
+
+
+    if args.bad_words and args.clean != "c4":
+        raise UserError("--bad-words is a rule of --clean c4; add that or leave it out")
+    if args.similarity is not None and args.dedup != "near" and args.clean != "openwebtext":
+        raise UserError("--similarity is of --dedup near; add that or leave it out")
+    if not 0 <= args.language_threshold <= 1:
+        raise UserError(f"--language-threshold is {args.language_threshold}; it must be a probability")
+    if args.runner is None and (args.runner_options or args.dry_run):
+        raise UserError("--runner-options and --dry-run are of a pipeline; add --runner direct, flink, spark or dataflow")
+
+
+def _steps(args: Args) -> tuple[Any, ...]:
+    """The steps in order: rules for one document, then what occurs again, then OpenWebText's least length."""
+    from ptm_jax.data import cleaning, duplicates
+
+    web, steps = args.clean == "openwebtext", []
+    if args.clean == "c4":
+        words = cleaning.read_words(args.bad_words) if args.bad_words else ()
+        steps.append(cleaning.C4(bad_words=words))
+    if args.language:
+        cleaning.identify("")  # refuses where its package is missing
+        steps.append(cleaning.Language(code=args.language, least=args.language_threshold))
+    if args.clean == "c4":
+        steps.append(duplicates.Spans())
+    if args.dedup != "none":
+        steps.append(duplicates.Exact())
+    if args.dedup == "near" or web:
+        similarity = args.similarity if args.similarity is not None else 0.5 if web else 0.8
+        steps.append(duplicates.Near(similarity=similarity))
+    return (*steps, cleaning.Shortest()) if web else tuple(steps)
+
+
+def _runner(args: Args) -> Any:
+    from ptm_jax.data.runners import Runner
+
+    if args.runner is None:
+        return None
+    several = args.runner == "direct" and (args.workers or 1) > 1
+    processes = (f"direct_num_workers={args.workers}", "direct_running_mode=multi_processing") if several else ()
+    return Runner(args.runner, (*processes, *args.runner_options))
 
 
 def _spec(args: Args) -> Any:

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.data import cleaning, layout, prepare, sources, spool, tokenizers, vocabularies, worker
+from ptm_jax.data import cleaning, direct, layout, prepare, sources, spool, tokenizers, vocabularies, worker
 from ptm_jax.data.blocks import Shard
 from ptm_jax.data.runners import Runner
 from ptm_jax.data.sentences import Document
@@ -72,6 +72,7 @@ class Job:
 
 def options(runner: Runner) -> PipelineOptions:
     """Beam's options of a runner. Raises UserError for one that Beam does not know."""
+    logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
     found = PipelineOptions(runner.flags())
     known = found.get_all_options(drop_default=False)
     for flag in runner.flags():
@@ -83,11 +84,19 @@ def options(runner: Runner) -> PipelineOptions:
 
 def run(job: Job, runner: Runner, progress: Callable[[str, int, int], None] | None = None) -> None:
     """Leaves `tokenizer`, the shards, and the report of the cleaning in `job.folder`."""
+    options(runner)
     if progress:
         progress(f"running on {runner.kind}", 0, 0)
-    logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
+    if runner.kind == "direct":
+        direct.run(job, runner)
+    else:
+        submit(job, runner)
+
+
+def submit(job: Job, runner: Runner) -> None:
+    """Runs the pipeline from this process and waits for it. Raises UserError where it fails."""
     for left in job.folder.glob(".*"):  # of a worker that died
-        left.unlink()
+        shutil.rmtree(left) if left.is_dir() else left.unlink()
     pipeline = beam.Pipeline(options=options(runner))
     build(pipeline, job)
     try:

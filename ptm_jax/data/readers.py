@@ -1,4 +1,4 @@
-"""Files to documents: txt, jsonl, csv, tsv and parquet, plain or compressed with gzip, bzip2 or zstandard.
+"""Files to documents: txt, jsonl, csv, tsv, parquet, Wikipedia dumps, WET crawls and tars of texts, compressed or not.
 
 Text is UTF-8, with or without a byte order mark. Every error names the file and the place in it.
 """
@@ -10,38 +10,52 @@ import csv
 import gzip
 import io
 import json
+import lzma
 import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 from ptm_jax.core.errors import UserError
+from ptm_jax.data import crawl
 from ptm_jax.data.sentences import Document, document
 
-FORMATS = (".txt", ".jsonl", ".csv", ".tsv", ".parquet")
-COMPRESSIONS = (".gz", ".bz2", ".zst")
+FORMATS = (".txt", ".jsonl", ".csv", ".tsv", ".parquet", ".xml", ".wet", ".tar")
+COMPRESSIONS = (".gz", ".bz2", ".zst", ".xz")
 TEXT_FIELDS = ("text", "sentence", "content", "document", "article", "body", "passage", "review", "abstract")
 
+_DUMP = re.compile(r"(wik|pages).*\.xml(-p\d+p\d+)?$")  # any other XML in a folder is not text
 _HEADING = re.compile(r"^ ?= [^=].* = *$")
 
 
 def file_format(path: Path) -> str | None:
-    """'.txt', '.jsonl', ... with any compression suffix taken off; None for a format that is not read."""
+    """'.txt', '.jsonl', ... with any compression suffix taken off; None for a format that is not read.
+
+    '.xml' is a MediaWiki dump by its usual name, '.wet' Common Crawl's text, '.tar' (and OpenWebText's `_data.xz`) an
+    archive of texts.
+    """
     name = path.name.lower()
+    if name.endswith("_data.xz"):
+        return ".tar"
     for suffix in COMPRESSIONS:
         name = name.removesuffix(suffix)
-    return next((f for f in FORMATS if name.endswith(f)), None)
+    if _DUMP.search(name):
+        return ".xml"
+    return next((f for f in FORMATS if name.endswith(f) and f != ".xml"), None)
 
 
 def read(path: Path) -> Iterator[Document]:
     """The documents of one file. Raises UserError for a file that is damaged, empty or not UTF-8."""
-    reader = {".txt": _text, ".jsonl": _jsonl, ".csv": _csv, ".tsv": _tsv, ".parquet": _parquet}[file_format(path)]
+    reader = {
+        ".txt": _text, ".jsonl": _jsonl, ".csv": _csv, ".tsv": _tsv, ".parquet": _parquet, ".xml": _dump, ".wet": _wet,
+        ".tar": _tar,
+    }[file_format(path)]  # fmt: skip
     found = False
     try:
         for item in reader(path):
             found = True
             yield item
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+    except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
         raise UserError(f"{path} is a damaged archive ({error}); fetch or compress it again") from None
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or error}; check the file") from None
@@ -55,6 +69,8 @@ def _open(path: Path):
         return gzip.open(path, "rb")
     if suffix == ".bz2":
         return bz2.open(path, "rb")
+    if suffix == ".xz":
+        return lzma.open(path, "rb")
     if suffix == ".zst":
         import zstandard
 
@@ -203,3 +219,20 @@ def _parquet(path: Path) -> Iterator[Document]:
                     yield item
     except arrow.ArrowException as error:
         raise UserError(f"{path} is not a readable parquet file ({str(error).splitlines()[0]})") from None
+
+
+def _dump(path: Path) -> Iterator[Document]:
+    from ptm_jax.data import wiki
+
+    with _open(path) as stream:
+        yield from wiki.documents(stream, path)
+
+
+def _wet(path: Path) -> Iterator[Document]:
+    with _open(path) as stream:
+        yield from crawl.wet(stream, path)
+
+
+def _tar(path: Path) -> Iterator[Document]:
+    with _open(path) as stream:
+        yield from crawl.texts(stream, path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import shlex
 
 from ptm_jax.core.errors import UserError, unknown
 
@@ -62,7 +61,3 @@ class Runner:
         """The command line that Beam's `PipelineOptions` reads."""
         chosen = {"runner": CLASSES[self.kind]} | _DEFAULTS[self.kind] | self._given()
         return [f"--{name}" if value is None else f"--{name}={value}" for name, value in chosen.items()]
-
-    def rendered(self) -> str:
-        """The flags as one line that a shell reads."""
-        return shlex.join(self.flags())

@@ -16,6 +16,8 @@ from ptm_jax.data.sentences import Document, document, split_sentences
 
 __all__ = ["Document", "documents", "fingerprints", "split_sentences"]
 
+_FORMATS = f"{', '.join(readers.FORMATS)} (or {', '.join(readers.COMPRESSIONS)})"
+
 Progress = Callable[[str, int, int], None]
 """Called as `progress(stage, done, total)`; `total` is 0 where it is not known."""
 
@@ -23,8 +25,9 @@ Progress = Callable[[str, int, int], None]
 def documents(sources: Sequence[str], progress: Progress | None = None) -> Iterator[Document]:
     """The documents of `sources`, in the order given (files of a glob or directory by name).
 
-    A source is a path or glob of txt, jsonl, csv, tsv or parquet files, also compressed (gz, bz2, zst), a directory of
-    them, `tfds:name/config`, or `pydocs`. Raises UserError for a source that is missing, empty, damaged or not UTF-8.
+    A source is a path or glob of txt, jsonl, csv, tsv or parquet files, Wikipedia dumps (pages-articles.xml), Common
+    Crawl's text (wet) or OpenWebText's tars, also compressed (gz, bz2, zst, xz), a directory of them,
+    `tfds:name/config`, or `pydocs`. Raises UserError for a source that is missing, empty, damaged or not UTF-8.
     """
     for kind, name in parts(sources):
         for count, item in enumerate(read(kind, name), 1):
@@ -61,7 +64,7 @@ def expand(source: str) -> list[tuple[str, str]]:
     if path.is_dir():
         files = sorted(p for p in path.rglob("*") if p.is_file() and readers.file_format(p))
         if not files:
-            raise UserError(f"no text files below {source}; expected {', '.join(readers.FORMATS)} (or .gz, .bz2, .zst)")
+            raise UserError(f"no text files below {source}; expected {_FORMATS}")
     elif path.exists():
         files = [path]
     else:
@@ -70,8 +73,7 @@ def expand(source: str) -> list[tuple[str, str]]:
             raise UserError(_missing(source, path))
     for file in files:
         if readers.file_format(file) is None:
-            formats = f"{', '.join(readers.FORMATS)} (or .gz, .bz2, .zst)"
-            raise UserError(f"{file} has no format that is read; expected {formats}: rename it")
+            raise UserError(f"{file} has no format that is read; expected {_FORMATS}: rename it")
     return [("file", str(file)) for file in files]
 
 
