@@ -46,6 +46,7 @@ _RECORD = "record.json"
 _CHUNK = 1 << 22
 
 Shapes = Mapping[str, Sequence[int]]
+AS_STORED: Shapes = MappingProxyType({})
 
 
 @functools.cache
@@ -105,7 +106,7 @@ class Checkpoints:
         """The newest step whose checkpoint is whole, or None. Every damaged one on the way gets its line on stderr."""
         return group.current().chosen(self._newest_intact)
 
-    def save(self, step: int, state: Any, meta: Mapping[str, Any], *, true: Shapes = MappingProxyType({})) -> None:
+    def save(self, step: int, state: Any, meta: Mapping[str, Any], *, true: Shapes = AS_STORED) -> None:
         """Start saving a tree of arrays and a JSON object, and return; the arrays may be donated at once.
 
         `true` has the shapes of leaves that the state holds with padding behind them (`mesh.padding`): the record names
@@ -138,7 +139,7 @@ class Checkpoints:
             raise error
 
     def restore(
-        self, step: int | None = None, *, like: Any, true: Shapes = MappingProxyType({})
+        self, step: int | None = None, *, like: Any, true: Shapes = AS_STORED
     ) -> tuple[Any, dict[str, Any], int]:
         """(state, meta, step) of a step, or of the newest whole one.
 
@@ -249,11 +250,14 @@ class Checkpoints:
                     shutil.rmtree(path, ignore_errors=True)
 
 
-def restore_params(path: str | os.PathLike, *, step: int | None = None, like: Any = None, name: str = "params"):
+def restore_params(
+    path: str | os.PathLike, *, step: int | None = None, like: Any = None, name: str = "params", true: Shapes = AS_STORED
+):
     """(params, meta, step) for inference: the subtree `name` of a checkpoint, without reading the optimizer's state.
 
     path  a workdir, its `checkpoints`, or one checkpoint of it
     like  the tree of shapes and shardings; by default as saved, on the first local device
+    true  shapes of the checkpoint's leaves for which `like` has padding behind them, as of `Checkpoints.restore`
     """
     path = Path(path).absolute()
     if match := _STEP.fullmatch(path.name):
@@ -269,7 +273,8 @@ def restore_params(path: str | os.PathLike, *, step: int | None = None, like: An
         wanted = {key: jax.ShapeDtypeStruct(tuple(shape), dtype) for key, (shape, dtype) in tree.items()}
     else:
         wanted = {f"{name}/{key}": leaf for key, leaf in paths.flatten(like).items()}
-        _compare(tree, {k: [list(v.shape), str(v.dtype)] for k, v in wanted.items()}, store._path(step))
+        expected = {k: [list(true.get(k, v.shape)), str(v.dtype)] for k, v in wanted.items()}
+        _compare(tree, expected, store._path(step))
     found = _read(store._path(step), wanted)
     params = paths.unflatten({key.removeprefix(f"{name}/"): found[key] for key in wanted})
     return params, body["meta"], step

@@ -112,7 +112,7 @@ def newest(workdir: Path, config: Experiment, corpus: Corpus, split: str, batche
     mesh, rules = _mesh(config)
     with setup.building(config.system):
         work, state = program(config.system, config.seed).on(mesh, rules, setup.example(config, corpus))
-    params, meta, step = restore_params(workdir, like=state.params)
+    params, meta, step = restore_params(workdir, like=state.params, true=work.padding.true)
     setup.check_tokenizer(workdir, meta["tokenizer"])
     phase = meta["position"]["phase"]
     stream = setup.stream(config, corpus, phase, split, epochs=1)
