@@ -1,0 +1,219 @@
+"""Five tiny models and every way to lay them over eight devices; run in a process that has eight (`python grid_runs.py`)."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import os
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ptm_jax.core.recipe import LAMB, SGD, Adafactor, AdamW, Constant, Phase, Recipe
+from ptm_jax.core.spec import respell
+from ptm_jax.core.types import Vocab
+from ptm_jax.corruptions.sentinels import SentinelSpans
+from ptm_jax.mesh import tables
+from ptm_jax.nn.attention import Attention
+from ptm_jax.nn.initializers import Normal, TruncatedNormal
+from ptm_jax.systems.electra import electra
+from ptm_jax.systems.t5 import t5
+from ptm_jax.systems.transformers import bert, gpt2
+from ptm_jax.systems.xl import xlnet
+from ptm_jax.train.step import program
+
+ROWS, LENGTH, HEADS = 8, 16, 8
+T5_LENGTH = 18  # of which 16 enter the encoder and 8 the decoder: both are divided by eight
+VOCAB = Vocab(size=64, pad=0, unk=1, cls=2, sep=3, mask=4, bos=5, eos=6)
+DEVICES = "--xla_force_host_platform_device_count=8"
+
+LAYOUTS = {
+    "one": ({"data": 1}, "replicated"),
+    "dp 8": ({"data": 8}, "replicated"),
+    "fsdp 8": ({"fsdp": 8}, "fsdp"),
+    "tp 8": ({"model": 8}, "megatron"),
+    "2x2x2": ({"data": 2, "fsdp": 2, "model": 2}, "megatron_fsdp"),
+    "sp 8": ({"seq": 8}, "replicated"),
+    "megatron_sp 8": ({"model": 8}, "megatron_sp"),
+    "megatron_sp 2x2x2": ({"data": 2, "fsdp": 2, "model": 2}, "megatron_sp_fsdp"),
+    "ring 8": ({"seq": 8}, "replicated_ring"),
+    "ring 2x2x2": ({"data": 2, "seq": 2, "model": 2}, "megatron_sp_ring"),
+}
+
+
+def _small(system, vocab, optimizer=None, lr=2e-3):
+    """The system with a vocabulary, a deviation and a recipe for its size; its dropout stays."""
+    for kind in (Normal, TruncatedNormal):
+        system = respell(system, kind, lambda part: type(part)(max(part.std, 0.1)))
+    recipe = Recipe(
+        phases=(Phase(steps=100, batch=ROWS, length=LENGTH),),
+        lr=lr,
+        optimizer=optimizer or AdamW(eps=1e-6, weight_decay=0.01),
+        schedule=Constant(warmup=10),
+        clip=1.0,
+    )
+    return dataclasses.replace(respell(system, Vocab, vocab), recipe=recipe)
+
+
+def bert_of(vocab=VOCAB):
+    """An encoder: MLM and NSP."""
+    return _small(bert("bert", 2, 32, HEADS), vocab)
+
+
+def gpt2_of(vocab=VOCAB):
+    """A decoder, pre-norm, under an optimizer that a wrong factor in a gradient cannot hide from."""
+    return _small(gpt2("gpt2", 2, 32, HEADS), vocab, SGD(momentum=0.9), lr=0.05)
+
+
+def t5_of(vocab=VOCAB, optimizer=Adafactor()):
+    """An encoder-decoder with relative buckets, RMSNorm, GEGLU-free 1.0, trained by Adafactor as published."""
+    vocab = dataclasses.replace(vocab, extra=tuple(range(vocab.size - 1, vocab.size - 9, -1)))
+    system = _small(t5("t5", "1.0", 2, 32, HEADS, 4, 64), vocab, optimizer, lr=0.02)
+    return dataclasses.replace(system, corruption=SentinelSpans(vocab=vocab, sentinels=8, rate=0.3, mean=2.0))
+
+
+def electra_of(vocab=VOCAB):
+    """Two towers with tied tables, the generator half as wide; both of eight heads."""
+    system = electra("electra", 32, 2, 32, HEADS, 0.5, Phase(steps=1, batch=1, length=8), lr=1e-3)
+    heads = lambda part: dataclasses.replace(part, heads=HEADS)
+    return _small(respell(system, Attention, heads), vocab, LAMB(), lr=0.02)
+
+
+def xlnet_of(vocab=VOCAB):
+    """Two streams, a memory, relative scores."""
+    return _small(xlnet("xlnet", 2, 32, HEADS, memory=8), vocab)
+
+
+ODD = dataclasses.replace(VOCAB, size=61)
+MODELS = {"bert": bert_of, "gpt2": gpt2_of, "t5": t5_of, "electra": electra_of, "xlnet": xlnet_of}
+MODELS |= {f"{name} odd": functools.partial(make, ODD) for name, make in MODELS.items()}
+
+
+def batches_of(system, count=5):
+    """Rows of words that follow each other by a rule, in two documents, some with padding (T5's are full)."""
+    draw, full = np.random.default_rng(0), system.name == "t5"
+    length, found = T5_LENGTH if full else LENGTH, []
+    for _ in range(count):
+        slots = np.arange(length)
+        words = (draw.integers(0, 40, (ROWS, 1)) + slots * draw.integers(1, 4, (ROWS, 1))) % 40 + 8
+        cut = draw.integers(length // 3, length, (ROWS, 1))
+        end = np.where(draw.random((ROWS, 1)) < 0.3, draw.integers(cut, length), length)
+        end = length if full else end
+        segments = np.where(slots < cut, 1, 2) * (slots < end)
+        found.append(
+            {
+                "input_ids": np.where(segments > 0, words, 0).astype(np.int32),
+                "segment_ids": segments.astype(np.int32),
+                "positions": np.where(slots < cut, slots, slots - cut).astype(np.int32),
+                "token_type_ids": ((slots >= cut // 2) & (slots < cut)).astype(np.int32),
+                "next_label": draw.integers(0, 2, ROWS).astype(np.int32),
+                "rows": np.arange(ROWS, dtype=np.int32),
+            }
+        )
+    return found
+
+
+def devices_of(sizes):
+    """A mesh on as many of the devices as it needs."""
+    return tables.make_mesh(sizes, jax.devices()[: int(np.prod(list(sizes.values())))])
+
+
+def placed_under(system, layout, first=None):
+    """(program, state before the first step, batches) of a system as a layout has them, and one device's first state.
+
+    `first` is that of one device: every layout begins with the same bits."""
+    sizes, rules = LAYOUTS[layout]
+    mesh, whole, data = devices_of(sizes), program(system, 0), batches_of(system)
+    work, abstract = whole.on(mesh, rules, data[0])
+    first = jax.jit(whole.init)(data[0]) if first is None else first
+    state = jax.device_put(work.padding.fill(first), jax.tree.map(lambda leaf: leaf.sharding, abstract))
+    return work, state, [tables.place_batch(batch, mesh) for batch in data], first
+
+
+def stepping(work, state, batch, layout):
+    """The compiled step of a placed state."""
+    mesh = devices_of(LAYOUTS[layout][0])
+    at = jax.tree.map(lambda leaf: leaf.sharding, state)
+    with jax.set_mesh(mesh):
+        return jax.jit(work.step, out_shardings=(at, tables.replicated(mesh))).lower(state, batch).compile()
+
+
+def losses(system, layout, steps, first=None):
+    """(the losses of so many steps under a layout, one device's first state, the last state as it lies)."""
+    work, state, placed, first = placed_under(system, layout, first)
+    step, found = stepping(work, state, placed[0], layout), []
+    for number in range(steps):
+        state, metrics = step(state, placed[number % len(placed)])
+        # Read at once: steps under way at the same time would wait for each other's threads for ever.
+        found.append(float(metrics["loss"].value().sum()))
+    return found, first, state
+
+
+def in_a_process(*arguments, **env):
+    """What this file prints, as JSON, when run with these arguments on eight forced devices."""
+    here = Path(__file__).resolve()
+    path = os.pathsep.join([str(here.parents[2]), str(here.parent)])
+    env = {**os.environ, "PYTHONPATH": path, "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {DEVICES}", **env}
+    command = [sys.executable, str(here), *map(str, arguments)]
+    result = subprocess.run(command, env=env, capture_output=True, text=True, timeout=900)
+    assert result.returncode == 0, result.stderr[-4000:]
+    return json.loads(result.stdout)
+
+
+def draws(system, layout, first=None):
+    """Checksums of what one forward pass draws under a layout: of each field of the corrupted batch and of each mask."""
+    from ptm_jax.core import layout as core_layout
+    from ptm_jax.core.streams import keep_mask, uniform_bits
+    from ptm_jax.kernels import reference
+    from ptm_jax.nn import layers
+
+    masks, weigh = [], jax.random.key(99)
+
+    def watched(key, rows, shape, rate):
+        keep = keep_mask(key, rows, shape, rate)
+        check = jnp.where(keep, uniform_bits(weigh, rows, shape), 0).sum(dtype=jnp.uint32)  # exact in any order
+        jax.debug.callback(lambda total: masks.append(int(total)), check)
+        return keep
+
+    def forward(state, batch):
+        with core_layout.use(work.layout):
+            state = work.padding.cut(state)
+            batch = work._corrupt(batch, "train", state.step, state.carry)
+            loss = work.system.objective(work._bind(state.params, True), batch, jax.random.key(1))
+        return loss.value(), {name: field for name, field in batch.items() if name != "carry"}
+
+    work, state, placed, first = placed_under(system, layout, first)
+    layers.keep_mask = reference.keep_mask = watched
+    try:
+        with jax.set_mesh(work.layout.mesh if work.layout else devices_of({"data": 1})):
+            loss, fields = jax.jit(forward)(state, placed[0])
+            jax.effects_barrier()
+    finally:
+        layers.keep_mask = reference.keep_mask = keep_mask
+    fields = {name: zlib.crc32(np.asarray(field).tobytes()) for name, field in sorted(fields.items())}
+    return {"masks": sorted(set(masks)), "fields": fields}, first
+
+
+def main(steps, *cells):
+    """Prints {model: {layout: losses}}; of a cell with + in front of a layout, what a forward pass draws there instead."""
+    found, firsts = {}, {}
+    for cell in cells:
+        model, layouts = cell.split(":")
+        for layout in layouts.split(","):
+            system, first = MODELS[model](), firsts.get(model)
+            if layout.startswith("+"):
+                result, firsts[model] = draws(system, layout[1:], first)
+            else:
+                result, firsts[model], _ = losses(system, layout, int(steps), first)
+            found.setdefault(model, {})[layout] = result
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
