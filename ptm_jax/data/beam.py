@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import dataclasses
 import functools
 import json
 import logging
@@ -30,7 +29,6 @@ import numpy as np
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.data import cleaning, direct, layout, prepare, sources, spool, tokenizers, vocabularies, worker
-from ptm_jax.data.blocks import Shard
 from ptm_jax.data.runners import Runner
 from ptm_jax.data.sentences import Document
 from ptm_jax.data.tokenizers import TokenizerSpec
@@ -55,34 +53,25 @@ try:
 except ImportError as error:
     raise UserError(f"--runner needs Apache Beam ({error}); run pip install 'ptm_jax[beam]'") from None
 
-@dataclasses.dataclass(frozen=True)
-class Job:
-    """What `prepare` is asked for; `folder` is where the result is put together, seen by every worker."""
-
-    parts: tuple[tuple[str, str], ...]
-    folder: Path
-    spec: TokenizerSpec
-    heldout: float
-    seed: int
-    block_tokens: int
-    steps: tuple[Any, ...]
-    window: int | None
-    shard_bytes: int
-
-
 def options(runner: Runner) -> PipelineOptions:
     """Beam's options of a runner. Raises UserError for one that Beam does not know."""
-    logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
-    found = PipelineOptions(runner.flags())
-    known = found.get_all_options(drop_default=False)
-    for flag in runner.flags():
-        name = flag.removeprefix("--").partition("=")[0]
-        if name not in known:
-            raise UserError(f"Apache Beam knows no option {name}; see the options of its {runner.kind} runner")
+    said, log = [], logging.getLogger("apache_beam.options.pipeline_options")
+    listener = logging.Handler()
+    listener.emit = lambda record: said.append(record.getMessage())
+    log.addHandler(listener)
+    log.propagate = False
+    try:
+        found = PipelineOptions(runner.flags())
+        found.get_all_options()
+    finally:
+        log.removeHandler(listener)
+        log.propagate = True
+    if unknown := [word for line in said if "unparseable" in line for word in re.findall(r"--\w+", line)]:
+        raise UserError(f"Apache Beam knows no option {unknown[0]}; see the options of its {runner.kind} runner")
     return found
 
 
-def run(job: Job, runner: Runner, progress: Callable[[str, int, int], None] | None = None) -> None:
+def run(job: prepare.Job, runner: Runner, progress: Callable[[str, int, int], None] | None = None) -> None:
     """Leaves `tokenizer`, the shards, and the report of the cleaning in `job.folder`."""
     options(runner)
     if progress:
@@ -93,8 +82,9 @@ def run(job: Job, runner: Runner, progress: Callable[[str, int, int], None] | No
         submit(job, runner)
 
 
-def submit(job: Job, runner: Runner) -> None:
+def submit(job: prepare.Job, runner: Runner) -> None:
     """Runs the pipeline from this process and waits for it. Raises UserError where it fails."""
+    logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
     for left in job.folder.glob(".*"):  # of a worker that died
         shutil.rmtree(left) if left.is_dir() else left.unlink()
     pipeline = beam.Pipeline(options=options(runner))
@@ -111,7 +101,7 @@ def submit(job: Job, runner: Runner) -> None:
         raise UserError(f"the pipeline on {runner.kind} failed ({reason}); run the command again, it goes on") from error
 
 
-def build(pipeline: beam.Pipeline, job: Job) -> None:
+def build(pipeline: beam.Pipeline, job: prepare.Job) -> None:
     """The whole pipeline."""
     documents = (
         pipeline
@@ -158,7 +148,7 @@ def _to_bytes(place: tuple[int, int], plain: tuple) -> bytes:
     return spool.to_bytes(_document(plain))
 
 
-def _cleaned(documents, job: Job):
+def _cleaned(documents, job: prepare.Job):
     """The documents after the steps; their counts go into the report."""
     counts = [documents | "read ones" >> beam.Map(_one, "read")]
     for number, step in enumerate(job.steps):
@@ -294,7 +284,7 @@ def _in_order(texts: Iterable[tuple[bytes, bytes, int]]) -> Iterator[bytes]:
             yield raw
 
 
-def _tokenizer(pipeline, texts, plan, job: Job):
+def _tokenizer(pipeline, texts, plan, job: prepare.Job):
     """The files of the tokenizer, {name: bytes}: those of an earlier run or of `spec.path`, else trained."""
     folder = job.folder / "tokenizer"
     if not folder.exists() and job.spec.path is not None:
@@ -329,14 +319,13 @@ def _files(folder: Path) -> dict[str, bytes]:
 class _Write(beam.DoFn):
     """Tokenizes the texts of one shard and writes it."""
 
-    def __init__(self, job: Job):
+    def __init__(self, job: prepare.Job):
         self._job = job
 
     def process(self, element, files: dict[str, bytes], plan: layout.Layout):
         (split, number), texts = element
-        name = prepare.shard_name(split, number, plan.shards(split))
-        window = self._job.window if split == "train" else None
-        if (self._job.folder / f"{name}.done.json").exists():
+        count = plan.shards(split)
+        if self._job.shard(split, number, count, 0).finished:
             return
         with tempfile.TemporaryDirectory() as temporary:
             saved = Path(temporary) / "tokenizer"
@@ -344,11 +333,11 @@ class _Write(beam.DoFn):
             for file, content in files.items():
                 (saved / file).write_bytes(content)
             tokenizer = tokenizers.load(saved)
-            shard = Shard(Path(temporary), name, len(tokenizer.pieces), self._job.block_tokens, window)
+            shard = self._job.shard(split, number, count, len(tokenizer.pieces), Path(temporary))
             for chunk in _chunks(_in_order(texts), prepare.CHUNK_BYTES):
                 shard.add(worker.encode(tokenizer, chunk))
             shard.finish()
-            written = sorted(Path(temporary).glob(f"{name}.*"), key=lambda path: path.suffix == ".json")
+            written = sorted(Path(temporary).glob(f"{split}-*"), key=lambda path: path.suffix == ".json")
             for path in written:  # the mark that it is finished comes last
                 with _new(self._job.folder / path.name) as target:
                     shutil.copyfile(path, target)

@@ -23,7 +23,7 @@ _REFUSED = 3
 
 
 def run(job: Any, runner: Runner) -> None:
-    """Runs a `beam.Job` to its end. Raises UserError for bad input, or when every attempt died."""
+    """Runs a `prepare.Job` to its end. Raises UserError for bad input, or when every attempt died."""
     for _ in range(ATTEMPTS):
         status, said = _attempt(pickle.dumps((job, runner)))
         if status == 0:

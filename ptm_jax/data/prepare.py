@@ -13,6 +13,7 @@ import dataclasses
 import errno
 import fcntl
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -32,6 +33,7 @@ from ptm_jax.data.runners import Runner
 from ptm_jax.data.sentences import Document
 from ptm_jax.data.tokenizers import TokenizerSpec
 
+Progress = Callable[[str, int, int], None]
 SHARD_BYTES = 64_000_000
 CHUNK_BYTES = 262_144
 PARALLEL_BYTES = 4_000_000
@@ -51,7 +53,7 @@ def prepare(
     cleaning: Sequence[clean_text.Rule | clean_text.Duplicates] = (),
     cooccurrence: int | None = None,
     runner: Runner | None = None,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> store.Corpus:
     """The corpus of `sources` in `out`; returns at once where it is there already.
 
@@ -82,22 +84,11 @@ def prepare(
             return _same(store.open_corpus(out), request)
         try:
             _begin(partial, request)
-            if runner is None:
-                documents = _cleaned(text_sources.documents(sources), cleaning, partial / REPORT)
-                text = spool.write(documents, partial / "spool", seed, progress)
-                _refuse_nothing(partial)
-                run = _Run(partial, text, text.split(heldout), tokenizer, workers, block_tokens, cooccurrence, progress)
-                shards = _local_shards(run)
-            else:
-                from ptm_jax.data import beam
-
-                job = beam.Job(
-                    tuple(text_sources.parts(sources)), partial, tokenizer, heldout, seed, block_tokens, tuple(cleaning),
-                    cooccurrence, SHARD_BYTES,
-                )  # fmt: skip
-                beam.run(job, runner, progress)
-                _refuse_nothing(partial)
-                shards = _found_shards(partial, block_tokens, cooccurrence)
+            job = Job(
+                tuple(text_sources.parts(sources)), partial, tokenizer, heldout, seed, block_tokens, tuple(cleaning),
+                cooccurrence, SHARD_BYTES,
+            )  # fmt: skip
+            shards = _here(job, workers, progress) if runner is None else _there(job, runner, progress)
             _write_manifest(partial, shards, request)
         except UserError:  # bad input: there is nothing to go on from
             shutil.rmtree(partial, ignore_errors=True)
@@ -110,43 +101,48 @@ def prepare(
 
 
 @dataclasses.dataclass(frozen=True)
-class _Run:
-    """One preparation: where it works, its text, and the documents of each split in their order."""
+class Job:
+    """What is asked for, and the folder in which the result is put together: on a cluster one that every worker sees."""
 
+    parts: tuple[tuple[str, str], ...]
     folder: Path
+    spec: TokenizerSpec
+    heldout: float
+    seed: int
+    block_tokens: int
+    steps: tuple[Any, ...]
+    window: int | None
+    shard_bytes: int
+
+    def shard(self, split: str, number: int, count: int, vocab: int, folder: Path | None = None) -> Shard:
+        """The shard `number` of `count` of a split."""
+        name, window = f"{split}-{number:05d}-of-{count:05d}", self.window if split == "train" else None
+        return Shard(folder or self.folder, name, vocab, self.block_tokens, window)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Run:
+    """A job on this machine: its text, and the documents of each split in their order."""
+
+    job: Job
     text: spool.Spool
     documents: dict[str, np.ndarray]
-    spec: TokenizerSpec
     workers: int | None
-    block_tokens: int
-    window: int | None
-    progress: Callable[[str, int, int], None] | None
+    progress: Progress | None
 
     def tell(self, stage: str, done: int = 0, total: int = 0) -> None:
         if self.progress:
             self.progress(stage, done, total)
 
 
-def _cleaned(documents: Iterator[Document], steps: Sequence[Any], path: Path) -> Iterator[Document]:
-    """The documents after the steps; what these took is in `path` once all are read."""
-    if not steps:
-        yield from documents
-        return
-    counts = collections.Counter()
-    yield from clean_text.clean(documents, steps, counts)
-    path.write_text(json.dumps(clean_text.report(counts)))
-
-
-def _refuse_nothing(folder: Path) -> None:
-    """Raises UserError where the cleaning left no document."""
-    found = json.loads((folder / REPORT).read_text()) if (folder / REPORT).exists() else {"kept": 1}
-    if not found["kept"]:
-        most = max(found["dropped"], key=found["dropped"].get, default="nothing")
-        raise UserError(f"the cleaning left none of {found['read']} documents (mostly {most}); clean less")
-
-
-def _local_shards(run: _Run) -> dict[str, list[Shard]]:
-    """Trains and writes whatever an earlier run did not."""
+def _here(job: Job, workers: int | None, progress: Progress | None) -> dict[str, list[Shard]]:
+    """The shards of each split, made on this machine: whatever an earlier run did not write."""
+    documents = itertools.chain.from_iterable(itertools.starmap(text_sources.read, job.parts))
+    if job.steps:
+        documents = _cleaned(documents, job.steps, job.folder / REPORT)
+    text = spool.write(documents, job.folder / "spool", job.seed, progress)
+    _refuse_nothing(job.folder)
+    run = _Run(job, text, text.split(job.heldout), workers, progress)
     tokenizer, done, written = _tokenizer(run), 0, {}
     for split in store.SPLITS:
         written[split] = []
@@ -158,17 +154,34 @@ def _local_shards(run: _Run) -> dict[str, list[Shard]]:
     return written
 
 
-def _found_shards(folder: Path, block_tokens: int, window: int | None) -> dict[str, list[Shard]]:
-    """The shards that a pipeline left, by name."""
-    vocab, found = len(tokenizers.load(folder / "tokenizer").pieces), {}
+def _there(job: Job, runner: Runner, progress: Progress | None) -> dict[str, list[Shard]]:
+    """The same, made by a pipeline, whose workers may have another working directory."""
+    from ptm_jax.data import beam
+
+    parts = tuple((kind, str(Path(name).absolute()) if kind == "file" else name) for kind, name in job.parts)
+    job = dataclasses.replace(job, parts=parts)
+    beam.run(job, runner, progress)
+    _refuse_nothing(job.folder)
+    vocab, found = len(tokenizers.load(job.folder / "tokenizer").pieces), {}
     for split in store.SPLITS:
-        names = sorted(p.name.removesuffix(".done.json") for p in folder.glob(f"{split}-*.done.json"))
-        found[split] = [Shard(folder, name, vocab, block_tokens, _window(split, window)) for name in names]
+        count = len(list(job.folder.glob(f"{split}-*.done.json")))
+        found[split] = [job.shard(split, number, count, vocab) for number in range(count)]
     return found
 
 
-def _window(split: str, window: int | None) -> int | None:
-    return window if split == "train" else None
+def _cleaned(documents: Iterator[Document], steps: Sequence[Any], path: Path) -> Iterator[Document]:
+    """The documents after the steps; what these took is in `path` once all are read."""
+    counts = collections.Counter()
+    yield from clean_text.clean(documents, steps, counts)
+    path.write_text(json.dumps(clean_text.report(counts)))
+
+
+def _refuse_nothing(folder: Path) -> None:
+    """Raises UserError where the cleaning left no document."""
+    found = json.loads((folder / REPORT).read_text()) if (folder / REPORT).exists() else {"kept": 1}
+    if not found["kept"]:
+        most = max(found["dropped"], key=found["dropped"].get, default="nothing")
+        raise UserError(f"the cleaning left none of {found['read']} documents (mostly {most}); clean less")
 
 
 def _write_manifest(folder: Path, written: dict[str, list[Shard]], request: dict[str, Any]) -> None:
@@ -200,13 +213,13 @@ def _write_manifest(folder: Path, written: dict[str, list[Shard]], request: dict
 
 def _tokenizer(run: _Run) -> tokenizers.Tokenizer:
     """Trained on the first `train_bytes` of the train split, or found from an earlier run."""
-    folder, train = run.folder / "tokenizer", run.documents["train"]
+    folder, train = run.job.folder / "tokenizer", run.documents["train"]
     if not folder.exists():
         run.tell("training the tokenizer")
-        fits = layout.training(run.text.sizes(train), run.spec.train_bytes)
+        fits = layout.training(run.text.sizes(train), run.job.spec.train_bytes)
         chunks = run.text.chunks(train[:fits], CHUNK_BYTES)
-        found = vocabularies.make(run.spec, (line for chunk in chunks for raw in chunk for line in decode(raw)))
-        temporary = run.folder / "tokenizer.partial"
+        found = vocabularies.make(run.job.spec, (line for chunk in chunks for raw in chunk for line in decode(raw)))
+        temporary = run.job.folder / "tokenizer.partial"
         found.save(temporary)
         temporary.rename(folder)
     return tokenizers.load(folder)
@@ -217,15 +230,8 @@ def _shards(run: _Run, split: str, vocab: int) -> list[tuple[Shard, np.ndarray]]
     documents = run.documents[split]
     if not len(documents):
         return []
-    parts = np.split(documents, layout.cuts(run.text.sizes(documents), SHARD_BYTES))
-    names, window = [shard_name(split, number, len(parts)) for number in range(len(parts))], _window(split, run.window)
-    shards = [Shard(run.folder, name, vocab, run.block_tokens, window) for name in names]
-    return list(zip(shards, parts, strict=True))
-
-
-def shard_name(split: str, number: int, count: int) -> str:
-    """Of the shard `number` of `count`, without its suffix."""
-    return f"{split}-{number:05d}-of-{count:05d}"
+    parts = np.split(documents, layout.cuts(run.text.sizes(documents), run.job.shard_bytes))
+    return [(run.job.shard(split, number, len(parts), vocab), part) for number, part in enumerate(parts)]
 
 
 def _fill(run: _Run, shard: Shard, documents: np.ndarray, before: int) -> None:
@@ -234,7 +240,7 @@ def _fill(run: _Run, shard: Shard, documents: np.ndarray, before: int) -> None:
     if workers is None:
         workers = os.cpu_count() or 1 if run.text.offsets[-1] > PARALLEL_BYTES else 1
     chunks = run.text.chunks(documents, CHUNK_BYTES)
-    for chunk in worker.tokenize(chunks, run.folder / "tokenizer", workers):
+    for chunk in worker.tokenize(chunks, run.job.folder / "tokenizer", workers):
         shard.add(chunk)
         run.tell("tokenizing", before + shard.documents, len(run.text.order))
     shard.finish()
