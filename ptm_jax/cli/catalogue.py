@@ -5,6 +5,7 @@ Example:
   ptm list --json
   ptm list --matrix
   ptm list --adaptations
+  ptm list --tasks
 """
 
 from __future__ import annotations
@@ -27,12 +28,16 @@ class Args:
     """A list of objects, with group as well."""
     matrix: Flag = False
     """Instead: which encoder carries which pre-training task, and why the others cannot."""
+    tasks: Flag = False
+    """Instead: the downstream tasks, which `ptm train`, `evaluate` and `predict` take as --task."""
     adaptations: Flag = False
     """Instead: the ways of adapting a model, which `ptm train --adapt` takes, with their fields."""
 
 
 def run(args: Args) -> int:
     """Print the catalogue, the table of encoders and tasks, or the ways of adapting."""
+    if args.tasks:
+        return _tasks(args.json)
     if args.adaptations:
         return _adaptations(args.json)
     if args.matrix:
@@ -43,6 +48,23 @@ def run(args: Args) -> int:
         return 0
     shown = [c for c in COLUMNS if c in ("name", "paper") or any(e[c] for e in entries)]
     print(table(shown, [[_cell(e[c]) for c in shown] for e in entries]))
+    return 0
+
+
+def _tasks(as_json: bool) -> int:
+    from ptm_jax.tasks.catalogue import catalogue as tasks
+
+    found = [tasks.get(name) for name in tasks.names()]
+    keys = ("name", "examples", "classes", "metrics", "group", "paper")
+    classes = lambda labels: "" if not labels else str(len(labels)) if labels != "found" else "found"
+    cells = [
+        [t.name, label(t.examples), classes(getattr(t.examples, "labels", ())), list(t.metrics), t.group, t.paper]
+        for t in found
+    ]
+    if as_json:
+        print_json([dict(zip(keys, row, strict=True)) for row in cells])
+    else:
+        print(table(keys, [[_cell(part) for part in row] for row in cells]))
     return 0
 
 

@@ -1,11 +1,13 @@
-"""The metrics of a run's newest checkpoint, on the text that it held out or on another one.
+"""The metrics of a run's newest checkpoint, on the text that it held out or on another one; of a model on a task.
 
 Example:
   ptm evaluate runs/mini
   ptm evaluate runs/mini --data 'books/*.txt' --json
   ptm evaluate runs/mini --task mlm --split train --batches 20
+  ptm evaluate runs/sst2 --task sst2 --data SST-2 --predictions SST-2.tsv --plot sst2.png --json
 
-Corruptions are drawn as in the run's own evaluations, so that the result is the one in its log.
+Corruptions are drawn as in the run's own evaluations, so that the result is the one in its log. A downstream task (`ptm list
+--tasks`) is measured on the best checkpoint where `ptm train --best` chose one, and on any Hugging Face model with its head.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from ptm_jax.cli import options, target
-from ptm_jax.core.errors import UserError, unknown
+from ptm_jax.core.errors import UserError, closest
 
 PERPLEXITIES = {"nll": "perplexity", "mlm_nll": "mlm_perplexity"}
 """Metrics in nats per token, and what their exponential is called."""
@@ -34,13 +36,19 @@ class Args:
     data: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SOURCE ...")] = ()
     """Another text, all of it, or a directory that was prepared with the run's tokenizer."""
     task: options.Text = None
-    """lm or mlm; unless given, the run's own objective."""
-    split: Literal["heldout", "train"] = "heldout"
-    """Which part of a prepared corpus."""
+    """lm or mlm, or a task that `ptm list --tasks` shows; unless given, the run's own objective."""
+    split: Literal["heldout", "train", "test"] = "heldout"
+    """Which part of a prepared corpus, or which file of a task's directory."""
     batches: Annotated[int, tyro.conf.arg(metavar="N")] = 0
     """The first N batches only; 0: all."""
     config: options.Path = None
     """The file with your own objective, where the run was trained from one."""
+    predictions: options.Path = None
+    """Of a task: write what is said to every example, as the benchmark's server takes it."""
+    plot: options.Path = None
+    """Of a task with classes: draw what is confused, and how far confidence can be believed (.png, .svg, .pdf)."""
+    batch: Annotated[int, tyro.conf.arg(metavar="N")] = 32
+    """Of a task: rows at a time."""
     json: options.Flag = False
     """One JSON document: task, examples, metrics, and step, split."""
 
@@ -73,6 +81,12 @@ def run(args: Args) -> int:
     """Evaluate, and print the metrics."""
     if args.batches < 0:
         raise UserError(f"--batches is {args.batches}; it must be at least 1, or 0 for all")
+    from ptm_jax.cli import scoring
+
+    if scoring.is_task(args.task):
+        return scoring.evaluate(args)
+    if args.predictions or args.plot or args.split == "test":
+        raise UserError("--predictions, --plot and --split test are of downstream tasks; give one as --task")
     from ptm_jax.train import evaluation, setup
 
     workdir = Path(args.workdir)
@@ -103,7 +117,11 @@ def _asked(record: dict[str, Any], task: str | None) -> dict[str, Any]:
     from ptm_jax.core import spec
 
     if task not in TASKS:
-        raise unknown("task", task, TASKS)
+        from ptm_jax.tasks.catalogue import catalogue
+
+        near = closest(task, [*TASKS, *catalogue.names()])
+        known = ", ".join(TASKS)
+        raise UserError(f"unknown task {task!r}; there are: {known}.{near} `ptm list --tasks` shows the downstream ones")
     system = record["config"]["system"]
     objective = spec.to_json(TASKS[task].objective())
     heads = system["towers"].get(objective["tower"], {}).get("heads", {})

@@ -1,10 +1,14 @@
-"""Text in, result out: fill masks, go on with a prompt or answer a source, classify or embed texts, or find similar lines.
+"""Text in, result out: fill masks, go on with a prompt or answer a source, classify, tag or embed texts, answer questions
+about them, or find similar lines; or a task's test file in, the file that its benchmark's server takes out.
 
 Example:
   ptm predict runs/mini --task fill-mask --text 'Return the [MASK] of the list.'
   ptm predict runs/gpt --task generate --text 'The king' --temperature 0.8 --top-p 0.9
   ptm predict t5-small --task generate --text 'translate English to German: The house is old.' --beams 4
   ptm predict runs/sst2 --task classify --text 'a charming film'
+  ptm predict runs/wnut17 --task tag --text 'Paris is a city in Texas'
+  ptm predict runs/squad2 --task qa --text 'Who wrote it ?' --pair 'It was written by Ann in 1912 .'
+  ptm predict runs/mrpc --task mrpc --input MRPC/test.tsv --output MRPC.tsv
   ptm predict runs/mini --task embed --input lines.txt --output vectors.npy
   ptm predict runs/mini --task similar --input lines.txt --text 'the length of a list' --top 3
 
@@ -25,9 +29,10 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from ptm_jax.cli import options
-from ptm_jax.core.errors import UserError
+from ptm_jax.core.errors import UserError, unknown
 
 Number = Annotated[float | None, tyro.conf.arg(metavar="X")]
+TASKS = ("fill-mask", "generate", "classify", "tag", "qa", "embed", "similar")
 SAMPLING = ("start", "temperature", "top_k", "top_p", "beams", "length_penalty", "repetition_penalty", "no_repeat_ngram")
 """Options of generate alone."""
 
@@ -36,14 +41,14 @@ SAMPLING = ("start", "temperature", "top_k", "top_p", "beams", "length_penalty",
 class Args:
     model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
     """The workdir of a training run or one checkpoint of it, a Hugging Face directory, or a name on the Hub."""
-    task: Literal["fill-mask", "generate", "classify", "embed", "similar"]
-    """What to do with the texts."""
+    task: Annotated[str, tyro.conf.arg(metavar="TASK")]
+    """fill-mask, generate, classify, tag, qa, embed or similar; or a task that `ptm list --tasks` shows, on --input."""
     text: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="TEXT")] = ()
     """A text; may be given again."""
     pair: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="TEXT")] = ()
-    """The second of the two texts that classify compares; one for every --text."""
+    """The second of the two texts that classify compares, or the text that qa asks about; one for every --text."""
     input: options.Path = None
-    """A file with a text on every line."""
+    """A file with a text on every line, or a task's file of examples."""
     output: options.Path = None
     """Write the result there (embed: .npy or .json) instead of printing it."""
     json: options.Flag = False
@@ -76,6 +81,10 @@ class Args:
 
 def run(args: Args) -> int:
     """Load the model and print or write what it says about the texts."""
+    from ptm_jax.cli import scoring
+
+    if args.task not in TASKS and scoring.is_task(args.task):
+        return scoring.predict(args)
     _check(args)
     import ptm_jax
 
@@ -101,6 +110,12 @@ def run(args: Args) -> int:
 
 
 def _check(args: Args) -> None:
+    if args.task not in TASKS:
+        from ptm_jax.tasks.catalogue import catalogue
+
+        raise unknown("task", args.task, [*TASKS, *catalogue.names()])
+    if args.task == "qa" and not (args.text and args.pair):
+        raise UserError("qa answers --text, a question, from --pair, the text that it is about; give both")
     if args.task == "similar" and (args.input is None or not args.text):
         raise UserError("similar ranks the lines of --input by how close they are to --text; give both")
     if args.task != "similar" and args.input is not None and args.text:
@@ -109,8 +124,8 @@ def _check(args: Args) -> None:
         raise UserError(f"embeddings are written as .npy or .json; given --output {args.output}")
     if args.task == "embed" and not args.text and args.input is None and sys.stdin.isatty():
         raise UserError("give the texts to embed by --text, --input or standard input")
-    if args.pair and args.task != "classify":
-        raise UserError(f"--pair is of --task classify; the task is {args.task}")
+    if args.pair and args.task not in ("classify", "qa"):
+        raise UserError(f"--pair is of --task classify and qa; the task is {args.task}")
     if args.pair and len(args.pair) != len(args.text):
         raise UserError(f"{len(args.text)} texts and {len(args.pair)} pairs; give every --text its --pair")
     given = [name for name in SAMPLING if getattr(args, name) is not None]
@@ -120,6 +135,8 @@ def _check(args: Args) -> None:
 
 def _results(args: Args, model: Any, texts: Sequence[str], lines: Sequence[str] = ()) -> list[Any]:
     """What --json prints: one object per text."""
+    from ptm_jax.tasks import reading
+
     if args.task == "fill-mask":
         found = model.fill_mask(texts, top=args.top)
         keys = ("token", "probability", "sentence")
@@ -136,6 +153,16 @@ def _results(args: Args, model: Any, texts: Sequence[str], lines: Sequence[str] 
         seconds = [{"pair": second} for second in args.pair] or [{}] * len(texts)
         every = zip(texts, seconds, found, strict=True)
         return [{"text": text, **second, "labels": labels} for text, second, labels in every]
+    if args.task == "tag":
+        found = model.tag(texts)
+        return [
+            {"text": text, "tags": [{"word": w, "tag": t} for w, t in pairs], "entities": reading.spans_of(pairs)}
+            for text, pairs in zip(texts, found, strict=True)
+        ]
+    if args.task == "qa":
+        every = zip(texts, args.pair, model.answer(texts, args.pair), strict=True)
+        best = lambda answer: [span._asdict() for span in answer.best[: args.top]]
+        return [{"question": q, "context": c, "text": a.text, "null": a.null, "best": best(a)} for q, c, a in every]
     vectors = model.encode(texts, pooling=args.pooling, normalize=args.task == "similar")
     if args.task == "embed":
         return [{"text": text, "vector": v.tolist()} for text, v in zip(texts, vectors, strict=True)]
@@ -157,6 +184,12 @@ def _lines(args: Args, results: Sequence[Any]) -> Iterator[str]:
             continue
         if args.task == "classify":
             yield from _classes(result)
+            continue
+        if args.task == "tag":
+            yield " ".join(f"{one['word']}/{one['tag']}" for one in result["tags"])
+            continue
+        if args.task == "qa":
+            yield result["text"] or "(no answer)"
             continue
         yield result["text"]
         if args.task == "similar":

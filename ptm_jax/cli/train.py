@@ -6,6 +6,7 @@ Example:
   ptm train my_config.py --workdir runs/mine
   ptm train path/to/hugging-face-checkpoint --data 'text/*.txt' --workdir runs/on
   ptm train --init path/to/hugging-face-checkpoint --task sst2 --data SST-2 --workdir runs/sst2
+  ptm train --init path/to/hugging-face-checkpoint --task wnut17 --data wnut17 --seeds 3 --best --workdir runs/wnut17
   ptm train --init path/to/hugging-face-checkpoint --task sst2 --data SST-2 --adapt 'lora(rank=8)' --workdir runs/lora
   srun ptm train bert_base --data prepared --workdir /shared/base --rules fsdp
 
@@ -26,6 +27,7 @@ import tyro
 from ptm_jax.cli import options, target
 from ptm_jax.core.errors import UserError
 
+OF_TASKS = ("epochs", "batch", "length", "lr", "seeds", "best", "patience")
 STOPPED = 143
 """What a shell reports for a process that ended on SIGTERM: neither done nor failed."""
 
@@ -41,11 +43,21 @@ class Args:
     init: options.Text = None
     """Begin with the parameters of this model: a workdir, or a Hugging Face checkpoint."""
     task: options.Text = None
-    """Fine-tune --init for this task, whose data --data has: sst2."""
-    epochs: float = 3.0
-    """Of --task: how often every example is read."""
-    batch: Annotated[int, tyro.conf.arg(metavar="N")] = 32
+    """Fine-tune --init for this task, whose data --data has; `ptm list --tasks` shows them."""
+    epochs: Annotated[float | None, tyro.conf.arg(metavar="X")] = None
+    """Of --task: how often every example is read; unless given, the task's own number, as the next three."""
+    batch: options.Number = None
     """Of --task: examples in a step."""
+    length: options.Number = None
+    """Of --task: tokens of a row."""
+    lr: Annotated[float | None, tyro.conf.arg(metavar="X")] = None
+    """Of --task: the highest learning rate."""
+    seeds: Annotated[int, tyro.conf.arg(metavar="N")] = 1
+    """Of --task: as many runs, in --workdir's seed_0, seed_1, ..; their mean and standard deviation are printed."""
+    best: options.Flag = False
+    """Of --task: measure the held-out examples every epoch, and choose the best checkpoint."""
+    patience: Annotated[int, tyro.conf.arg(metavar="N")] = 0
+    """Of --task: end after N epochs without a better one."""
     adapt: Annotated[tuple[str, ...], tyro.conf.arg(metavar="ADAPTATION ...")] = ()
     """How the model is adapted: houlsby, 'lora(rank=8)', feature mix, ...; `ptm list --adaptations` shows them."""
     mesh: options.Text = None
@@ -93,6 +105,10 @@ def _run(args: Args) -> int:
 
         adapt = (*config.system.adapt, *catalogue.read_all(args.adapt))
         config = dataclasses.replace(config, system=dataclasses.replace(config.system, adapt=adapt))
+    if args.task is not None:
+        from ptm_jax.cli import tuning
+
+        return tuning.run(args, config)
     result = loop.train(config, args.workdir)
     if group.current().index:
         pass
@@ -109,6 +125,9 @@ def _run(args: Args) -> int:
 def _config(args: Args, words: list[str]):
     """The experiment that the arguments describe."""
     if args.task is None:
+        given = [f"--{name}" for name in OF_TASKS if getattr(args, name) not in (None, False, 0, 1)]
+        if given:
+            raise UserError(f"{given[0]} is of --task; give the task, or use --set recipe... for a system")
         if args.target is None:
             raise UserError("give a system or a config to train; `ptm list` shows the systems")
         return target.resolve(args.target, words, experiment=True)
@@ -120,7 +139,8 @@ def _config(args: Args, words: list[str]):
     from ptm_jax.systems.kinds import kinds_of
     from ptm_jax.tasks import finetuning
 
-    config = finetuning.experiment(args.task, args.init, args.data, epochs=args.epochs, batch=args.batch)
+    asked = {"epochs": args.epochs, "batch": args.batch, "length": args.length, "lr": args.lr}
+    config = finetuning.experiment(args.task, args.init, args.data, **asked)
     return spec.override(config, spec.parse_pairs(words), kinds_of())
 
 

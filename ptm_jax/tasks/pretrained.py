@@ -236,6 +236,20 @@ class Pretrained:
         seconds = None if pairs is None else inputs.texts_of(pairs, "pairs")
         return classifying.classify(self, inputs.texts_of(texts), seconds, batch_size)
 
+    def tag(self, texts: Sequence[str], batch_size: int = 32) -> list[list[tuple[str, str]]]:
+        """For every text, (word, tag) of its words, which are what stands between blanks. A text that is longer than a row
+        goes on in the next. Raises UserError for a model that has no head for it, or does not name its tags."""
+        from ptm_jax.tasks import reading
+
+        return reading.tag(self, inputs.texts_of(texts), batch_size)
+
+    def answer(self, questions: Sequence[str], contexts: Sequence[str], batch_size: int = 32) -> list[Any]:
+        """For every question, `tasks.squad.Answer` (text, null, best) from its text, read in windows where it is long. The
+        text is "" where a model of SQuAD 2.0 finds none. Raises UserError for a model that has no head for it."""
+        from ptm_jax.tasks import reading
+
+        return reading.answer(self, inputs.texts_of(questions), inputs.texts_of(contexts, "contexts"), batch_size)
+
     def generate(
         self,
         prompts: Sequence[str],

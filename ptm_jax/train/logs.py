@@ -135,7 +135,7 @@ def curve(
         axes.plot(*zip(*heldout, strict=True), color="#d94801", marker=marker, markersize=5, label="held-out", zorder=3)
         step, loss = heldout[-1]
         axes.annotate(f"{loss:.3f}", (step, loss), (-6, 8), textcoords="offset points", ha="right", color="#d94801")
-    if baseline is not None:
+    if baseline is not None and math.isfinite(baseline):
         axes.axhline(baseline, color="#636363", linestyle="--", linewidth=1.2, label=f"{name} {baseline:.3f}")
     axes.set(xlabel="step (updates)", ylabel=f"loss ({unit})", title=Path(workdir).absolute().name)
     axes.set_xlim(left=0)

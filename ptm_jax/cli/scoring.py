@@ -1,0 +1,80 @@
+"""`ptm evaluate --task` and `ptm predict --task` on a task's files: metrics, the server's prediction file, a plot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ptm_jax.cli import options
+from ptm_jax.core.errors import UserError
+
+
+def is_task(name: str | None) -> bool:
+    """Whether a name is in the catalogue of downstream tasks."""
+    from ptm_jax.tasks.catalogue import catalogue
+
+    return name is not None and name in catalogue
+
+
+def evaluate(args: Any) -> int:
+    """Measure a model on a task, and print it."""
+    from ptm_jax.tasks import servers
+    from ptm_jax.tasks.plots import draw
+
+    found = _found(args.workdir, args.task, args.data, args.split, labels=True, batch=args.batch)
+    if args.predictions is not None:
+        servers.write(args.predictions, found.task, found.examples, found.said)
+    if args.plot is not None:
+        draw(args.plot, found.task, found.examples, found.said)
+    document = {
+        "task": args.task,
+        "examples": len(found.examples),
+        "metrics": dict(found.metrics),
+        "source": found.source.path,
+        "remarks": dict(found.remarks),
+    }
+    if args.json:
+        options.print_json(document)
+        return 0
+    part = {None: "", True: ", the tenth of it that is held out", False: ", what is not held out of it"}
+    print(f"{args.task}: {len(found.examples):,} examples of {found.source.path}{part[found.source.held]}")
+    for name, value in found.metrics.items():
+        print(f"  {name:<22} {value:.4f}")
+    for remark, count in found.remarks.items():
+        print(f"  {count} {remark}")
+    return 0
+
+
+def predict(args: Any) -> int:
+    """Predictions for a file of examples, labelled or not, as the task's server takes them."""
+    from ptm_jax.tasks import servers
+
+    if args.input is None:
+        raise UserError(f"--task {args.task} reads a file of examples; give it as --input")
+    if args.text or args.pair:
+        raise UserError(f"--task {args.task} reads a file of examples (--input); leave --text and --pair")
+    found = _found(args.model, args.task, (args.input,), "test", labels=False, batch=32)
+    for remark, count in found.remarks.items():
+        options.say(f"{found.source.path}: {count} {remark}")
+    if args.output is None:
+        print("\n".join(servers.lines(found.task, found.examples, found.said)))
+    else:
+        servers.write(args.output, found.task, found.examples, found.said)
+        options.say(f"wrote {len(found.said)} predictions to {args.output}")
+    return 0
+
+
+def _found(model: str, name: str, data: Sequence[str], split: str, *, labels: bool, batch: int):
+    import ptm_jax
+    from ptm_jax.tasks import evaluating, selection
+    from ptm_jax.tasks.catalogue import catalogue
+    from ptm_jax.train import setup
+
+    task = catalogue.get(name)
+    if not data:
+        if not (Path(model) / "config.json").is_file() or not (Path(model) / "data").is_dir():
+            raise UserError("give the task's data as --data: a file, or the directory of the data set")
+        data = tuple(setup.record_of(Path(model))["config"]["data"])
+    source = evaluating.source_of(task, data, split)
+    return evaluating.evaluate(ptm_jax.load(selection.best_checkpoint(model)), task, source, labels=labels, batch=batch)
