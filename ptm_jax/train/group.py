@@ -17,14 +17,12 @@ same order:
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import secrets
 import selectors
 import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -91,7 +89,7 @@ class _Several(Group):
         self._closing = self._leaving = False
         self._heard, self._told = dict.fromkeys(links, time.monotonic()), 0.0
         self._patience = patience()
-        self._abort = _on_abort(lambda: time.sleep(_SETTLE))
+        self._abort = hosts.on_abort(lambda: time.sleep(_SETTLE))
         self._thread = threading.Thread(target=self._watch, name="group", daemon=True)
         self._thread.start()
 
@@ -136,7 +134,7 @@ class _Several(Group):
         self._thread.join()
         for link in self._links.values():
             link.close()
-        _on_abort(None)
+        hosts.on_abort(None)
 
     def _next(self) -> int:
         self._round += 1
@@ -277,11 +275,9 @@ def patience() -> float:
 
 
 def quit_with(text: str, status: int) -> None:
-    """Print one line and end this process at once: JAX would first wait for processes that do not come."""
+    """Print one line, with the process that says it, and end this process at once."""
     name = f"process {jax.process_index()} of {jax.process_count()}: " if jax.process_index() else ""
-    print(f"ptm: {name}{' '.join(text.split())}", file=sys.stderr, flush=True)
-    sys.stdout.flush()
-    os._exit(status)
+    hosts.quit_with(name + text, status)
 
 
 @contextlib.contextmanager
@@ -295,20 +291,6 @@ def listening() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _on_abort(call: Callable[[], None] | None) -> Any:
-    """Calls `call` before this process dies of SIGABRT; returns what must be kept for it.
-
-    JAX's client aborts when process 0, where its service runs, is gone: the same moment that the group notices it, and its
-    line shall not be missing. Python's own handlers run in the main thread, which an abort does not wait for.
-    """
-    libc = ctypes.CDLL(None)
-    libc.signal.restype = ctypes.c_void_p
-    kind = ctypes.CFUNCTYPE(None, ctypes.c_int)
-    handler = None if call is None else kind(lambda _: call())
-    libc.signal(signal.SIGABRT, ctypes.cast(handler, ctypes.c_void_p) if handler else ctypes.c_void_p(0))
-    return handler
 
 
 def _opened() -> Group:

@@ -14,11 +14,19 @@ the port. `detect` is a function of the environment; `join` is to be called befo
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import dataclasses
 import os
 import re
+import signal
+import socket
+import sys
+import tempfile
+import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import jax
 
@@ -99,10 +107,13 @@ def join(environ: Environ | None = None) -> Place | None:
             "local_device_ids": place.local,
             "cluster_detection_method": "deactivate",
         }
-    try:
-        jax.distributed.initialize(**options)
-    except Exception as error:
-        raise UserError(_unmet(place, seconds, error)) from error
+    _knock(place, seconds)
+    with _quiet_abort(lambda: _unmet(place, f"not all of them came in {seconds} s")):
+        try:
+            jax.distributed.initialize(**options)
+        except Exception as error:
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise UserError(_unmet(place, reason)) from error
     _met = place
     return place
 
@@ -112,16 +123,80 @@ def coordinator() -> str | None:
     return None if _met is None or _met.address is None else _met.address.rpartition(":")[0].strip("[]")
 
 
-def _unmet(place: Place, seconds: int, error: Exception) -> str:
-    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+def quit_with(text: str, status: int) -> None:
+    """Print one line and end this process at once: JAX would first wait for processes that do not come."""
+    print(f"ptm: {' '.join(text.split())}", file=sys.stderr, flush=True)
+    sys.stdout.flush()
+    os._exit(status)
+
+
+def on_abort(call: Callable[[], None] | None) -> Any:
+    """Calls `call` before this process dies of SIGABRT (None: nothing any more); returns what must be kept for it.
+
+    JAX's client aborts where processes do not come or process 0, which has its service, is gone. Python's own handlers run
+    in the main thread, for which an abort does not wait.
+    """
+    libc = ctypes.CDLL(None)
+    libc.signal.restype = ctypes.c_void_p
+    kind = ctypes.CFUNCTYPE(None, ctypes.c_int)
+    handler = None if call is None else kind(lambda _: call())
+    libc.signal(signal.SIGABRT, ctypes.cast(handler, ctypes.c_void_p) if handler else ctypes.c_void_p(0))
+    return handler
+
+
+def _knock(place: Place, seconds: float) -> None:
+    """Wait until process 0 listens. Raises UserError where nobody does: JAX would not say where it looked."""
+    if place.address is None:
+        return
+    host, port = place.address.rsplit(":", 1)
+    end = time.monotonic() + seconds
+    try:
+        if place.index == 0:
+            socket.create_server(("", int(port))).close()
+            return
+        while True:
+            try:
+                socket.create_connection((host.strip("[]"), int(port)), timeout=5.0).close()
+                return
+            except OSError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.2)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UserError(_unmet(place, reason if place.index == 0 else f"nobody there in {seconds} s ({reason})")) from error
+
+
+@contextlib.contextmanager
+def _quiet_abort(text: Callable[[], str]) -> Iterator[None]:
+    """An abort inside prints `text()` instead of a stack of C++ functions; what else is printed comes at the end."""
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as said:
+        stderr = os.dup(2)
+
+        def back():
+            os.dup2(stderr, 2)
+            os.close(stderr)
+
+        kept = on_abort(lambda: (back(), quit_with(text(), 1)))
+        os.dup2(said.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            on_abort(None)
+            del kept
+            back()
+            said.seek(0)
+            sys.stderr.write(said.read().decode(errors="replace"))
+
+
+def _unmet(place: Place, reason: str) -> str:
     if place.source == "auto":
         return f"PTM_HOSTS=auto: JAX did not find the other processes ({reason}); set JAX_COORDINATOR_ADDRESS and the like"
-    if "DEADLINE_EXCEEDED" in reason or "UNAVAILABLE" in reason:
-        who = "the others were not all there" if place.index == 0 else "it did not answer, or not all were there"
-        reason = f"after {seconds} s {who}"
     return (
         f"process {place.index} of {place.count} ({place.source}) could not meet the others at {place.address}: {reason}; "
-        "check that all of them were started, that the first can be reached there, and that its port is free"
+        "check that all were started, that they can reach process 0 there, and that its port is free"
     )
 
 

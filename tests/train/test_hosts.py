@@ -136,7 +136,7 @@ def three(monkeypatch):
         raise Ended
 
     monkeypatch.setattr(group, "quit_with", quit_with)
-    monkeypatch.setattr(group, "_on_abort", lambda call: None)
+    monkeypatch.setattr(hosts, "on_abort", lambda call: None)
     monkeypatch.setattr(group, "_SETTLE", 0.3)
     monkeypatch.setattr(threading, "excepthook", lambda args: None)
     first, second = socket.socketpair(), socket.socketpair()
