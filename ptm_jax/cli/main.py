@@ -28,6 +28,7 @@ COMMANDS = {
     "import": ("ptm_jax.cli.importing", "a Hugging Face checkpoint, without torch"),
     "export": ("ptm_jax.cli.exporting", "a model as a Hugging Face directory"),
     "launch": ("ptm_jax.cli.launch", "a run on several hosts: this machine, Slurm, GKE, Cloud TPU"),
+    "plan": ("ptm_jax.cli.plan", "what training takes on a pod that is not there: memory, time, cost"),
     "bench": ("ptm_jax.cli.bench", "speed on this machine, beside other libraries"),
 }
 

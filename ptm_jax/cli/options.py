@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import tyro
 
+from ptm_jax.core.errors import UserError
+
 Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 """A switch without its negation: `--json`."""
 
@@ -51,3 +53,11 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], width: int = 120
         cut = (c if len(c) <= size else c[: size - 1] + "…" for c, size in zip(row, sizes, strict=True))
         lines.append("  ".join(c.ljust(size) for c, size in zip(cut, sizes, strict=True)).rstrip())
     return "\n".join(lines)
+
+
+def axis(part: str) -> str:
+    """`data=2` of a mesh as `--set` takes it. Raises UserError."""
+    name, _, size = part.partition("=")
+    if not size.strip().isdecimal():
+        raise UserError(f"--mesh takes axis=size, as in data=2,model=4; given {part!r}")
+    return f"({name.strip()!r}, {size.strip()})"

@@ -6,6 +6,7 @@ the model's arithmetic, which `utilisation` divides by the device's peak.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
@@ -13,25 +14,42 @@ from typing import Any
 import jax
 
 
+@dataclasses.dataclass(frozen=True)
+class Product:
+    """One `dot_general`: how often it runs, its result's shape, operations and bytes (operands and result) of one run."""
+
+    times: float
+    shape: tuple[int, ...]
+    flops: float
+    bytes: int
+
+
 def flops(function: Callable[..., Any], *args: Any) -> float:
     """Operations of one call, for arrays or abstract shapes; recomputation inside the function counts."""
+    return sum(product.times * product.flops for product in products(function, *args))
+
+
+def products(function: Callable[..., Any], *args: Any) -> list[Product]:
+    """Every product of one call, in the order of the program; of branches, those of the one with the most operations."""
     return _count(jax.make_jaxpr(function)(*args).jaxpr)
 
 
-def _count(jaxpr) -> float:
-    total = 0.0
+def _count(jaxpr) -> list[Product]:
+    total = []
     for eqn in jaxpr.eqns:
         if eqn.primitive.name == "dot_general":
             (contract, _), (batch, _) = eqn.params["dimension_numbers"]
             left, right = eqn.invars[0].aval.shape, eqn.invars[1].aval.shape
             shared = math.prod(left[i] for i in (*contract, *batch))
-            total += 2.0 * math.prod(left) * math.prod(right) / shared
+            size = sum(math.prod(v.aval.shape) * v.aval.dtype.itemsize for v in (*eqn.invars, *eqn.outvars))
+            amount = 2.0 * math.prod(left) * math.prod(right) / shared
+            total.append(Product(1.0, tuple(eqn.outvars[0].aval.shape), amount, size))
             continue
         times = eqn.params.get("length", 1) if eqn.primitive.name == "scan" else 1
         inner = [_count(sub) for sub in _subjaxprs(eqn.params)]
         if eqn.primitive.name == "cond":
-            inner = [max(inner, default=0.0)]
-        total += times * sum(inner)
+            inner = [max(inner, key=lambda branch: sum(p.times * p.flops for p in branch), default=[])]
+        total += [dataclasses.replace(product, times=times * product.times) for branch in inner for product in branch]
     return total
 
 

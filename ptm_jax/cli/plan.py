@@ -1,0 +1,194 @@
+"""What training takes on hardware that is not there: memory, operations, messages, time, days and cost of a step that the
+TPU compiler really compiles for the whole pod (extra `[tpu]`), or that is modelled, for GPUs.
+
+Example:
+  ptm plan bert_tiny --topology cpu:8
+  ptm plan megatron_8b --topology v5p:8x8x8 --price 4.2
+  ptm plan configs/turing_nlg.py --topology v5e:16x16 --mesh fsdp=32,model=8 --rules megatron_sp_fsdp
+  ptm plan t5_11b --topology h200x64 --search
+  ptm plan --scaling --topology v5p:8x8x8 --table scaling.md --plot scaling.png
+  ptm plan --table plans.md
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from ptm_jax.cli import options, target
+from ptm_jax.core.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Args:
+    target: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[CONFIG]")] = None
+    """A pod config by its name (megatron_8b, turing_nlg, t5_11b, ...), a name of `ptm list`, or a .py file."""
+    topology: options.Text = None
+    """v5p:8x8x8, v6e:16x16, v5e:16x16, v4:8x8x8, h200x8, cpu:8."""
+    mesh: options.Text = None
+    """Devices by axis, as data=64,model=8; unless given the config's, fitted to the topology."""
+    rules: options.Text = None
+    """How parameters and activations lie on the mesh: fsdp, zero, megatron, megatron_sp, megatron_sp_fsdp, ..."""
+    remat: options.Text = None
+    """What of a layer is recomputed in the backward pass: none, full, dots."""
+    set: options.Sets = ()
+    """Change fields of the config."""
+    phase: options.Number = None
+    """Which phase of the recipe, from 0; the largest unless given."""
+    price: Annotated[float | None, tyro.conf.arg(metavar="DOLLARS")] = None
+    """Of a chip for an hour."""
+    efficiency: Annotated[float, tyro.conf.arg(metavar="SHARE")] = 1.0
+    """Of the peak that products reach; 1 gives a bound."""
+    search: options.Flag = False
+    """Rank all meshes and rules: modelled first, the best --best of them compiled."""
+    best: Annotated[int, tyro.conf.arg(metavar="N")] = 1
+    """How many of --search are compiled."""
+    scaling: options.Flag = False
+    """Weak scaling of Megatron-LM's four sizes from 1 chip to the whole topology, modelled, beside the paper's."""
+    table: options.Path = None
+    """Write a table there (Markdown). Alone: every pod config compiled for v4, v5e, v5p and v6e."""
+    plot: options.Path = None
+    """Write the curve of weak scaling there (PNG)."""
+    json: options.Flag = False
+    """One JSON document."""
+
+
+def run(args: Args) -> int:
+    """Plan, and print it."""
+    if args.scaling:
+        return _scaling(args)
+    if args.target is None and args.table is not None:
+        from ptm_jax.plan import overview
+
+        return overview.write(Path(args.table), _child, options.say)
+    if args.target is None or args.topology is None:
+        raise UserError("give a config and a --topology, as in: ptm plan megatron_8b --topology v5p:8x8x8")
+    from ptm_jax.mesh.chips import topology
+    from ptm_jax.plan import report
+
+    where = topology(args.topology)
+    request = {field.name: getattr(args, field.name) for field in dataclasses.fields(args)}
+    found = _child(request, where)
+    documents = found["plans"]
+    for line in found["remarks"]:
+        options.say(line)
+    if args.plot is not None:
+        report.plot(found["curve"], args.plot)
+    if args.json:
+        options.print_json(documents if args.search else documents[0])
+    elif args.search:
+        print(report.ranking(documents))
+    else:
+        print(report.text(documents[0], args.price))
+    return 0
+
+
+def _scaling(args: Args) -> int:
+    from ptm_jax.mesh.chips import topology
+    from ptm_jax.plan import scaling
+
+    where = topology(args.topology or "v5p:8x8x8")
+    if args.target is not None:
+        raise UserError("--scaling is of Megatron-LM's four sizes; leave the config out, or --plot its own curve")
+    rows = scaling.family(where)
+    if args.table is not None:
+        Path(args.table).write_text(scaling.markdown(rows, where, args.plot), encoding="utf8")
+    if args.plot is not None:
+        scaling.plot(rows, where, args.plot)
+    if args.json:
+        options.print_json([dataclasses.asdict(row) for row in rows])
+    else:
+        print(scaling.text(rows))
+    return 0
+
+
+def _child(request: dict[str, Any], where: Any) -> dict[str, Any]:
+    """Plan in a process of its own, whose environment is the topology's. Raises UserError with what it could not do."""
+    from ptm_jax.mesh.chips import environment
+
+    surroundings = environment(where)
+    with tempfile.TemporaryDirectory(prefix="ptm-plan-") as folder:
+        out = Path(folder) / "result.json"
+        done = subprocess.run(
+            [sys.executable, "-m", "ptm_jax.cli.plan", str(out)],
+            input=json.dumps(request),
+            env=surroundings,
+            text=True,
+            stdout=subprocess.DEVNULL,
+            stderr=None if os.environ.get("PTM_DEBUG") else subprocess.PIPE,
+        )
+        if not out.is_file():
+            last = ((done.stderr or "").strip().splitlines() or [f"it ended with status {done.returncode}"])[-1]
+            raise UserError(f"compiling for {where} failed: {last}; PTM_DEBUG=1 shows all of it")
+        found = json.loads(out.read_text(encoding="utf8"))
+    if "error" in found:
+        raise UserError(found["error"])
+    return found
+
+
+def child(request: dict[str, Any]) -> dict[str, Any]:
+    """What the child process does: the documents of the plans that a request asks for."""
+    from ptm_jax.mesh.chips import topology
+    from ptm_jax.plan import planning, scaling
+    from ptm_jax.plan.search import search
+    from ptm_jax.train import cache
+
+    cache.use()
+    args = Args(**{**request, "set": tuple(map(tuple, request["set"]))})
+    where, config = topology(args.topology), _config(args)
+    options_ = {"phase": args.phase, "efficiency": args.efficiency}
+    remarks: list[str] = []
+    if args.search:
+        plans = search(config, where, best=args.best, say=remarks.append, **options_)
+    else:
+        plans = [planning.plan(config, where, **options_)]
+    documents = [plan.document(args.price) for plan in plans]
+    asked = dict(config.mesh)
+    if asked and not args.search and documents[0]["mesh"] != {k: v for k, v in asked.items() if v > 1}:
+        remarks.append(f"the config's mesh {asked} was fitted to {where}: {documents[0]['mesh']}")
+    curve = scaling.curve(config, where, args.phase) if args.plot is not None else []
+    return {"plans": documents, "remarks": remarks, "curve": curve}
+
+
+def _config(args: Args) -> Any:
+    """The experiment that the arguments describe."""
+    from ptm_jax.core import spec
+    from ptm_jax.plan import lowering
+    from ptm_jax.systems import kinds, pods
+
+    words = options.pairs(args.set)
+    if args.mesh is not None:
+        words.append(f"mesh=({', '.join(options.axis(part) for part in args.mesh.split(','))},)")
+    if args.rules is not None:
+        words.append(f"rules={args.rules}")
+    if args.target in pods.PODS or args.target in pods.ALIASES:
+        config = spec.override(pods.experiment(args.target), spec.parse_pairs(words), kinds.kinds_of())
+    else:
+        config = target.resolve(args.target, words, experiment=True)
+    return config if args.remat is None else lowering.with_remat(config, args.remat)
+
+
+def _main(out: str) -> int:
+    """The child process: a request on stdin, its answer in a file."""
+    from ptm_jax.cli.main import explain
+
+    try:
+        found = child(json.load(sys.stdin))
+    except Exception as error:
+        if os.environ.get("PTM_DEBUG"):
+            raise
+        found = {"error": explain(error)}
+    Path(out).write_text(json.dumps(found), encoding="utf8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main(sys.argv[1]))

@@ -1,0 +1,102 @@
+"""How fast the chips of a mesh talk to each other along its axes.
+
+`rate` is the bytes/s that one chip sends and receives in a collective over a group of chips:
+- a torus: the links of each dimension along which the group extends, counted twice where the dimension is a ring (both
+  directions of it carry data at once) and in part where other chips lie between those of the group
+- a switch: a device's own link within a host; between hosts, the share of the network of all members in one host
+
+A collective of n chips on V bytes (of the whole result of a gather, of what is reduced otherwise) then takes, beside a
+latency of 1 microsecond a hop on a torus and 10 at a switch:
+
+    all-reduce 2 V (n-1)/n / rate     all-gather, reduce-scatter, all-to-all V (n-1)/n / rate     permute V / link
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jax.sharding import AbstractMesh
+
+from ptm_jax.mesh.chips import Topology
+from ptm_jax.mesh.tables import AXES
+
+HOP, SWITCH = 1e-6, 10e-6
+VOLUMES = {"all-reduce": 2.0, "all-gather": 1.0, "reduce-scatter": 1.0, "all-to-all": 1.0}
+
+
+@dataclasses.dataclass(frozen=True)
+class Links:
+    """`coordinates` [data, fsdp, seq, model, rank]: where in the topology the chips of a mesh lie."""
+
+    topology: Topology
+    coordinates: np.ndarray
+
+    def parts(self, axes: Sequence[str]) -> int:
+        """Chips in a group over these mesh axes."""
+        return math.prod(self.coordinates.shape[AXES.index(axis)] for axis in axes)
+
+    def rate(self, axes: Sequence[str]) -> float:
+        """Bytes/s of a chip in collectives over these mesh axes."""
+        members, chip = self._group(axes), self.topology.chip
+        if not chip.torus:
+            together = int(np.unique(members[:, 0], return_counts=True)[1].max())
+            return chip.link if together == len(members) else min(chip.link, chip.network * together)
+        total = 0.0
+        for dim, size in enumerate(self.topology.shape):
+            places = np.unique(members[:, dim])
+            if len(places) > 1:
+                ring = len(places) == size and self.topology.wraps(dim)
+                total += chip.link * (2 if ring else len(places) / (places[-1] - places[0] + 1))
+        return total or chip.link
+
+    def seconds(self, kind: str, axes: Sequence[str], size: float, count: float = 1.0) -> float:
+        """Of `count` collectives over these axes, on `size` bytes together."""
+        parts = self.parts(axes)
+        if parts < 2 or not size:
+            return 0.0
+        if kind == "collective-permute":
+            return size / self.topology.chip.link + count * HOP
+        share = (parts - 1) / parts
+        return VOLUMES.get(kind, 1.0) * size * share / self.rate(axes) + count * self._latency(axes)
+
+    def _latency(self, axes: Sequence[str]) -> float:
+        if not self.topology.chip.torus:
+            return SWITCH
+        members = self._group(axes)
+        return HOP * sum(len(np.unique(members[:, dim])) // 2 for dim in range(members.shape[1]))
+
+    def _group(self, axes: Sequence[str]) -> np.ndarray:
+        """Coordinates [n, rank] of the first group over these axes."""
+        index = tuple(slice(None) if axis in axes else 0 for axis in AXES)
+        return self.coordinates[index].reshape(-1, self.coordinates.shape[-1])
+
+
+def links(topology: Topology, mesh: Any) -> Links:
+    """Of a mesh with devices, or of an abstract one, whose chips are taken in order."""
+    shape = tuple(mesh.shape[axis] for axis in AXES)
+    devices = None if isinstance(mesh, AbstractMesh) else mesh.devices
+    if topology.chip.torus and devices is not None:
+        places = [device.coords[: topology.chip.torus] for device in devices.flat]
+    elif topology.chip.torus:
+        places = np.argwhere(np.ones(topology.shape, bool))
+    else:
+        places = [(number // topology.chip.host,) for number in range(topology.count)]
+    return Links(topology, np.asarray(places).reshape(*shape, -1))
+
+
+def fitted(mesh: Mapping[str, int], count: int) -> dict[str, int]:
+    """A mesh for `count` chips as like the given one as can be: what divides a layer stays, the rest is rows'."""
+    sizes = {axis: mesh.get(axis, 1) for axis in AXES}
+    for axis in ("model", "seq"):
+        sizes[axis] = math.gcd(sizes[axis], count)
+    rest = count // (sizes["model"] * sizes["seq"])
+    if sizes["fsdp"] > 1 and sizes["data"] == 1:
+        sizes["fsdp"] = rest
+    else:
+        sizes["fsdp"] = math.gcd(sizes["fsdp"], rest)
+        sizes["data"] = rest // sizes["fsdp"]
+    return {axis: size for axis, size in sizes.items() if size > 1} or {"data": 1}

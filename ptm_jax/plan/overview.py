@@ -1,0 +1,80 @@
+"""Every pod config compiled for every TPU: one table."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ptm_jax.core.errors import UserError
+from ptm_jax.mesh.chips import GIB, topology
+from ptm_jax.systems import pods
+
+SLICES: Mapping[str, str] = {"v4": "v4:8x8x8", "v5e": "v5e:16x16", "v5p": "v5p:8x8x8", "v6e": "v6e:16x16"}
+SMALL: Mapping[str, str] = {"v4": "v4:4x4x4", "v5e": "v5e:8x8", "v5p": "v5p:4x4x4", "v6e": "v6e:8x8"}
+"""For models of fewer than a billion and a half parameters; their batches are large, so they take micro-batches."""
+
+SMALL_CONFIGS = ("megatron_bert_336m", "megatron_bert_1300m", "megatron_1b")
+
+HEADER = "| config | topology | mesh | rules | bytes a device | fits | step | utilisation | compiled in |"
+
+
+def write(path: Path, plan: Callable[..., Mapping[str, Any]], say: Callable[[str], None]) -> int:
+    """Compile what the table lacks and write it after every line, so that it may be interrupted and go on.
+
+    `plan(request, topology)` gives {"plans": [document]}, as the child process of `ptm plan` does."""
+    lines = _there(path)
+    for name in pods.PODS:
+        for kind in SLICES:
+            where = topology((SMALL if name in SMALL_CONFIGS else SLICES)[kind])
+            if (name, str(where)) in lines:
+                continue
+            began = time.perf_counter()
+            try:
+                row = _row(name, plan({"target": name, "topology": str(where), "set": ()}, where)["plans"][0])
+            except UserError as error:
+                if "libtpu" in str(error):
+                    raise
+                row = f"| {name} | {where} | | | | | {error} | | |"
+            lines[name, str(where)] = row
+            _save(path, lines)
+            say(f"{row} ({time.perf_counter() - began:.0f} s)")
+    return 0
+
+
+def _row(name: str, found: Mapping[str, Any]) -> str:
+    mesh = ",".join(f"{axis}={size}" for axis, size in found["mesh"].items())
+    used, limit = found["bytes_per_device"]["total"] / GIB, found["hbm_bytes"] / GIB
+    over = "yes" if found["fits"] else f"no, by {used - limit:.1f} GiB: {found['advice'][1]}"
+    cells = (
+        name, found["topology"], mesh, found["rules"], f"{used:.2f} of {limit:.0f} GiB", over,
+        f"{found['step_seconds'] * 1e3:.0f} ms", f"{found['utilisation']:.0%}", f"{found['compile_seconds']:.0f} s",
+    )  # fmt: skip
+    return "| " + " | ".join(cells) + " |"
+
+
+def _there(path: Path) -> dict[tuple[str, str], str]:
+    """The lines of a table that was written before."""
+    found = {}
+    for line in path.read_text(encoding="utf8").splitlines() if path.is_file() else ():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) > 2 and cells[0] in pods.PODS:
+            found[cells[0], cells[1]] = line
+    return found
+
+
+def _save(path: Path, lines: Mapping[tuple[str, str], str]) -> None:
+    head = [
+        "# Pod configs, compiled for TPUs",
+        "",
+        "Written by `ptm plan --table FILE`; a line is what `ptm plan CONFIG --topology TOPOLOGY` says. The step and its",
+        "utilisation are a bound by the roofline of `ptm_jax/plan/roofline.py`, not a measurement; the memory is the compiler's.",
+        "",
+        HEADER,
+        "|" + " --- |" * (HEADER.count("|") - 1),
+    ]
+    order = {name: number for number, name in enumerate(pods.PODS)}
+    body = [lines[key] for key in sorted(lines, key=lambda key: (order[key[0]], key[1]))]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join([*head, *body, ""]), encoding="utf8")

@@ -1,0 +1,218 @@
+"""The plan of an experiment on a topology: compiled where a compiler is there, modelled where none is."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections import defaultdict
+from typing import Any
+
+from ptm_jax.core.errors import UserError
+from ptm_jax.core.system import Experiment
+from ptm_jax.mesh import tables
+from ptm_jax.mesh.chips import GIB, Topology, devices
+from ptm_jax.mesh.collectives import collectives
+from ptm_jax.plan import estimate, lowering, roofline
+from ptm_jax.plan.estimate import Traffic, Work
+from ptm_jax.plan.links import Links, fitted, links
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a step takes on a topology. Bytes, operations and seconds of one device; `source` is "compiled" or "modelled"."""
+
+    name: str
+    topology: Topology
+    mesh: dict[str, int]
+    rules: str
+    source: str
+    bytes_per_device: dict[str, int]
+    needs: int
+    hbm_bytes: int
+    flops_per_device: float
+    messages: tuple[Traffic, ...]
+    times: roofline.Times
+    model_flops: float
+    tokens: int
+    days: float
+    utilisation: float
+    compile_seconds: float
+    advice: tuple[str, ...] = ()
+
+    @property
+    def fits(self) -> bool:
+        return self.needs <= self.hbm_bytes
+
+    def document(self, price: float | None = None) -> dict[str, Any]:
+        """As JSON has it."""
+        count = self.topology.count
+        found = {
+            "fits": self.fits,
+            "devices": count,
+            "bytes_per_device": {**self.bytes_per_device, "total": self.needs},
+            "hbm_bytes": self.hbm_bytes,
+            "flops_per_device": self.flops_per_device,
+            "collectives": [
+                {"kind": m.kind, "axis": "+".join(m.axes) or "mixed", "count": m.count, "bytes": m.bytes}
+                for m in self.messages
+            ],
+            "step_seconds": self.times.step,
+            "tokens_per_second": self.tokens / self.times.step,
+            "utilisation": self.utilisation,
+            "compile_seconds": self.compile_seconds,
+            "name": self.name,
+            "topology": str(self.topology),
+            "mesh": self.mesh,
+            "rules": self.rules,
+            "source": self.source,
+            "seconds": {
+                **dataclasses.asdict(self.times),
+                "exposed": self.times.exposed,
+                "exposed_without_overlap": self.times.blocking + self.times.hideable,
+            },
+            "days": self.days,
+            "advice": list(self.advice),
+        }
+        return found if price is None else {**found, "cost": self.days * 24 * count * price}
+
+
+def mesh_of(config: Experiment, topology: Topology) -> dict[str, int]:
+    """The experiment's mesh, fitted to the topology."""
+    return fitted(dict(config.mesh) or {"data": topology.count}, topology.count)
+
+
+def rules_of(config: Experiment, mesh: dict[str, int]) -> str:
+    """The experiment's rules without what a smaller mesh has no devices for."""
+    names = config.rules
+    if mesh.get("model", 1) == 1 and names.startswith("megatron"):
+        names = {"fsdp": "fsdp", "zero": "zero"}.get(names.rpartition("_")[2], "replicated")
+    if names.endswith("fsdp") and mesh.get("fsdp", 1) == 1:
+        names = names.removesuffix("fsdp").rstrip("_") or "replicated"
+    if names.endswith("zero") and mesh.get("data", 1) * mesh.get("fsdp", 1) == 1:
+        names = names.removesuffix("zero").rstrip("_") or "replicated"
+    return names
+
+
+def plan(config: Experiment, topology: Topology, *, phase: int | None = None, efficiency: float = 1.0) -> Plan:
+    """Compile the step of an experiment for a topology, or model it where it is of GPUs.
+
+    For others the process must have the environment of `mesh.chips.environment`. Raises UserError."""
+    if topology.kind == "gpu":
+        return modelled(config, topology, phase=phase, efficiency=efficiency)
+    config, sizes, phase = prepared(config, topology, phase)
+    mesh = tables.make_mesh(sizes, devices(topology))
+    step = lowering.step_of(config, mesh, phase)
+    work = estimate.work_of(config, phase)
+    found = lowering.compiled(step)
+    if found.text is None:
+        parts, messages = estimate.memory(step, work), estimate.messages(step, work)
+        limit = found.limit
+    else:
+        parts, messages, limit = found.memory, _grouped(collectives(found.text, mesh)), None
+    return _plan(
+        config, topology, step, work, links(topology, mesh), phase, efficiency,
+        source="compiled", bytes_per_device=parts, needs=found.needs, limit=limit, messages=messages, seconds=found.seconds,
+    )  # fmt: skip
+
+
+def modelled(config: Experiment, topology: Topology, *, phase: int | None = None, efficiency: float = 1.0) -> Plan:
+    """The same from the record alone (`plan.estimate`). Raises UserError where mesh, rules and sizes do not fit."""
+    config, sizes, phase = prepared(config, topology, phase)
+    return model(config, topology, sizes, phase, estimate.work_of(config, phase), efficiency)
+
+
+def model(config, topology, sizes, phase, work, efficiency=1.0, mesh=None) -> Plan:
+    """`modelled` for work that is known already; `mesh` has devices where they are known."""
+    abstract = lowering.abstract_mesh(sizes)
+    step = lowering.step_of(config, abstract, phase, work.shapes)
+    parts = estimate.memory(step, work)
+    return _plan(
+        config, topology, step, work, links(topology, mesh or abstract), phase, efficiency,
+        source="modelled", bytes_per_device=parts, needs=sum(parts.values()), limit=None,
+        messages=estimate.messages(step, work), seconds=0.0,
+    )  # fmt: skip
+
+
+def prepared(config: Experiment, topology: Topology, phase: int | None):
+    """(the published experiment on a fitted mesh, the mesh, the phase: the largest unless given). Raises UserError."""
+    config = lowering.published(config)
+    sizes = mesh_of(config, topology)
+    config = dataclasses.replace(config, mesh=tuple(sizes.items()), rules=rules_of(config, sizes))
+    phases = config.system.recipe.phases
+    if phase is None:  # the largest
+        phase = max(range(len(phases)), key=lambda number: phases[number].batch * phases[number].length)
+    if not 0 <= phase < len(phases):
+        raise UserError(f"there is no phase {phase}; {config.system.name} has {len(phases)}, counted from 0")
+    return config, sizes, phase
+
+
+def _plan(config, topology, step, work: Work, paths: Links, phase, efficiency, *, limit, messages, seconds, **known) -> Plan:
+    count = topology.count
+    timed = lambda work, messages: roofline.times(
+        paths, messages, flops=work.flops / count, traffic=work.traffic / count, weights=estimate.weights(step),
+        precision=config.precision, efficiency=efficiency,
+    )  # fmt: skip
+    times = timed(work, messages)
+    peak = topology.chip.float32 if config.precision == "float32" else topology.chip.bfloat16
+    phases = config.system.recipe.phases
+    total = phases[phase].steps * times.step
+    for number, other in enumerate(phases):
+        if number != phase:  # by its places: a part of the days, not worth a compilation
+            total += other.steps * times.step * other.batch * other.length / work.tokens
+    found = Plan(
+        name=config.system.name,
+        topology=topology,
+        mesh=dict(config.mesh),
+        rules=config.rules,
+        hbm_bytes=limit or _capacity(topology),
+        flops_per_device=work.flops / count,
+        messages=tuple(messages),
+        times=times,
+        model_flops=work.model_flops,
+        tokens=work.tokens,
+        days=total / 86400,
+        utilisation=work.model_flops / (times.step * count * peak),
+        compile_seconds=seconds,
+        **known,
+    )
+    return found if found.fits else dataclasses.replace(found, advice=tuple(advice(found, config)))
+
+
+def _capacity(topology: Topology) -> int:
+    if topology.kind == "cpu":
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // topology.count
+    return int(topology.chip.hbm)
+
+
+def _grouped(found) -> tuple[Traffic, ...]:
+    """Collectives of a program by kind and axes."""
+    sums: dict[tuple[str, tuple[str, ...]], list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for one in found:
+        sums[one.kind, one.axes][0] += one.count
+        sums[one.kind, one.axes][1] += one.count * one.bytes
+    return tuple(Traffic(kind, axes, count, size) for (kind, axes), (count, size) in sums.items())
+
+
+def advice(found: Plan, config: Experiment) -> list[str]:
+    """What would make a plan that does not fit smaller, what saves most first."""
+    parts, recipe = found.bytes_per_device, config.system.recipe
+    held = parts["parameters"] + parts["optimizer"]
+    rest = found.needs - held
+    over = (found.needs - found.hbm_bytes) / GIB
+    lines = [f"needs {found.needs / GIB:.1f} GiB of {found.hbm_bytes / GIB:.1f}: {over:.1f} too many"]
+    ways = found.mesh.get("data", 1) * found.mesh.get("fsdp", 1)
+    sliced = found.rules.endswith(("fsdp", "zero"))
+    activations = []
+    if any(stack.remat == "none" for stack in estimate.stacks(config)):
+        activations.append("recompute activations: --remat full")
+    rows = recipe.phases[0].batch // recipe.accumulate // ways
+    if rows > 1:
+        activations.append(f"micro-batches: --set recipe.accumulate={recipe.accumulate * 2} (rows of a device: {rows})")
+    else:
+        activations.append("a longer model axis, or sequence parallelism (--rules megatron_sp)")
+    state = []
+    if not sliced and ways > 1:
+        base = "" if found.rules == "replicated" else found.rules + "_"
+        state.append(f"slice parameters and optimizer state: --rules {base}zero")
+    state.append("more chips, or a longer model axis: --search tries them")
+    return lines + (state + activations if held > rest else activations + state)

@@ -1,0 +1,212 @@
+"""Weak scaling: more chips and as many more rows, and what is left of one chip's rate.
+
+`family` is Megatron-LM's study (Shoeybi et al. 2019, section 5.1): 1.2, 2.5, 4.2 and 8.3 billion parameters divided over
+1, 2, 4 and 8 chips with 8 rows of 1,024 tokens, then the largest with more rows, to 64 times as many. Efficiency is the
+operations a second of a chip (recomputed ones not counted) over those of the 1.2 billion on one chip. All points are
+`plan.roofline`'s, from the record alone.
+
+Columns: `paper` is Megatron-LM's (77% on 8 GPUs, 76% on 512); `v100` the same formula with the figures of its machine,
+whose one GPU is given the rate that the paper measured (39 TFLOP/s, 30% of its peak): what the formula is worth.
+`megatron` divides as the paper does; `best` is the fastest mesh and rules for the same model and rows that fit, which
+need not divide layers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ptm_jax.core.errors import UserError
+from ptm_jax.core.system import Experiment
+from ptm_jax.mesh import chips
+from ptm_jax.mesh.chips import Topology
+from ptm_jax.plan import estimate, planning, report
+from ptm_jax.plan.planning import Plan
+from ptm_jax.plan.search import candidates
+from ptm_jax.systems import pods
+
+ROWS = 8
+PAPER = {8: 0.77, 512: 0.76}
+"""Chips: efficiency in the paper (section 5.1)."""
+
+MEASURED = 39e12
+V100 = dataclasses.replace(next(chip for chip in chips.CHIPS if chip.name == "v100"), bfloat16=MEASURED)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Point:
+    """One size on so many chips; rates are operations a second of a chip, `*_efficiency` over those of one chip."""
+
+    system: str
+    chips: int
+    mesh: dict[str, int]
+    step_seconds: float
+    rate: float
+    efficiency: float
+    best_mesh: dict[str, int]
+    best_rules: str
+    best_step_seconds: float
+    best_efficiency: float
+    v100_efficiency: float
+    paper: float | None
+
+
+def family(where: Topology) -> list[Point]:
+    """Megatron-LM's sizes on 1, 2, 4 and 8 chips, and the largest with 2, 4, .. times the rows up to the topology."""
+    if where.count < 8:
+        raise UserError(f"the scaling study begins with 1 to 8 chips; {where} has {where.count}")
+    groups = [(name, ways, 1) for name, ways in pods.FAMILY]
+    name, ways = pods.FAMILY[-1]
+    copies = 2
+    while ways * copies <= where.count:
+        groups.append((name, ways, copies))
+        copies *= 2
+    points: list[Point] = []
+    base = None
+    for name, ways, copies in groups:
+        config = _with_rows(pods.experiment(name), ROWS * copies)
+        work = estimate.work_of(planning.prepared(config, _slice(where, 1), 0)[0], 0)
+        mesh = {axis: size for axis, size in (("data", copies), ("model", ways)) if size > 1} or {"data": 1}
+        there, gpus = _slice(where, ways * copies), Topology(V100, (ways * copies,))
+        rules = "megatron_sp" if ways > 1 else "replicated"
+        ours = _point(config, there, mesh, rules, work)
+        old = _point(config, gpus, mesh, "megatron" if ways > 1 else "replicated", work)
+        best = min(_all(config, there, work), key=lambda plan: plan.times.step, default=ours)
+        rate = lambda plan: plan.model_flops / plan.times.step / plan.topology.count
+        base = base or (rate(ours), rate(old), rate(best))
+        points.append(
+            Point(
+                system=name,
+                chips=there.count,
+                mesh=mesh,
+                step_seconds=ours.times.step,
+                rate=rate(ours),
+                efficiency=rate(ours) / base[0],
+                best_mesh=best.mesh,
+                best_rules=best.rules,
+                best_step_seconds=best.times.step,
+                best_efficiency=rate(best) / base[2],
+                v100_efficiency=rate(old) / base[1],
+                paper=PAPER.get(there.count),
+            )
+        )
+    return points
+
+
+def curve(config: Experiment, where: Topology, phase: int | None = None) -> list[tuple[int, float]]:
+    """(chips, efficiency) of a config: its division of a layer on as few chips as it takes, then as many more rows."""
+    config, sizes, phase = planning.prepared(config, where, phase)
+    ways = sizes.get("model", 1) * sizes.get("seq", 1)
+    rows = config.system.recipe.phases[phase].batch // (where.count // ways)
+    found, copies = [], 1
+    while ways * copies <= where.count:
+        here = _with_rows(config, max(1, rows) * copies, phase)
+        there = _slice(where, ways * copies)
+        plan = planning.modelled(here, there, phase=0)
+        found.append((there.count, plan.tokens / plan.times.step / there.count))
+        copies *= 2
+    return [(count, rate / found[0][1]) for count, rate in found]
+
+
+def _with_rows(config: Experiment, rows: int, phase: int = 0) -> Experiment:
+    """The experiment of one phase with so many rows in a batch, in one piece."""
+    recipe = config.system.recipe
+    shape = dataclasses.replace(recipe.phases[phase], batch=rows)
+    recipe = dataclasses.replace(recipe, phases=(shape,), accumulate=1)
+    return dataclasses.replace(config, system=dataclasses.replace(config.system, recipe=recipe))
+
+
+def _slice(where: Topology, count: int) -> Topology:
+    """So many chips of a topology: of a torus as long an axis as there is first, so that 8 chips are one of its rings."""
+    if not where.chip.torus:
+        return Topology(where.chip, (count,))
+    shape, left = [], count
+    for size in reversed(where.shape):
+        shape.append(min(size, left))
+        left = -(-left // shape[-1])
+    return Topology(where.chip, tuple(reversed(shape)))
+
+
+def _point(config: Experiment, where: Topology, mesh: dict[str, int], rules: str, work: Any) -> Plan:
+    config = dataclasses.replace(config, mesh=tuple(mesh.items()), rules=rules)
+    config, sizes, phase = planning.prepared(config, where, 0)
+    return planning.model(config, where, sizes, phase, work)
+
+
+def _all(config: Experiment, where: Topology, work: Any) -> list[Plan]:
+    found = []
+    for mesh, rules in candidates(where.count):
+        try:
+            found.append(_point(config, where, mesh, rules, work))
+        except UserError:  # does not divide
+            continue
+    return [plan for plan in found if plan.fits]
+
+
+COLUMNS = ("size", "chips", "mesh", "step ms", "TFLOP/s", "megatron", "best", "best's mesh and rules", "v100", "paper")
+
+
+def rows(points: Sequence[Point]) -> list[tuple[str, ...]]:
+    """The table's cells."""
+    words = lambda mesh: ",".join(f"{axis}={size}" for axis, size in mesh.items() if size > 1) or "1 chip"
+    return [
+        (
+            point.system,
+            str(point.chips),
+            words(point.mesh),
+            f"{point.step_seconds * 1e3:.0f}",
+            f"{point.rate / 1e12:.0f}",
+            f"{point.efficiency:.0%}",
+            f"{point.best_efficiency:.0%}",
+            f"{words(point.best_mesh)} {point.best_rules}",
+            f"{point.v100_efficiency:.0%}",
+            f"{point.paper:.0%}" if point.paper else "",
+        )
+        for point in points
+    ]
+
+
+def text(points: Sequence[Point]) -> str:
+    """The table for a terminal."""
+    cells = [COLUMNS, *rows(points)]
+    sizes = [max(len(row[i]) for row in cells) for i in range(len(COLUMNS))]
+    return "\n".join("  ".join(c.ljust(s) for c, s in zip(row, sizes, strict=True)).rstrip() for row in cells)
+
+
+def markdown(points: Sequence[Point], where: Topology, picture: str | None) -> str:
+    """The page: what it is, the constants, the table."""
+    chip, old = where.chip, V100
+    constants = [
+        f"{chip.name}: {chip.bfloat16 / 1e12:.0f} TFLOP/s bfloat16, {chip.hbm_rate / 1e9:.0f} GB/s of HBM, "
+        f"{chip.link / 1e9:.0f} GB/s in each direction of each of {chip.torus} x 2 links",
+        f"v100: {old.bfloat16 / 1e12:.0f} TFLOP/s as measured by the paper, {old.hbm_rate / 1e9:.0f} GB/s, "
+        f"{old.link / 1e9:.0f} GB/s each way within a host of {old.host}, {old.network / 1e9:.2f} GB/s a GPU between hosts",
+    ]
+    lines = [
+        f"# Modelled weak scaling of Megatron-LM's GPT-2, 1 to {points[-1].chips} chips ({where})",
+        "",
+        f"Written by `ptm plan --scaling --topology {where} --table FILE --plot FILE`; a model, not a measurement.",
+        "",
+        *(__doc__ or "").strip().splitlines()[2:],
+        "",
+        *(f"- {line}" for line in constants),
+        "",
+        "| " + " | ".join(COLUMNS) + " |",
+        "|" + " --- |" * len(COLUMNS),
+        *("| " + " | ".join(row) + " |" for row in rows(points)),
+        "",
+    ]
+    return "\n".join(lines + ([f"![weak scaling]({Path(picture).name})", ""] if picture else []))
+
+
+def plot(points: Sequence[Point], where: Topology, path: str) -> None:
+    """The curves of the table."""
+    column = lambda name: [(p.chips, getattr(p, name)) for p in points if getattr(p, name) is not None]
+    others = {
+        f"{where.chip.name}, best mesh": column("best_efficiency"),
+        "v100, the same formula": column("v100_efficiency"),
+        "Megatron-LM, measured": [(1, 1.0), *column("paper")],
+    }
+    report.curve(column("efficiency"), path, f"{where.chip.name}, divided as the paper does", others)

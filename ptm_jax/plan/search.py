@@ -1,0 +1,65 @@
+"""Meshes and rules for an experiment on a topology, ranked: all of them modelled, the best compiled."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+
+from ptm_jax.core.errors import UserError
+from ptm_jax.core.system import Experiment
+from ptm_jax.mesh import tables
+from ptm_jax.mesh.chips import Topology, devices
+from ptm_jax.plan import estimate, planning
+from ptm_jax.plan.planning import Plan
+
+WAYS = 64
+"""A model axis is no longer than this."""
+
+
+def candidates(count: int) -> Iterator[tuple[dict[str, int], str]]:
+    """(mesh, rules): every division of the chips into rows, slices of parameters and parts of a layer."""
+    divisors = [size for size in range(1, count + 1) if count % size == 0]
+    for model in (size for size in divisors if size <= WAYS):
+        rest = count // model
+        prefixes = ("megatron", "megatron_sp") if model > 1 else ("",)
+        for prefix in prefixes:
+            join = lambda name, prefix=prefix: f"{prefix}_{name}" if prefix else name
+            yield {"data": rest, "model": model}, prefix or "replicated"
+            if rest > 1:
+                yield {"data": rest, "model": model}, join("zero")
+            for fsdp in (size for size in divisors if size > 1 and rest % size == 0 and size in (8, 16, 64, rest)):
+                yield {"data": rest // fsdp, "fsdp": fsdp, "model": model}, join("fsdp")
+
+
+def search(
+    config: Experiment,
+    topology: Topology,
+    *,
+    phase: int | None = None,
+    efficiency: float = 1.0,
+    best: int = 1,
+    say: Callable[[str], None] = lambda line: None,
+) -> list[Plan]:
+    """Plans by step time, those that fit first; the `best` first of them are compiled, where there is a compiler.
+
+    Raises UserError where no mesh can take the experiment."""
+    config, _, phase = planning.prepared(config, topology, phase)
+    work = estimate.work_of(config, phase)
+    there = devices(topology) if topology.kind == "tpu" else None
+    found, reason = [], ""
+    for sizes, rules in candidates(topology.count):
+        here = dataclasses.replace(config, mesh=tuple(sizes.items()), rules=rules)
+        try:
+            mesh = None if there is None else tables.make_mesh(sizes, there)
+            found.append((planning.model(here, topology, sizes, phase, work, efficiency, mesh), here))
+        except (UserError, NotImplementedError) as error:  # the second: no such axis on this torus
+            reason = str(error)
+    if not found:
+        raise UserError(f"no mesh of {topology} can take {config.system.name}: {reason}")
+    found.sort(key=lambda pair: (not pair[0].fits, pair[0].times.step if pair[0].fits else pair[0].needs))
+    say(f"{len(found)} meshes and rules modelled; compiling the best {best}")
+    if topology.kind == "gpu":
+        return [plan for plan, _ in found]
+    first = [planning.plan(here, topology, phase=phase, efficiency=efficiency) for _, here in found[:best]]
+    first.sort(key=lambda plan: (not plan.fits, plan.times.step))
+    return first + [plan for plan, _ in found[best:]]
