@@ -26,6 +26,7 @@ def load(
     architecture: str | None = None,
     allow_pickle: bool = False,
     revision: str | None = None,
+    adapter: str | None = None,
 ):
     """The `Pretrained` model of a training run, or of a published Hugging Face checkpoint.
 
@@ -34,15 +35,18 @@ def load(
     precision     what matrix products are computed in: float32 or bfloat16
     tower         the network to use, where the system has several ("main", or the last)
     architecture  another class of the checkpoint's family, as "BertForMaskedLM"; a head that it lacks is made anew
+    adapter       a file that `ptm export --adapter` wrote of a run on this very model: what was trained is put on it
     allow_pickle  read a torch pickle where there is nothing else (torch's weights_only); revision: on the Hub
 
     Raises UserError: no such model, no whole checkpoint, a tokenizer that is not the checkpoint's, a damaged file.
     """
-    from ptm_jax.tasks import loading
+    from ptm_jax.tasks import adapters, loading
     from ptm_jax.train.checkpoints import restore_params
     from ptm_jax.train.step import tied
 
     published = {"architecture": architecture, "allow_pickle": allow_pickle, "revision": revision}
+    if adapter is not None:
+        return adapters.load(path, adapter, restore_params, tied, precision=precision, **published)
     return loading.load(path, restore_params, tied, precision=precision, tower=tower, **published)
 
 

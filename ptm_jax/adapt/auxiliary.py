@@ -16,13 +16,13 @@ class AuxiliaryLanguage:
     """L = L_task + gamma L_LM over the task's own texts (Chronopoulou et al. 2019, arXiv 1902.10547, Eq. 1); beside
     `SequentialUnfreezing` it is their SiATL. gamma falls exponentially from `first` to `last` over the run.
 
-    An encoder that sees one side is given the next word to tell, one that sees both sides masked words at `rate`, in a
-    pass of their own; the head for it is drawn anew and reads the tied table.
+    An encoder that sees one side is given the next word to tell, one that sees both sides masked words, a share `masked`
+    of all, in a pass of their own; the head for it is drawn anew and reads the tied table.
     """
 
     first: float = 0.2
     last: float = 0.1
-    rate: float = 0.15
+    masked: float = 0.15
 
     def rewrite(self, system: Any) -> Any:
         task = system.objective
@@ -34,7 +34,7 @@ class AuxiliaryLanguage:
         causal = getattr(tower.encoder, "sees", "") == "causal"
         head, language, corruption = ("lm", LM(tower=name), None) if causal else ("mlm", MLM(tower=name), None)
         if not causal:
-            corruption = TokenMasking(vocab=vocab, rate=self.rate)
+            corruption = TokenMasking(vocab=vocab, rate=self.masked)
         if head not in tower.heads:
             made = LMHead(vocab=vocab) if causal else MLMHead(vocab=vocab)
             tower = dataclasses.replace(tower, heads={**tower.heads, head: made})

@@ -9,7 +9,7 @@ from typing import Any
 from ptm_jax.adapt.adapters import Houlsby, Pfeiffer
 from ptm_jax.adapt.auxiliary import AuxiliaryLanguage
 from ptm_jax.adapt.averaging import SelfDistillation, SelfEnsemble
-from ptm_jax.adapt.freezing import BitFit, FeatureExtraction, Frozen
+from ptm_jax.adapt.freezing import BitFit, FeatureExtraction, Frozen, Restart
 from ptm_jax.adapt.lora import LoRA
 from ptm_jax.adapt.pals import PALs
 from ptm_jax.adapt.rates import LayerDecay, PathRates
@@ -24,6 +24,7 @@ NAMES: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "mix": (Representation, (189,)),
     "feature": (FeatureExtraction, (190, 205)),
     "frozen": (lambda: Frozen(pattern="/encoder/"), (190,)),
+    "restart": (Restart, (196, 197, 198)),
     "layer_decay": (LayerDecay, (191,)),
     "rates": (lambda: PathRates(table=()), (191,)),
     "gradual": (GradualUnfreezing, (193,)),

@@ -24,6 +24,14 @@ class Frozen:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Restart:
+    """Parameters whose path `fresh` finds are drawn anew in a run that begins with another: the heads, where the task before
+    was another one (Phang et al. 2018, arXiv 1811.01088: STILTs; without it a run goes on with them: TANDA, TransBERT)."""
+
+    fresh: str = r"/heads_\w+/"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class FeatureExtraction:
     """The encoder as it is, without dropout: its states are features, and the heads alone are trained (survey 5.2.3).
 

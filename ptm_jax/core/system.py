@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.recipe import Recipe
 from ptm_jax.core.towers import Tower
-from ptm_jax.core.types import Array, Batch, Loss
+from ptm_jax.core.types import Array, Batch, Loss, Params
 
 
 class Corruption(Protocol):
@@ -37,6 +37,7 @@ class Adaptation(Protocol):
 
     towers                  names of the towers that `wrap` is given (absent: all)
     owns                    a pattern of the paths of parameters that are its own: no model that a run begins with has them
+    fresh                   a pattern of the paths of parameters that are drawn anew, whatever model a run begins with
     within(system)          itself with what it leaves open filled in: the steps of the recipe
     rewrite(system)         the record with another objective, another head or tower
     wrap(module)            the network with other values in its slots; the parameters of the model keep their paths
@@ -119,6 +120,14 @@ def adapted(system: System) -> System:
             kind = type(wrapper).__name__
             raise UserError(f"{system.name or 'this system'} does not take {kind}: {error}; leave it out") from error
     return system
+
+
+def in_effect(system: System, params: Params) -> Params:
+    """{tower: parameters} as its network is given them when nothing is trained: low-rank updates added, averages taken."""
+    for wrapper in (*system.adapt, *system.compress):
+        if hasattr(wrapper, "effective"):
+            params = wrapper.effective(params, False)
+    return {name: params[name] for name in system.towers if name in params}
 
 
 def _wrapped(wrapper: Any, system: System) -> System:

@@ -12,6 +12,7 @@ from ptm_jax.convert import adapterfile
 from ptm_jax.convert.checkpoint import is_published
 from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.core.precision import Compute
+from ptm_jax.core.system import in_effect
 from ptm_jax.core.types import Params
 from ptm_jax.tasks import loading
 from ptm_jax.tasks.pretrained import Pretrained
@@ -40,5 +41,5 @@ def load(
         params, tokenizer = restore(path)[0], tokenizers.load(folder) if folder.is_dir() else None
         said = None
     params = unflatten(adapterfile.joined(file, flatten(params), str(path)))
-    model = Pretrained(system, loading.in_effect(system, tied(params, system.ties)), tokenizer)
+    model = Pretrained(system, in_effect(system, tied(params, system.ties)), tokenizer)
     return model if said is None else dataclasses.replace(model, published=said)

@@ -19,7 +19,7 @@ from ptm_jax.core import spec
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.precision import Compute, Precision
 from ptm_jax.core.rebuild import rebuild
-from ptm_jax.core.system import System, adapted
+from ptm_jax.core.system import System, adapted, in_effect
 from ptm_jax.core.types import Params
 from ptm_jax.systems.kinds import kinds_of
 from ptm_jax.tasks.pretrained import Pretrained
@@ -62,14 +62,6 @@ def load(
     name = tower or ("main" if "main" in system.towers else list(system.towers)[-1])
     published = Config(record.get("published") or {}, workdir / "config.json")
     return Pretrained(system, in_effect(system, tied(params, system.ties)), tokenizer, tower=name, published=published)
-
-
-def in_effect(system: System, params: Params) -> Params:
-    """{tower: parameters} as its network is given them when nothing is trained: low-rank updates added, averages taken."""
-    for wrapper in (*system.adapt, *system.compress):
-        if hasattr(wrapper, "effective"):
-            params = wrapper.effective(params, False)
-    return {name: params[name] for name in system.towers if name in params}
 
 
 def from_published(

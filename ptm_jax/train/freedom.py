@@ -48,7 +48,7 @@ class Freedom:
         """The multiplier of its learning rate: a number, or [N] by layer."""
         found = 1.0
         for wrapper in self.wrappers:
-            if hasattr(wrapper, "rate"):
+            if callable(getattr(wrapper, "rate", None)):
                 found = found * wrapper.rate(path)
         return found
 

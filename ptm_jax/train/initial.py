@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -18,8 +19,10 @@ from ptm_jax.convert.family import family_of
 from ptm_jax.convert.hub import locate
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten, unflatten
+from ptm_jax.core.rebuild import rebuild
 from ptm_jax.core.system import Experiment, System
 from ptm_jax.data.tokenizers import TokenizerSpec
+from ptm_jax.systems.kinds import kinds_of
 from ptm_jax.train import logs
 from ptm_jax.train.checkpoints import restore_params
 
@@ -39,7 +42,7 @@ def params_of(path: str | os.PathLike, system: System) -> Mapping[str, Any]:
     the heads of `system` where the family has it (a pooler is a part of BERT's classifier)."""
     folder = locate(path)
     if not checkpoint.is_published(folder):
-        return restore_params(folder)[0]
+        return _finished(_workdir(folder), restore_params(folder)[0])
     try:
         name = family_of(Config.read(folder / "config.json")).architecture_of(system)
     except UserError:
@@ -48,6 +51,18 @@ def params_of(path: str | os.PathLike, system: System) -> Mapping[str, Any]:
     for line in found.report.lines():
         logs.say(f"{folder}: {line}")
     return found.params
+
+
+def _finished(workdir: Path, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The parameters of a run as another begins with them: what its adaptations kept beside the network is in it."""
+    try:
+        record = json.loads((workdir / "config.json").read_text(encoding="utf8"))["config"]["system"].get("adapt", [])
+    except (OSError, ValueError, KeyError, TypeError):
+        return params
+    for part in record:
+        wrapper = rebuild(part, kinds_of()) if isinstance(part, Mapping) and part.get("kind") in kinds_of() else None
+        params = wrapper.finish(params) if hasattr(wrapper, "finish") else params
+    return params
 
 
 def begin(params: Mapping[str, Any], path: str | os.PathLike, system: System) -> Mapping[str, Any]:
@@ -59,6 +74,8 @@ def begin(params: Mapping[str, Any], path: str | os.PathLike, system: System) ->
     source, target = flatten(params_of(path, system)), flatten(params)
     own = [wrapper.owns for wrapper in (*system.adapt, *system.compress) if hasattr(wrapper, "owns")]
     added = {name for name in target if any(re.search(pattern, name) for pattern in own)}
+    fresh = [wrapper.fresh for wrapper in system.adapt if hasattr(wrapper, "fresh")]
+    source = {name: leaf for name, leaf in source.items() if not any(re.search(pattern, name) for pattern in fresh)}
     for name in target.keys() - source.keys():
         pooled = re.sub(r"/heads_\w+/summary/", "/heads_pool/", name)
         if pooled in source:
