@@ -64,6 +64,7 @@ MEGATRON: Table = (("vocab", "model"), ("words", "model"), ("heads", "model"), (
 SEQUENCE: Table = (("positions", "model"),)
 FSDP: Table = (("width", "fsdp"), ("words", "fsdp"))
 ZERO: Table = (("width", ("data", "fsdp")), ("words", ("data", "fsdp")))
+RING: Table = (("keys", "seq"),)
 
 
 def product(*tables: Table) -> Table:
@@ -83,7 +84,7 @@ def axes_of(rules: Table, name: str | None) -> tuple[str, ...]:
     return next((as_axes(axes) for key, axes in rules if key == name), ())
 
 
-TABLES: Mapping[str, Table] = {
+PLAIN: Mapping[str, Table] = {
     "replicated": BATCH,
     "fsdp": product(FSDP, BATCH),
     "zero": product(ZERO, BATCH),
@@ -98,6 +99,10 @@ TABLES: Mapping[str, Table] = {
 zero         the same over all devices that have different rows: `data` as well
 megatron     columns, then rows of every pair of products and the vocabulary on `model` (Shoeybi et al. 2019, section 3)
 megatron_sp  and between them the residual stream, its norms and its dropout by positions (Korthikanti et al. 2022)"""
+
+TABLES: Mapping[str, Table] = PLAIN | {f"{name}_ring": product(rules, RING) for name, rules in PLAIN.items()}
+"""Positions lie on `seq` where the mesh has one, and attention gathers keys and values there: scores are [L / n, L] on a
+device. With `_ring` they go round instead, and scores are [L / n, L / n] (`kernels.ring`)."""
 
 
 def make_mesh(sizes: Mapping[str, int] | None = None, devices: Sequence[Any] | None = None) -> Mesh:

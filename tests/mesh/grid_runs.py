@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import zlib
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ptm_jax.core.paths import flatten
 from ptm_jax.core.recipe import LAMB, SGD, Adafactor, AdamW, Constant, Phase, Recipe
 from ptm_jax.core.spec import respell
 from ptm_jax.core.types import Vocab
@@ -26,6 +28,7 @@ from ptm_jax.systems.electra import electra
 from ptm_jax.systems.t5 import t5
 from ptm_jax.systems.transformers import bert, gpt2
 from ptm_jax.systems.xl import xlnet
+from ptm_jax.train.checkpoints import Checkpoints, restore_params
 from ptm_jax.train.step import program
 
 ROWS, LENGTH, HEADS = 8, 16, 8
@@ -45,6 +48,11 @@ LAYOUTS = {
     "ring 8": ({"seq": 8}, "replicated_ring"),
     "ring 2x2x2": ({"data": 2, "seq": 2, "model": 2}, "megatron_sp_ring"),
 }
+
+
+FEWER = ("one", "model 2", "fsdp 2 model 2")
+LAYOUTS |= {"model 2": ({"model": 2}, "megatron"), "fsdp 2 model 2": ({"fsdp": 2, "model": 2}, "megatron_fsdp")}
+GRID = tuple(name for name in LAYOUTS if name not in FEWER)
 
 
 def _small(system, vocab, optimizer=None, lr=2e-3):
@@ -166,6 +174,44 @@ def in_a_process(*arguments, **env):
     return json.loads(result.stdout)
 
 
+def restored(system, layout, steps, first=None, follow=0):
+    """What becomes of a checkpoint after so many steps under a layout: restored on fewer devices, saved there, restored on
+    eight again. {"bits": whether all of them hold the same, "trained": losses before, "following": so many losses after, by
+    layout, "stored", "read": how many rows of the token table are on devices, and are read by name}."""
+    work, state, placed, first = placed_under(system, layout, first)
+    step = stepping(work, state, placed[0], layout)
+
+    def train(work, state, placed, layout, numbers, step=None):
+        step, found = step or stepping(work, state, placed[0], layout), []
+        for number in numbers:
+            state, metrics = step(state, placed[number % len(placed)])
+            found.append(float(metrics["loss"].value().sum()))
+        return state, found
+
+    state, trained = train(work, state, placed, layout, range(steps), step)
+    after = range(steps, steps + follow)
+    bits = lambda work, state: [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(jax.jit(work.padding.cut)(state))]
+    same, before, shapes = [], bits(work, state), set()
+    with tempfile.TemporaryDirectory() as folder:
+        store = Checkpoints(folder, keep=9)
+        store.save(steps, state, {}, true=work.padding.true)
+        following = {layout: train(work, state, placed, layout, after, step)[1]} if follow else {}
+        for number, other in enumerate((*FEWER, layout)):
+            fewer, blank, data, _ = placed_under(system, other, first)
+            state, _, _ = store.restore(like=blank, true=fewer.padding.true)
+            same.append(bits(fewer, state) == before)
+            same.append(all(a.sharding == b.sharding for a, b in zip(*map(jax.tree.leaves, (state, blank)), strict=True)))
+            shapes |= {leaf.shape for path, leaf in flatten(state.params).items() if path.endswith("/token")}
+            store.save(steps + number + 1, state, {}, true=fewer.padding.true)  # the next one restores what this one had
+            if follow and other != layout:
+                following[other] = train(fewer, state, data, other, after)[1]
+        store.wait()
+        kept = restore_params(folder)[0]
+        tokens = [leaf.shape[0] for path, leaf in flatten(kept).items() if path.endswith("/token")]
+    kept = {"stored": sorted(map(list, shapes)), "read": tokens}
+    return {"bits": same, "trained": trained, "following": following, **kept}, first
+
+
 def draws(system, layout, first=None):
     """Checksums of what one forward pass draws under a layout: of each field of the corrupted batch and of each mask."""
     from ptm_jax.core import layout as core_layout
@@ -201,7 +247,8 @@ def draws(system, layout, first=None):
 
 
 def main(steps, *cells):
-    """Prints {model: {layout: losses}}; of a cell with + in front of a layout, what a forward pass draws there instead."""
+    """Prints {model: {layout: losses}}; with + in front of a layout, what a forward pass draws there; with =, what becomes
+    of its checkpoint; with ==, and the losses that follow."""
     found, firsts = {}, {}
     for cell in cells:
         model, layouts = cell.split(":")
@@ -209,6 +256,9 @@ def main(steps, *cells):
             system, first = MODELS[model](), firsts.get(model)
             if layout.startswith("+"):
                 result, firsts[model] = draws(system, layout[1:], first)
+            elif layout.startswith("="):
+                name, follow = layout.strip("="), 2 * layout.startswith("==")
+                result, firsts[model] = restored(system, name, int(steps), first, follow)
             else:
                 result, firsts[model], _ = losses(system, layout, int(steps), first)
             found.setdefault(model, {})[layout] = result

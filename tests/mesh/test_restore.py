@@ -1,0 +1,58 @@
+"""A checkpoint belongs to no mesh: runs go on elsewhere (the bits: `test_equality`); how what is saved lies."""
+
+import dataclasses
+
+import grid_runs as grid
+import jax
+import numpy as np
+import pytest
+from jax.sharding import AbstractMesh, AxisType
+
+from ptm_jax.core.errors import UserError
+from ptm_jax.core.paths import flatten
+from ptm_jax.core.spec import respell
+from ptm_jax.mesh import tables
+from ptm_jax.nn.attention import Attention
+from ptm_jax.train.step import program
+
+
+def abstract(system, rules, **sizes):
+    """The abstract state of a system on a mesh of devices that there are not."""
+    shape = tuple(sizes.get(name, 1) for name in tables.AXES)
+    mesh = AbstractMesh(shape, tables.AXES, axis_types=(AxisType.Auto,) * len(shape))
+    return program(system, 0).on(mesh, rules, grid.batches_of(system)[0])[1]
+
+
+@pytest.mark.full
+def test_a_run_goes_on_elsewhere():
+    """Adafactor's factored moments, and ELECTRA's two towers under LAMB: the losses that follow are the same."""
+    found = grid.in_a_process(3, "t5 odd:==megatron_sp 8", "electra:==tp 8")
+    for model in found.values():
+        for layout, result in model.items():
+            assert result["bits"] == [True] * 8, layout
+            first, *others = result["following"].values()
+            assert len(others) == 3
+            for losses in others:
+                np.testing.assert_allclose(losses, first, rtol=1e-5)
+
+
+@pytest.mark.parametrize("model", ["t5", "electra"])
+def test_optimizer_state_lies_as_its_parameter(model):
+    """A moment has the axes of its parameter; a factored one has none where it was summed over."""
+    state = abstract(grid.MODELS[model](), "megatron_fsdp", fsdp=2, model=2)
+    params, seen = flatten(state.params), 0
+    for name, moments in state.opt_state.items():
+        for path, leaf in flatten(moments).items() if name != "count" else ():
+            of_param = params[path].sharding.spec
+            expected = [None if dim == 1 else axis for dim, axis in zip(leaf.shape, of_param, strict=False)]
+            assert list(leaf.sharding.spec) == expected, (name, path)
+            seen += any(axis is not None for axis in expected)
+    assert seen > 20
+
+
+def test_what_is_not_divided_is_named():
+    """Four heads over eight devices: the tensor, its shape, the dimension and the axis."""
+    system = respell(grid.gpt2_of(), Attention, lambda part: dataclasses.replace(part, heads=4))
+    with pytest.raises(UserError, match=r"attention/\w+/\w+ \(2.* 4, 8\): dimension 4 .* axis 'model' of 8"):
+        abstract(system, "megatron", model=8)
+    assert jax.tree.leaves(abstract(system, "megatron", model=4))
