@@ -37,7 +37,7 @@ from ptm_jax.core.system import Experiment
 from ptm_jax.data.stream import merge
 from ptm_jax.mesh import tables
 from ptm_jax.mesh.layout import layout_of
-from ptm_jax.train import devices, evaluation, flops, group, initial, logs, setup
+from ptm_jax.train import devices, evaluation, features, flops, group, initial, logs, setup
 from ptm_jax.train.checkpoints import Checkpoints
 from ptm_jax.train.step import TrainState, program
 
@@ -202,6 +202,7 @@ def _phases(run, state, done, position, quiet):
             stream = setup.stream(run.config, run.corpus, phase, share=run.share)
             if position["phase"] == phase and position["stream"] is not None:
                 stream.restore(position["stream"])
+            stream = features.kept(run.program, state.params, stream, run.workdir, run.mesh)
             state, done = _steps(run, state, done, int(ends[phase]), phase, stream, bar)
             position = {"phase": phase, "stream": stream.state()}
             if done < ends[phase]:
