@@ -16,6 +16,8 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
+from ptm_jax.core.layout import current
+
 Compute = Literal["float32", "bfloat16"]
 
 
@@ -40,7 +42,11 @@ class Precision:
         return _einsum(spec, self.compute, jnp.dtype(out or self.dtype).name, a, b)
 
     def dense(self, x: jax.Array, kernel: jax.Array, axes: int = 1, out=None) -> jax.Array:
-        """Contract the last `axes` dimensions of x with the first of the kernel, as one two-dimensional product."""
+        """Contract the last `axes` dimensions of x with the first of the kernel, as one two-dimensional product; where a
+        layout is in use, as they are: rows and positions that lie on different devices cannot be one dimension."""
+        if current() is not None:
+            rows, columns = "abcdefgh"[: x.ndim - axes], "uvwxyz"[: kernel.ndim - axes]
+            return self.einsum(f"{rows}{'ijkl'[:axes]},{'ijkl'[:axes]}{columns}->{rows}{columns}", x, kernel, out)
         size = math.prod(kernel.shape[:axes])
         flat = self.einsum("md,df->mf", x.reshape(-1, size), kernel.reshape(size, -1), out)
         return flat.reshape(x.shape[: x.ndim - axes] + kernel.shape[axes:])
@@ -60,7 +66,10 @@ def _add_bias_forward(x, bias):
 
 
 def _add_bias_backward(bias, g):
-    total = g.reshape(-1, bias.size).astype(jnp.float32).sum(0)
+    if current() is None:
+        total = g.reshape(-1, bias.size).astype(jnp.float32).sum(0)
+    else:  # rows and positions may lie on different devices
+        total = g.astype(jnp.float32).sum(range(g.ndim - bias.ndim))
     return g, total.reshape(bias.shape).astype(bias.dtype)
 
 

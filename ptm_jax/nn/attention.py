@@ -18,6 +18,7 @@ from ptm_jax.kernels import reference
 from ptm_jax.kernels.ring import Ring, ring_attention
 from ptm_jax.nn.initializers import TruncatedNormal
 from ptm_jax.nn.layers import Context, Dense, Dropout, LayerNorm
+from ptm_jax.nn.parallel import gathered, joined, stream
 
 
 @record
@@ -60,17 +61,21 @@ class Attention(nn.Module):
         if self.head_width is None and self.width % self.heads:
             raise ValueError(f"width {self.width} is not a multiple of {self.heads} heads; give head_width")
         head_width = self.head_width or self.width // self.heads
-        source = x if source is None else source
+        own, x = source is None and values is None, gathered(x)
+        source = x if source is None else gathered(source)
 
-        def project(name, inputs):
+        def layer(name):
             features = (self.heads, head_width)
-            return Dense(features, bias=self.bias, initializer=self.initializer, precision=self.precision, name=name)(inputs)
+            return Dense(features, bias=self.bias, initializer=self.initializer, precision=self.precision, name=name)
 
-        q = project("query", x)
         if cache is not None and cache.start is None:
-            k, v, cache = cache.key, cache.value, None
+            q, k, v, cache = layer("query")(x), cache.key, cache.value, None
+        elif own:
+            q, k, v = joined(x, layer("query"), layer("key"), layer("value"))
+        elif values is None:
+            q, (k, v) = layer("query")(x), joined(source, layer("key"), layer("value"))
         else:
-            k, v = project("key", source), project("value", source if values is None else values)
+            q, k, v = layer("query")(x), layer("key")(source), layer("value")(gathered(values))
         if cache is not None:
             k = jax.lax.dynamic_update_slice_in_dim(cache.key, k.astype(cache.key.dtype), cache.start, 1)
             v = jax.lax.dynamic_update_slice_in_dim(cache.value, v.astype(cache.value.dtype), cache.start, 1)
@@ -95,6 +100,7 @@ class Attention(nn.Module):
             heads, probabilities = self._plain(q, k, v, context, given)
         if self.expose == "scores":
             probabilities = self.precision.einsum("bqhd,bkhd->bhqk", q, k, jnp.float32) * scale
+        heads = constrain(heads, "rows", "length", "heads", None)
         out = Dense(
             self.width,
             axes=2,
@@ -103,7 +109,7 @@ class Attention(nn.Module):
             precision=self.precision,
             name="out",
         )(heads)
-        return out, probabilities, cache
+        return stream(out), probabilities, cache
 
     def _plain(self, q, k, v, context, given):
         bias, mix = context.bias, None
@@ -139,7 +145,7 @@ class CrossAttention(nn.Module):
         inputs = self.attention_norm(x) if self.norm == "pre" else x
         branch, probabilities, cache = self.attention(inputs, outside, source=context.source, cache=cache)
         x = x + Dropout(self.dropout)(branch, context)
-        return (x if self.norm == "pre" else self.attention_norm(x)), probabilities, cache
+        return stream(x if self.norm == "pre" else self.attention_norm(x)), probabilities, cache
 
 
 def ring_of(layout) -> Ring | None:

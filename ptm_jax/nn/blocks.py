@@ -17,12 +17,14 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from ptm_jax.core.layout import constrain
 from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.recipe import Remat
 from ptm_jax.core.types import Encoded
 from ptm_jax.nn.initializers import TruncatedNormal
 from ptm_jax.nn.layers import Activation, Context, Dense, Dropout, Identity, LayerNorm, activate
+from ptm_jax.nn.parallel import gathered, joined, stream
 
 
 class FeedForward(nn.Module):
@@ -44,11 +46,14 @@ class FeedForward(nn.Module):
     @nn.compact
     def __call__(self, x, context: Context):
         dense = functools.partial(Dense, bias=self.bias, precision=self.precision)
-        h = activate(self.activation, dense(self.hidden, initializer=self.initializer, name="up")(x))
-        if self.gated:
-            h = h * dense(self.hidden, initializer=self.initializer, name="gate")(x)
+        names = ("up", "gate") if self.gated else ("up",)
+        x = gathered(x)
+        up, *gate = joined(x, *(dense(self.hidden, initializer=self.initializer, name=name) for name in names))
+        h = activate(self.activation, up)
+        h = h * gate[0] if gate else h
+        h = constrain(h, "rows", *["length"] * (h.ndim - 2), "hidden")
         h = Dropout(self.dropout)(h, context)
-        return dense(x.shape[-1], initializer=self.out_init or self.initializer, name="down")(h)
+        return stream(dense(x.shape[-1], initializer=self.out_init or self.initializer, name="down")(h))
 
 
 class Block(nn.Module):
@@ -79,14 +84,14 @@ class Block(nn.Module):
         source = self.attention_norm(source) if pre and source is not None else source
         branch, probabilities, cache = self.attention(inputs, context, source=source, cache=cache)
         branch = self.after_attention(Dropout(self.dropout)(branch, context), context)
-        x = self.attention_norm(x + branch) if post else x + branch
+        x = stream(self.attention_norm(x + branch) if post else x + branch)
         x = self.cross(x, context, *across)
         if isinstance(x, tuple):
             x, between, kept = x
             probabilities, cache = (probabilities, between), (cache, kept) if across else cache
         branch = self.ffn(self.ffn_norm(x) if pre else x, context)
         branch = self.after_ffn(Dropout(self.dropout)(branch, context), context)
-        x = self.ffn_norm(x + branch) if post else x + branch
+        x = stream(self.ffn_norm(x + branch) if post else x + branch)
         return x, probabilities, cache
 
 
@@ -163,7 +168,8 @@ class Stack(nn.Module):
         else:
             x, results = scanned(layer, self.layers, self.share)(self.block, x, cache, context)
         layers, attention, cache = results
-        return Encoded(self.final_norm(x), layers, attention, cache)
+        hidden = jax.tree.map(gathered, self.final_norm(x))
+        return Encoded(hidden, layers, attention, cache)
 
     def _grouped(self, scanned, layer, x, cache, context):
         """Scans in scans: over the groups, over the times that one is gone through, over the layers of its cycle."""

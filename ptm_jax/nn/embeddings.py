@@ -12,6 +12,7 @@ from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import Vocab
 from ptm_jax.nn.initializers import TruncatedNormal
 from ptm_jax.nn.layers import Context, Dropout, Identity
+from ptm_jax.nn.parallel import lookup
 from ptm_jax.nn.relative import sinusoids
 
 
@@ -38,7 +39,7 @@ class LearnedPositions(nn.Module):
     @nn.compact
     def __call__(self, positions, width):
         table = self.param("table", self.initializer, (self.size, width))
-        return table[positions + self.offset]
+        return lookup(table, positions + self.offset)
 
 
 class SlotPositions(LearnedPositions):
@@ -119,20 +120,20 @@ class Embeddings(nn.Module):
 
     def __call__(self, batch, context: Context, table=None):
         table = self.token if table is None else table
-        x = self.expand(table[batch["input_ids"]] * self.scale, batch)
+        x = self.expand(lookup(table, batch["input_ids"], "vocab") * self.scale, batch)
         if self.position is not None:
             x = x + self.position(context.positions, x.shape[-1])
         if self.types:
             x = x + self._type(batch.get("token_type_ids"), table)
         if self.languages and "language_ids" in batch:
-            x = x + self.language[batch["language_ids"]]
+            x = x + lookup(self.language, batch["language_ids"])
         if self.tasks:
-            x = x + (self.task[batch["task_type_ids"]] if "task_type_ids" in batch else self.task[0])
+            x = x + (lookup(self.task, batch["task_type_ids"]) if "task_type_ids" in batch else self.task[0])
         x = self.norm(x.astype(jnp.float32))
         return self.project(self.drop(x.astype(self.precision.dtype), context))
 
     def _type(self, types, table):
         """Vectors of the types [B, L]; where there are none, of the first, or of no word."""
         if self.word_types:
-            return 0.0 if types is None else table[types]
-        return self.type[0] if types is None else self.type[types]
+            return 0.0 if types is None else lookup(table, types, "vocab")
+        return self.type[0] if types is None else lookup(self.type, types)

@@ -11,6 +11,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from ptm_jax.core.layout import constrain, current
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import record, static
 from ptm_jax.nn.initializers import TruncatedNormal, Zeros
@@ -27,7 +28,12 @@ class Readout:
     precision: Precision = static(Precision())
 
     def logits(self):
-        """[.., V] float32."""
+        """[.., V] float32; where a layout splits the vocabulary, each device has its own words' scores."""
+        if current() is not None:
+            rows = "abcdefgh"[: self.features.ndim - 1]
+            scores = self.precision.einsum(f"{rows}d,vd->{rows}v", self.features, self.table, jnp.float32)
+            scores = scores if self.bias is None else scores + self.bias
+            return constrain(scores, "rows", *["length"] * (scores.ndim - 2), "vocab") if scores.ndim > 1 else scores
         flat = self.features.reshape(-1, self.features.shape[-1])
         # Not `dense` with table.T: the transpose would be folded into the gradient's product and cost its fast form.
         scores = self.precision.einsum("md,vd->mv", flat, self.table, jnp.float32)
@@ -35,9 +41,14 @@ class Readout:
         return scores if self.bias is None else scores + self.bias
 
     def nll(self, labels):
-        """-log p(label) [..] in nats, float32, for labels [..] int32."""
+        """-log p(label) [..] in nats, float32, for labels [..] int32. Over a split vocabulary devices exchange the greatest
+        score, the sum of exponentials and the label's score of every token (Shoeybi et al. 2019, section 3)."""
         scores = self.logits()
-        chosen = jnp.take_along_axis(scores, labels[..., None], -1)[..., 0]
+        if current() is None:
+            chosen = jnp.take_along_axis(scores, labels[..., None], -1)[..., 0]
+        else:
+            words = jax.lax.broadcasted_iota(jnp.int32, scores.shape, scores.ndim - 1)
+            chosen = jnp.where(words == labels[..., None], scores, 0.0).sum(-1)
         return jax.nn.logsumexp(scores, axis=-1) - chosen
 
 

@@ -13,6 +13,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from ptm_jax.core.layout import current
 from ptm_jax.core.precision import Precision, add_bias
 from ptm_jax.core.streams import keep_mask
 from ptm_jax.core.types import Visibility, record, static
@@ -108,13 +109,15 @@ class Dense(nn.Module):
     precision: Precision = Precision()
 
     @nn.compact
-    def __call__(self, x):
+    def __call__(self, x, product: bool = True):
+        """`product=False`: the kernel and the bias (or None) for x in place of the result."""
         features = (self.features,) if isinstance(self.features, int) else tuple(self.features)
         kernel = self.param("kernel", self.initializer, (*x.shape[x.ndim - self.axes :], *features))
+        bias = self.param("bias", Zeros(), features) if self.bias else None
+        if not product:
+            return kernel, bias
         y = self.precision.dense(x, kernel, self.axes)
-        if self.bias:
-            y = add_bias(y, self.param("bias", Zeros(), features))
-        return y
+        return y if bias is None else add_bias(y, bias)
 
 
 class LayerNorm(nn.Module):
@@ -166,7 +169,7 @@ def _normalise_backward(eps, residuals, g):
     mean, rate = _statistics(x, eps)
     unit = (x.astype(jnp.float32) - mean) * rate
     g = g.astype(jnp.float32)
-    rows = lambda f: f.reshape(-1, f.shape[-1]).sum(0)
+    rows = lambda f: f.reshape(-1, f.shape[-1]).sum(0) if current() is None else f.sum(range(f.ndim - 1))
     inner = g * scale
     dx = rate * (inner - inner.mean(-1, keepdims=True) - unit * (inner * unit).mean(-1, keepdims=True))
     return dx.astype(x.dtype), rows(g * unit), None if bias is None else rows(g)
