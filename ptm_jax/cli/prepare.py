@@ -30,8 +30,8 @@ STYLES = {"wordpiece": "bert", "bytebpe": "roberta", "unigram": "t5", "bpe": "xl
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Args:
     data: Sources
-    """Files, globs or directories (txt, jsonl, csv, tsv, parquet, also gz, bz2, zst; Wikipedia's pages-articles.xml,
-    Common Crawl's .wet, OpenWebText's .tar and .xz), tfds:name/config, or pydocs."""
+    """Files, globs or directories (txt, jsonl, csv, tsv, parquet; Wikipedia's pages-articles.xml, Common Crawl's wet,
+    OpenWebText's tar; also gz, bz2, zst, xz), URLs of them (gs://), tfds:name/config, or pydocs."""
     out: Annotated[str, tyro.conf.arg(metavar="DIR")]
     """Where the tokenizer, the shards and the manifest are written."""
     tokenizer: Literal["wordpiece", "bytebpe", "unigram", "bpe"] = "wordpiece"
@@ -71,10 +71,12 @@ class Args:
     cooccurrence: Annotated[int | None, tyro.conf.arg(metavar="WINDOW")] = None
     """Also count which ids of the train split are this near to one another, by 1 / distance: what GloVe needs."""
     runner: Literal["direct", "flink", "spark", "dataflow"] | None = None
-    """Do it as an Apache Beam pipeline there, with the same result; needs ptm_jax[beam], and an --out and --data that
-    all workers see. direct: --workers processes of this machine."""
+    """Do it as an Apache Beam pipeline there, with the same result; needs ptm_jax[beam], and --data and an --out (or a
+    --staging) that all workers see. direct: --workers processes of this machine."""
     runner_options: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...")] = ()
     """Further options of Beam's."""
+    staging: Annotated[str | None, tyro.conf.arg(metavar="URL")] = None
+    """Where workers leave what they write (gs://BUCKET/DIR) when they do not see --out; it is fetched at the end."""
     dry_run: Flag = False
     """Print the options of the pipeline and stop."""
     json: Flag = False
@@ -151,8 +153,9 @@ def _check(args: Args) -> None:
         raise UserError("--similarity is of --dedup near; add that or leave it out")
     if not 0 <= args.language_threshold <= 1:
         raise UserError(f"--language-threshold is {args.language_threshold}; it must be a probability")
-    if args.runner is None and (args.runner_options or args.dry_run):
-        raise UserError("--runner-options and --dry-run are of a pipeline; add --runner direct, flink, spark or dataflow")
+    if args.runner is None and (args.runner_options or args.dry_run or args.staging):
+        given = "--runner-options, --staging and --dry-run"
+        raise UserError(f"{given} are of a pipeline; add --runner direct, flink, spark or dataflow")
 
 
 def _steps(args: Args) -> tuple[Any, ...]:
@@ -183,7 +186,7 @@ def _runner(args: Args) -> Any:
         return None
     several = args.runner == "direct" and (args.workers or 1) > 1
     processes = (f"direct_num_workers={args.workers}", "direct_running_mode=multi_processing") if several else ()
-    return Runner(args.runner, (*processes, *args.runner_options))
+    return Runner(args.runner, (*processes, *args.runner_options), args.staging)
 
 
 def _spec(args: Args) -> Any:

@@ -11,16 +11,14 @@ so that one which dies is made up for by another, or by running the command agai
 
 from __future__ import annotations
 
+import base64
 import collections
 import contextlib
-import functools
 import json
 import logging
 import re
-import shutil
 import struct
 import tempfile
-import uuid
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.data import cleaning, direct, layout, prepare, sources, spool, tokenizers, vocabularies, worker
+from ptm_jax.data import cleaning, direct, layout, prepare, remote, sources, spool, tokenizers, vocabularies, worker
 from ptm_jax.data.runners import Runner
 from ptm_jax.data.sentences import Document
 from ptm_jax.data.tokenizers import TokenizerSpec
@@ -52,6 +50,9 @@ try:
         from apache_beam.options.pipeline_options import PipelineOptions
 except ImportError as error:
     raise UserError(f"--runner needs Apache Beam ({error}); run pip install 'ptm_jax[beam]'") from None
+
+_TOKENIZER = "tokenizer.done.json"
+
 
 def options(runner: Runner) -> PipelineOptions:
     """Beam's options of a runner. Raises UserError for one that Beam does not know."""
@@ -86,7 +87,7 @@ def submit(job: prepare.Job, runner: Runner) -> None:
     """Runs the pipeline from this process and waits for it. Raises UserError where it fails."""
     logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
     for left in job.folder.glob(".*"):  # of a worker that died
-        shutil.rmtree(left) if left.is_dir() else left.unlink()
+        left.unlink()
     pipeline = beam.Pipeline(options=options(runner))
     build(pipeline, job)
     try:
@@ -165,7 +166,7 @@ def _cleaned(documents, job: prepare.Job):
         | "all counts" >> beam.Flatten()
         | "sum counts" >> beam.CombinePerKey(sum)
         | "one list" >> beam.combiners.ToList()
-        | "report" >> beam.Map(_report, str(job.folder))
+        | "report" >> beam.Map(_report, job.place)
     )
     return documents
 
@@ -221,9 +222,15 @@ def _compared(documents, step: cleaning.Duplicates, name: str):
     return joined | f"{name}: settle" >> beam.FlatMap(settle).with_outputs("counts", main="documents")
 
 
-def _report(counts: list[tuple[str, int]], folder: str) -> None:
-    with _new(Path(folder) / prepare.REPORT) as path:
-        path.write_text(json.dumps(cleaning.report(dict(counts))))
+def _report(counts: list[tuple[str, int]], place: str) -> None:
+    _put(json.dumps(cleaning.report(dict(counts))), f"{place}/{prepare.REPORT}")
+
+
+def _put(text: str, target: str) -> None:
+    with tempfile.NamedTemporaryFile("w") as file:
+        file.write(text)
+        file.flush()
+        remote.put(Path(file.name), target)
 
 
 def _divide(raw: bytes, total: int, seed: int) -> Iterator[tuple[tuple[bytes, bytes], bytes]]:
@@ -258,7 +265,7 @@ class _Layout(beam.CombineFn):
         return accumulator
 
     def merge_accumulators(self, accumulators):
-        return functools.reduce(lambda a, b: a + b, accumulators, bytearray())
+        return bytearray(b"".join(accumulators))
 
     def extract_output(self, accumulator):
         index = np.frombuffer(bytes(accumulator), "<u8").reshape(-1, 4).T
@@ -285,35 +292,46 @@ def _in_order(texts: Iterable[tuple[bytes, bytes, int]]) -> Iterator[bytes]:
 
 
 def _tokenizer(pipeline, texts, plan, job: prepare.Job):
-    """The files of the tokenizer, {name: bytes}: those of an earlier run or of `spec.path`, else trained."""
-    folder = job.folder / "tokenizer"
-    if not folder.exists() and job.spec.path is not None:
-        _keep(vocabularies.read(job.spec), folder)
-    if folder.exists():
-        return pipeline | "tokenizer" >> beam.Create([_files(folder)])
+    """The files of the tokenizer, {name: text in base 64}: those of an earlier run or of `spec.path`, else trained."""
+    target = f"{job.place}/{_TOKENIZER}"
+    if job.spec.path is not None and not remote.exists(target):
+        _put(json.dumps(_packed(vocabularies.read(job.spec))), target)
+    if remote.exists(target):
+        with remote.local(target) if remote.is_remote(target) else contextlib.nullcontext(Path(target)) as path:
+            return pipeline | "tokenizer" >> beam.Create([json.loads(path.read_text())])
     return (
         texts
         | "to training" >> beam.FlatMap(_to_training, plan)
         | "training text" >> beam.GroupByKey()
-        | "train" >> beam.Map(_train, job.spec, folder)
+        | "train" >> beam.Map(_train, job.spec, target)
     )
 
 
-def _train(found: tuple[int, Iterable[tuple[bytes, bytes, int]]], spec: TokenizerSpec, folder: Path) -> dict[str, bytes]:
-    _keep(vocabularies.make(spec, (line for raw in _in_order(found[1]) for line in prepare.decode(raw))), folder)
-    return _files(folder)
+def _train(found: tuple[int, Iterable[tuple[bytes, bytes, int]]], spec: TokenizerSpec, target: str) -> dict[str, str]:
+    trained = vocabularies.make(spec, (line for raw in _in_order(found[1]) for line in prepare.decode(raw)))
+    files = _packed(trained)
+    _put(json.dumps(files), target)
+    return files
 
 
-def _keep(tokenizer: tokenizers.Tokenizer, folder: Path) -> None:
-    """Saves a tokenizer; another attempt may have been quicker."""
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".tokenizer.") as temporary:
-        tokenizer.save(Path(temporary) / "new")
-        with contextlib.suppress(OSError):
-            (Path(temporary) / "new").rename(folder)
+def _packed(tokenizer: tokenizers.Tokenizer) -> dict[str, str]:
+    with tempfile.TemporaryDirectory() as temporary:
+        tokenizer.save(Path(temporary) / "saved")
+        files = sorted((Path(temporary) / "saved").iterdir())
+        return {path.name: base64.b64encode(path.read_bytes()).decode() for path in files}
 
 
-def _files(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+def _write_files(files: dict[str, str], folder: Path) -> None:
+    folder.mkdir()
+    for name, content in files.items():
+        (folder / name).write_bytes(base64.b64decode(content))
+
+
+def unpack(folder: Path) -> None:
+    """Makes the tokenizer's folder of what a pipeline left in `folder`."""
+    if not (folder / "tokenizer").exists():
+        _write_files(json.loads((folder / _TOKENIZER).read_text()), folder / "tokenizer.partial")
+        (folder / "tokenizer.partial").rename(folder / "tokenizer")
 
 
 class _Write(beam.DoFn):
@@ -322,25 +340,22 @@ class _Write(beam.DoFn):
     def __init__(self, job: prepare.Job):
         self._job = job
 
-    def process(self, element, files: dict[str, bytes], plan: layout.Layout):
+    def process(self, element, files: dict[str, str], plan: layout.Layout):
         (split, number), texts = element
-        count = plan.shards(split)
-        if self._job.shard(split, number, count, 0).finished:
+        job, count = self._job, plan.shards(split)
+        name = job.shard_name(split, number, count)
+        if remote.exists(f"{job.place}/{name}.done.json"):
             return
         with tempfile.TemporaryDirectory() as temporary:
-            saved = Path(temporary) / "tokenizer"
-            saved.mkdir()
-            for file, content in files.items():
-                (saved / file).write_bytes(content)
-            tokenizer = tokenizers.load(saved)
-            shard = self._job.shard(split, number, count, len(tokenizer.pieces), Path(temporary))
+            folder = Path(temporary)
+            _write_files(files, folder / "tokenizer")
+            tokenizer = tokenizers.load(folder / "tokenizer")
+            shard = job.shard(split, number, count, len(tokenizer.pieces), folder)
             for chunk in _chunks(_in_order(texts), prepare.CHUNK_BYTES):
                 shard.add(worker.encode(tokenizer, chunk))
             shard.finish()
-            written = sorted(Path(temporary).glob(f"{split}-*"), key=lambda path: path.suffix == ".json")
-            for path in written:  # the mark that it is finished comes last
-                with _new(self._job.folder / path.name) as target:
-                    shutil.copyfile(path, target)
+            for path in sorted(folder.glob(f"{name}.*"), key=lambda path: path.suffix == ".json"):
+                remote.put(path, f"{job.place}/{path.name}")  # the mark that it is finished comes last
 
 
 def _chunks(texts: Iterator[bytes], size: int) -> Iterator[list[bytes]]:
@@ -353,11 +368,3 @@ def _chunks(texts: Iterator[bytes], size: int) -> Iterator[list[bytes]]:
             chunk, room = [], size
     if chunk:
         yield chunk
-
-
-@contextlib.contextmanager
-def _new(path: Path) -> Iterator[Path]:
-    """A file that gets its name when it is written to its end."""
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    yield temporary
-    temporary.rename(path)

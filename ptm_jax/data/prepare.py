@@ -26,7 +26,7 @@ import numpy as np
 from ptm_jax.core.errors import UserError
 from ptm_jax.data import cleaning as clean_text
 from ptm_jax.data import cooccurrence as pairs
-from ptm_jax.data import layout, spool, store, tokenizers, vocabularies, worker
+from ptm_jax.data import layout, remote, spool, store, tokenizers, vocabularies, worker
 from ptm_jax.data import sources as text_sources
 from ptm_jax.data.blocks import Shard
 from ptm_jax.data.runners import Runner
@@ -85,8 +85,8 @@ def prepare(
         try:
             _begin(partial, request)
             job = Job(
-                tuple(text_sources.parts(sources)), partial, tokenizer, heldout, seed, block_tokens, tuple(cleaning),
-                cooccurrence, SHARD_BYTES,
+                tuple(text_sources.parts(sources)), partial, str(partial), tokenizer, heldout, seed, block_tokens,
+                tuple(cleaning), cooccurrence, SHARD_BYTES,
             )  # fmt: skip
             shards = _here(job, workers, progress) if runner is None else _there(job, runner, progress)
             _write_manifest(partial, shards, request)
@@ -102,10 +102,12 @@ def prepare(
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What is asked for, and the folder in which the result is put together: on a cluster one that every worker sees."""
+    """What is asked for, the folder in which the result is put together, and the place (that, or a URL) where workers
+    leave what they write: one that all of them see."""
 
     parts: tuple[tuple[str, str], ...]
     folder: Path
+    place: str
     spec: TokenizerSpec
     heldout: float
     seed: int
@@ -116,8 +118,13 @@ class Job:
 
     def shard(self, split: str, number: int, count: int, vocab: int, folder: Path | None = None) -> Shard:
         """The shard `number` of `count` of a split."""
-        name, window = f"{split}-{number:05d}-of-{count:05d}", self.window if split == "train" else None
-        return Shard(folder or self.folder, name, vocab, self.block_tokens, window)
+        window = self.window if split == "train" else None
+        return Shard(folder or self.folder, self.shard_name(split, number, count), vocab, self.block_tokens, window)
+
+    @staticmethod
+    def shard_name(split: str, number: int, count: int) -> str:
+        """The file's name without its suffix."""
+        return f"{split}-{number:05d}-of-{count:05d}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,12 +163,24 @@ def _here(job: Job, workers: int | None, progress: Progress | None) -> dict[str,
 
 def _there(job: Job, runner: Runner, progress: Progress | None) -> dict[str, list[Shard]]:
     """The same, made by a pipeline, whose workers may have another working directory."""
+    here = [kind == "file" and not remote.is_remote(name) for kind, name in job.parts]
+    if runner.kind == "dataflow" and (runner.staging is None or any(here)):
+        raise UserError("the workers of dataflow see no folder of this machine; give --staging and --data as gs:// URLs")
     from ptm_jax.data import beam
 
-    parts = tuple((kind, str(Path(name).absolute()) if kind == "file" else name) for kind, name in job.parts)
-    job = dataclasses.replace(job, parts=parts)
-    beam.run(job, runner, progress)
+    parts = [(kind, str(Path(name).absolute()) if own else name) for own, (kind, name) in zip(here, job.parts, strict=True)]
+    job = dataclasses.replace(job, parts=tuple(parts))
+    if runner.staging is None:
+        beam.run(job, runner, progress)
+    else:  # of its own for every request, so that what an earlier run left there is of this one
+        name = hashlib.sha256((job.folder / "request.json").read_bytes()).hexdigest()[:16]
+        job = dataclasses.replace(job, place=f"{runner.staging.rstrip('/')}/ptm-prepare-{name}")
+        remote.make(job.place)
+        beam.run(job, runner, progress)
+        remote.fetch(job.place, job.folder)
+        remote.delete(job.place)
     _refuse_nothing(job.folder)
+    beam.unpack(job.folder)
     vocab, found = len(tokenizers.load(job.folder / "tokenizer").pieces), {}
     for split in store.SPLITS:
         count = len(list(job.folder.glob(f"{split}-*.done.json")))

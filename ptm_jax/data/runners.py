@@ -30,10 +30,14 @@ _CARRIERS = {"sdk_container_image", "environment_config", "setup_file", "extra_p
 
 @dataclasses.dataclass(frozen=True)
 class Runner:
-    """A kind of runner and further options of Beam's as 'name=value' (or 'name' for a switch)."""
+    """A kind of runner and further options of Beam's as 'name=value' (or 'name' for a switch).
+
+    `staging` is where workers leave what they write, a URL, when they do not see the output's folder.
+    """
 
     kind: str = "direct"
     options: tuple[str, ...] = ()
+    staging: str | None = None
 
     def __post_init__(self):
         if self.kind not in CLASSES:
@@ -42,6 +46,8 @@ class Runner:
         for name, example in _NEEDED[self.kind].items():
             if name not in given:
                 raise UserError(f"--runner {self.kind} needs {name}; add --runner-options {name}={example}")
+        if self.staging is not None and "://" not in self.staging:
+            raise UserError(f"the staging is {self.staging}; expected a URL, say gs://BUCKET/DIR")
         if "runner" in given:
             raise UserError("--runner-options names a runner; give its kind with --runner")
         remote = self.kind != "direct" and given.get("environment_type") != "LOOPBACK"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from ptm_jax.core.errors import UserError, closest
-from ptm_jax.data import pydocs, readers
+from ptm_jax.data import pydocs, readers, remote
 from ptm_jax.data.sentences import Document, document, split_sentences
 
 __all__ = ["Document", "documents", "fingerprints", "split_sentences"]
@@ -26,8 +26,9 @@ def documents(sources: Sequence[str], progress: Progress | None = None) -> Itera
     """The documents of `sources`, in the order given (files of a glob or directory by name).
 
     A source is a path or glob of txt, jsonl, csv, tsv or parquet files, Wikipedia dumps (pages-articles.xml), Common
-    Crawl's text (wet) or OpenWebText's tars, also compressed (gz, bz2, zst, xz), a directory of them,
-    `tfds:name/config`, or `pydocs`. Raises UserError for a source that is missing, empty, damaged or not UTF-8.
+    Crawl's text (wet) or OpenWebText's tars, also compressed (gz, bz2, zst, xz), a directory of them, such files at a
+    URL that Beam reads (gs://bucket/part-*.txt.gz), `tfds:name/config`, or `pydocs`. Raises UserError for a source that
+    is missing, empty, damaged or not UTF-8.
     """
     for kind, name in parts(sources):
         for count, item in enumerate(read(kind, name), 1):
@@ -47,7 +48,7 @@ def fingerprints(sources: Sequence[str]) -> list[dict[str, str]]:
     for source in _listed(sources):
         for kind, name in expand(source):
             if kind == "file":
-                digest = _file_hash(Path(name))
+                digest = remote.sha256(name) if remote.is_remote(name) else _file_hash(Path(name))
             else:
                 digest = pydocs.fingerprint() if kind == "pydocs" else _tfds_fingerprint(name)
             hashes.append({"source": name, "sha256": digest})
@@ -60,6 +61,8 @@ def expand(source: str) -> list[tuple[str, str]]:
         return [("pydocs", source)]
     if source.startswith("tfds:"):
         return [("tfds", source)]
+    if remote.is_remote(source):
+        return _expand_url(source)
     path = Path(source).expanduser()
     if path.is_dir():
         files = sorted(p for p in path.rglob("*") if p.is_file() and readers.file_format(p))
@@ -75,6 +78,15 @@ def expand(source: str) -> list[tuple[str, str]]:
         if readers.file_format(file) is None:
             raise UserError(f"{file} has no format that is read; expected {_FORMATS}: rename it")
     return [("file", str(file)) for file in files]
+
+
+def _expand_url(source: str) -> list[tuple[str, str]]:
+    found = remote.match(source)
+    names = [name for name in found if readers.file_format(Path(name))]
+    if not names:
+        what = f"{found[0]} has no format that is read" if found else f"nothing matches {source}"
+        raise UserError(f"{what}; expected {_FORMATS}, a pattern of them or a folder that ends in /")
+    return [("file", name) for name in names]
 
 
 def _listed(sources: Sequence[str]) -> list[str]:
@@ -95,7 +107,17 @@ def read(kind: str, name: str) -> Iterator[Document]:
     """The documents of one part."""
     if kind == "pydocs":
         return pydocs.documents()
-    return readers.read(Path(name)) if kind == "file" else _tfds(name)
+    if kind == "tfds":
+        return _tfds(name)
+    return _read_url(name) if remote.is_remote(name) else readers.read(Path(name))
+
+
+def _read_url(name: str) -> Iterator[Document]:
+    with remote.local(name) as path:
+        try:
+            yield from readers.read(path)
+        except UserError as error:
+            raise UserError(str(error).replace(str(path), name)) from None
 
 
 def _file_hash(path: Path) -> str:

@@ -71,6 +71,10 @@ def test_rendered_options(kind, options, flags, capsys):
     ("--runner spark --runner-options spark_master_url=s", "need ptm_jax; add --runner-options sdk_container_image=IMAGE"),
     ("--runner direct --runner-options runner=x", "names a runner; give its kind with --runner"),
     ("--runner direct --runner-options =3", "expected NAME=VALUE"),
+    ("--runner direct --staging tmp", "the staging is tmp; expected a URL"),
+    ("--runner dataflow --runner-options project=p region=r temp_location=g sdk_container_image=i --staging gs://b",
+     "workers of dataflow see no folder of this machine"),
+    ("--staging gs://b/d", "add --runner direct, flink, spark or dataflow"),
     ("--dry-run", "add --runner direct, flink, spark or dataflow"),
     ("--bad-words f", "--bad-words is a rule of --clean c4"),
     ("--clean c4 --bad-words none.txt", "none.txt cannot be read"),
@@ -180,3 +184,74 @@ def test_a_worker_that_dies_loses_nothing(data, tmp_path, monkeypatch):
     assert (tmp_path / "died").exists() and len(attempts) == 2 and "return code 9" in attempts[0][1]
     assert contents(local.dir) == contents(piped.dir)
     assert not list(tmp_path.glob(".*"))
+
+
+BUCKET = """
+import os, shutil, sys
+if "ptm_jax.data.direct" in sys.orig_argv or "pytest" in sys.modules:
+    from apache_beam.io.localfilesystem import LocalFileSystem
+
+    class Bucket(LocalFileSystem):
+        # ptmtest://x/y is the file y in the folder PTM_TEST_BUCKET
+        @classmethod
+        def scheme(cls):
+            return "ptmtest"
+
+        def own(self, url):
+            return url.replace("ptmtest://x", os.environ["PTM_TEST_BUCKET"])
+
+        def match(self, patterns, limits=None):
+            found = super().match([self.own(p) for p in patterns], limits)
+            for result in found:
+                for entry in result.metadata_list:
+                    entry.path = entry.path.replace(os.environ["PTM_TEST_BUCKET"], "ptmtest://x")
+            return found
+
+        def mkdirs(self, path):
+            return super().mkdirs(self.own(path))
+
+        def create(self, path, *rest, **named):
+            return super().create(self.own(path), *rest, **named)
+
+        def open(self, path, *rest, **named):
+            return super().open(self.own(path), *rest, **named)
+
+        def exists(self, path):
+            return super().exists(self.own(path))
+
+        def rename(self, sources, targets):
+            return super().rename([self.own(p) for p in sources], [self.own(p) for p in targets])
+
+        def delete(self, paths):
+            for path in paths:
+                shutil.rmtree(self.own(path))
+"""
+
+
+@pytest.mark.full
+def test_text_and_staging_at_urls(tmp_path, monkeypatch, text_file):
+    pytest.importorskip("apache_beam", reason="of the extra [beam]")
+    options = {"tokenizer": TokenizerSpec(kind="bytebpe", vocab=300, specials="roberta"), "block_tokens": 512}
+    local = prepare.prepare([str(text_file)], tmp_path / "local", **options)
+    (tmp_path / "bucket" / "in").mkdir(parents=True)
+    (tmp_path / "bucket" / "in" / "prose.txt").write_bytes(text_file.read_bytes())
+    (tmp_path / "bucket" / "in" / "bad.txt").write_bytes(b"abc \xff")
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(BUCKET)
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    monkeypatch.setenv("PTM_TEST_BUCKET", str(tmp_path / "bucket"))
+    held = {}
+    exec(BUCKET, held)  # the class is known while it lives
+    runner = Runner("direct", staging="ptmtest://x/tmp")
+    piped = prepare.prepare(["ptmtest://x/in/pro*.txt"], tmp_path / "piped", runner=runner, **options)
+    ours, theirs = contents(local.dir), contents(piped.dir)
+    assert ours.keys() == theirs.keys() and [n for n in ours if ours[n] != theirs[n]] == ["manifest.json"]
+    assert piped.manifest["request"]["sources"][0]["source"] == "ptmtest://x/in/prose.txt"  # the one difference
+    assert piped.manifest["request"]["sources"][0]["sha256"] == local.manifest["request"]["sources"][0]["sha256"]
+    assert not list((tmp_path / "bucket" / "tmp").iterdir())
+    with pytest.raises(UserError, match=r"^ptmtest://x/in/bad\.txt is not UTF-8 at byte 4"):
+        prepare.prepare(["ptmtest://x/in/"], tmp_path / "bad", **options)
+    with pytest.raises(UserError, match=r"nothing matches ptmtest://x/none/"):
+        prepare.prepare(["ptmtest://x/none/"], tmp_path / "bad", **options)
+    with pytest.raises(UserError, match=r"gone://x/\* cannot be reached .*apache-beam\[gcp\]"):
+        prepare.prepare(["gone://x/"], tmp_path / "bad", **options)
