@@ -84,9 +84,12 @@ def _product(spec, compute, out, a, b):
         product = functools.partial(jnp.einsum, preferred_element_type=jnp.float32, precision=jax.lax.Precision.HIGHEST)
         return product(spec, a, b).astype(out)
     accumulate = functools.partial(jnp.einsum, preferred_element_type=jnp.float32)
+    # Other matrix units accumulate in float32 whatever they return; parts of a sum that lie on several devices then travel
+    # in the type of the result.
+    rounded = functools.partial(jnp.einsum, spec, preferred_element_type=jnp.dtype(out))
     return jax.lax.platform_dependent(
-        a, b, cpu=lambda a, b: accumulate(*_contract_last(spec, a, b)), default=functools.partial(accumulate, spec)
-    ).astype(out)
+        a, b, cpu=lambda a, b: accumulate(*_contract_last(spec, a, b)).astype(out), default=rounded
+    )
 
 
 def _contract_last(spec, a, b):

@@ -40,6 +40,8 @@ class Collective:
     phase    "forward", "backward", "recomputed" (rematerialised in the backward pass), or "other": corruption, optimizer,
              metrics; as JAX named the operation
     name     that name
+    overlapped   the compiler cut a reduce-scatter or an all-gather, and the product beside it, into parts that go round
+             while others are multiplied (a loop of permutations): counted as the one that it was
     """
 
     kind: Kind
@@ -51,6 +53,7 @@ class Collective:
     shapes: tuple[str, ...] = ()
     phase: Phase = "other"
     name: str = ""
+    overlapped: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +67,11 @@ class _Instruction:
         found = re.search(rf"\b{key}=%?([\w.-]+)", self.rest)
         return found[1] if found else None
 
+    def operation(self) -> str:
+        """What JAX called the operation."""
+        found = re.search(r'op_name="([^"]*)"', self.rest)
+        return found[1] if found else ""
+
 
 def collectives(text: str, mesh: Any) -> list[Collective]:
     """The collectives of an optimized HLO module, in the order of the program.
@@ -71,44 +79,56 @@ def collectives(text: str, mesh: Any) -> list[Collective]:
     `mesh` is the mesh that it was compiled for, or {axis: size}: devices are numbered in its order."""
     sizes = dict(mesh if isinstance(mesh, Mapping) else mesh.shape)
     computations, entry = _computations(text)
-    found = []
-    for instruction, kind, loops in _walk(computations, entry, ()):
+    found, windows = [], set()
+    for instruction, kind, loops, window in _walk(computations, entry, ()):
         devices = _group(instruction.rest, math.prod(sizes.values()))
         pairs = kind == "collective-permute"
         axes = _axes(devices, sizes, pairs)
         group = math.prod(sizes[axis] for axis in axes) if pairs else len(devices[0])
-        name = re.search(r'op_name="([^"]*)"', instruction.rest)
-        name = name[1] if name else ""
+        name = instruction.operation()
         shapes = _results(instruction)
         size = sum(_bytes(shape) for shape in shapes)
-        if kind == "reduce-scatter" and instruction.opcode != "all-reduce":
+        if window:  # every turn of the loop, and the last one behind it, bears the name of the product
+            loops = loops[:-1]
+            kind, size = {"rs": "reduce-scatter", "ag": "all-gather"}[window], size * group
+        if pairs and (name, loops) in windows:
+            continue
+        if window:
+            windows.add((name, loops))
+        elif kind == "reduce-scatter" and instruction.opcode != "all-reduce":
             size *= group  # the result is a part; an all-reduce inside of a fusion has the whole
-        found.append(Collective(kind, axes, group, math.prod(loops), size, loops, shapes, _phase(name), name))
+        phase = _phase(name)
+        found.append(Collective(kind, axes, group, math.prod(loops), size, loops, shapes, phase, name, bool(window)))
     return [one for one in found if one.group > 1]
 
 
-def _walk(computations, name, loops) -> Iterator[tuple[_Instruction, Kind, tuple[int, ...]]]:
+def _walk(computations, name, loops, window=None) -> Iterator[tuple[_Instruction, Kind, tuple[int, ...], str | None]]:
+    """Every collective with its kind, the loops around it, and the kind of the windowed product that it is a part of."""
     for instruction in computations.get(name, ()):
         opcode = instruction.opcode
         if opcode == "while":
             body, condition = instruction.attribute("body"), instruction.attribute("condition")
-            yield from _walk(computations, body, (*loops, _trips(instruction, computations, condition)))
+            inner = re.search(r"windowed_dot_general_body_(rs|ag)", body)
+            around = (*loops, _trips(instruction, computations, condition))
+            yield from _walk(computations, body, around, inner[1] if inner else None)
         elif opcode == "conditional":
             branches = re.search(r"branch_computations=\{([^}]*)\}", instruction.rest)
             named = branches[1].replace("%", "").split(",") if branches else ()
             named = [part.strip() for part in named] or map(instruction.attribute, ("true_computation", "false_computation"))
             for branch in named:
-                yield from _walk(computations, branch, loops)
+                yield from _walk(computations, branch, loops, window)
         elif opcode in ("fusion", "async-start"):
             inside = instruction.attribute("calls")
             opcodes = [part.opcode for part in computations.get(inside, ())]
             scatters = "all-reduce" in opcodes and any(code.startswith("dynamic-slice") for code in opcodes)
-            for part, kind, around in _walk(computations, inside, loops):
-                yield part, "reduce-scatter" if scatters and kind == "all-reduce" else kind, around
+            for part, kind, *rest in _walk(computations, inside, loops, window):
+                name = instruction.operation() or part.operation()
+                part = part if part.operation() else dataclasses.replace(part, rest=f'{part.rest}, op_name="{name}"')
+                yield part, "reduce-scatter" if scatters and kind == "all-reduce" else kind, *rest
         elif opcode == "call":
-            yield from _walk(computations, instruction.attribute("to_apply"), loops)
+            yield from _walk(computations, instruction.attribute("to_apply"), loops, window)
         elif opcode.removesuffix("-start") in KINDS:
-            yield instruction, opcode.removesuffix("-start"), loops
+            yield instruction, opcode.removesuffix("-start"), loops, window
 
 
 def _computations(text: str) -> tuple[dict[str, list[_Instruction]], str]:

@@ -100,3 +100,27 @@ def test_phases_are_those_of_the_names(name, phase):
 
 def test_a_group_of_one_is_none():
     assert not collectives(module("%r = f32[4]{0} all-reduce(%p), replica_groups={{0},{1}}"), {"data": 2})
+
+
+def test_a_product_that_is_cut_with_its_reduce_scatter_is_one_reduce_scatter():
+    """The TPU compiler's windowed products: a loop of permutations, and one more behind it."""
+    metadata = 'metadata={op_name="jit(f)/jvp(N)/down/dot_general"}'
+    permute = "collective-permute-start(%p), source_target_pairs={{0,1},{1,2},{2,3},{3,0}}"
+    loop = f"""
+%wide.windowed_dot_general_body_rs.1.sunk (p: bf16[2,8]) -> bf16[2,8] {{
+  %a = (bf16[2,8]{{1,0}}, bf16[2,8]{{1,0}}, u32[], u32[]) {permute}, {metadata}
+  %b = (bf16[2,8]{{1,0}}, bf16[2,8]{{1,0}}, u32[], u32[]) {permute}, {metadata}
+}}
+
+%condition (p: f32[4]) -> pred[] {{
+  %limit = s32[] constant(4)
+}}
+
+%layer (p: f32[4]) -> f32[4] {{
+  %w = bf16[2,8]{{1,0}} while(%p), condition=%condition, body=%wide.windowed_dot_general_body_rs.1.sunk, {metadata}
+  %c = (bf16[2,8]{{1,0}}, bf16[2,8]{{1,0}}, u32[], u32[]) {permute}, {metadata}
+}}
+"""
+    config = 'backend_config={"known_trip_count":{"n":"12"}}'
+    found = only(f"%w = f32[4]{{0}} while(%p), condition=%condition, body=%layer, {config}", before=loop)
+    assert (found.kind, found.count, found.bytes, found.overlapped) == ("reduce-scatter", 12, 2 * 2 * 8 * 4, True)
