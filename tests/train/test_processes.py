@@ -11,8 +11,14 @@ from pathlib import Path
 import pytest
 import tiny_runs as tiny
 
-WORDS = ("recipe.phases.0.steps=36", "recipe.phases.1.steps=12", "save_every=4", "eval_every=20", "keep=100")
-LAST = 48
+LAST = 40
+WORDS = (
+    f"recipe.phases=(Phase(steps={LAST}, batch=8, length=16),)",
+    "recipe.lr=1e-3",
+    "save_every=4",
+    "eval_every=20",
+    "keep=100",
+)
 TALK = """
 import sys, time
 import jax
@@ -107,7 +113,7 @@ def assert_same_run(whole, workdir):
     """The rows of every step, the log and the position of every checkpoint; losses to 1e-5."""
     there, here = tiny.metrics(whole), tiny.metrics(workdir)
     facts = lambda lines: [(x["step"], x["split"], x["tokens"], x["values"]["read"]) for x in lines]
-    assert facts(there) == facts(here) and len(there) == LAST + 3
+    assert facts(there) == facts(here) and len(there) == LAST + 2
     for a, b in zip(there, here, strict=True):
         assert b["values"] == pytest.approx(a["values"], rel=1e-5), a["step"]
     for path in sorted((workdir / "checkpoints").glob("step_*")):
@@ -115,6 +121,11 @@ def assert_same_run(whole, workdir):
         if (whole / "checkpoints" / path.name).exists():
             a, b = tiny.checkpoint(whole, step), tiny.checkpoint(workdir, step)
             assert a["meta"]["position"] == b["meta"]["position"] and a["tree"] == b["tree"]
+
+
+def newest(workdir):
+    """The step of the newest checkpoint."""
+    return max(int(path.name.removeprefix("step_")) for path in (workdir / "checkpoints").glob("step_*"))
 
 
 def wait_for(workdir, job, step):
@@ -141,8 +152,8 @@ def test_two_processes_train_the_run_of_one(train, whole, tmp_path):
 
 
 @pytest.mark.full
-def test_four_lose_one_and_two_go_on(train, whole, tmp_path):
-    """SIGKILL in the middle; then two processes, with the model split over them, end the run as if nothing had been."""
+def test_four_lose_one_two_go_on_until_sigterm_and_one_ends_it(train, whole, tmp_path):
+    """Every part of the run is that of the unbroken one, whatever the number of processes and the mesh."""
     workdir = tmp_path / "run"
     job = train(workdir, 4)
     wait_for(workdir, job, 12)
@@ -152,23 +163,19 @@ def test_four_lose_one_and_two_go_on(train, whole, tmp_path):
     for index in (0, 1, 3):
         (line,) = [line for line in ends[index][2].splitlines() if "is gone" in line]
         assert "process 2 of 4 on " in line and "all stop; run the same command again" in line
-    kept = max(int(path.name.removeprefix("step_")) for path in (workdir / "checkpoints").glob("step_*"))
+    kept = newest(workdir)
     assert 12 <= kept < LAST
-    assert_done(train(workdir, 2, mesh="('model', 2)").end(), kept)
-    assert_same_run(whole, workdir)
 
-
-@pytest.mark.full
-def test_sigterm_to_one_ends_all_at_one_step(train, whole, tmp_path):
-    workdir = tmp_path / "run"
-    job = train(workdir, 2)
-    wait_for(workdir, job, 4)
+    job = train(workdir, 2, mesh="('model', 2)")  # the model is split over the two
+    wait_for(workdir, job, kept + 4)
     job.kill(1, signal.SIGTERM)
     first, second = job.end()
     assert first[0] == second[0] == 143, (first, second)
-    step = tiny.metrics(workdir)[-1]["step"]
-    assert f"stopped by SIGTERM after step {step} of {LAST}; the checkpoint is complete" in first[1] and step < LAST
-    assert tiny.checkpoint(workdir)["step"] == step
+    step = newest(workdir)
+    assert f"from step {kept} of {LAST}" in first[2] and kept + 4 <= step < LAST
+    assert f"stopped by SIGTERM after step {step} of {LAST}; the checkpoint is complete" in first[1]
+    assert tiny.metrics(workdir)[-1]["step"] == step
+
     assert_done(train(workdir, 1).end(), step)
     assert_same_run(whole, workdir)
 
