@@ -4,8 +4,8 @@ Example:
   ptm prepare --data pydocs --out prepared --vocab 4096
   ptm prepare --data 'books/*.txt.gz' news.jsonl --out prepared --tokenizer bytebpe --vocab 16384
   ptm prepare --data pydocs --out clean --vocab 4096 --clean c4 --dedup near --cooccurrence 10
-  ptm prepare --data pydocs --out prepared --vocab 4096 --runner flink --dry-run
-      --runner-options flink_master=host:8081 sdk_container_image=IMAGE
+  ptm prepare --data pydocs --out prepared --vocab 4096 --runner direct --workers 2
+  ptm prepare --data text --out ready --runner flink --dry-run --runner-options flink_master=h:8081 sdk_container_image=I
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ STYLES = {"wordpiece": "bert", "bytebpe": "roberta", "unigram": "t5", "bpe": "xl
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Args:
     data: Sources
-    """Files, globs or directories (txt, jsonl, csv, tsv, parquet; Wikipedia's pages-articles.xml, Common Crawl's wet,
-    OpenWebText's tar; also gz, bz2, zst, xz), URLs of them (gs://), tfds:name/config, or pydocs."""
+    """Text, tables, Wikipedia dumps, WET, OpenWebText (gz, bz2, zst, xz): files, globs, URLs; tfds:name/config; pydocs."""
     out: Annotated[str, tyro.conf.arg(metavar="DIR")]
     """Where the tokenizer, the shards and the manifest are written."""
     tokenizer: Literal["wordpiece", "bytebpe", "unigram", "bpe"] = "wordpiece"
@@ -71,8 +70,7 @@ class Args:
     cooccurrence: Annotated[int | None, tyro.conf.arg(metavar="WINDOW")] = None
     """Also count which ids of the train split are this near to one another, by 1 / distance: what GloVe needs."""
     runner: Literal["direct", "flink", "spark", "dataflow"] | None = None
-    """Do it as an Apache Beam pipeline there, with the same result; needs ptm_jax[beam], and --data and an --out (or a
-    --staging) that all workers see. direct: --workers processes of this machine."""
+    """Do it there as an Apache Beam pipeline with the same result; every worker must see --data and --out (or --staging)."""
     runner_options: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...")] = ()
     """Further options of Beam's."""
     staging: Annotated[str | None, tyro.conf.arg(metavar="URL")] = None

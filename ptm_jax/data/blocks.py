@@ -44,7 +44,7 @@ class Shard:
         return np.load(self._counts_path)
 
     def pairs(self) -> np.ndarray:
-        """[2, N] int64: keys and units of the co-occurrences (`data.cooccurrence`) in a finished shard."""
+        """[2, N] int64: sums of the co-occurrences in a finished shard (`data.cooccurrence.Pairs.sums`)."""
         return np.load(self._pairs_path)
 
     @property
@@ -118,7 +118,7 @@ class Shard:
         self._partial.rename(self._path)
         np.save(self._counts_path, self._counts)
         if self._pairs:
-            np.save(self._pairs_path, np.stack([self._pairs.keys, self._pairs.units]))
+            np.save(self._pairs_path, self._pairs.sums())
         facts = {"file": self._path.name, "bytes": self._path.stat().st_size} | self._sizes
         mark = self._done.with_suffix(".partial")
         mark.write_text(json.dumps(facts))

@@ -26,46 +26,60 @@ def check(window: int | None) -> None:
 
 
 class Pairs:
-    """Sums of weights by pair of ids in the making; `keys` row * vocab + column, ascending, `units` of 1 / lcm."""
+    """Sums of weights by pair of ids in the making."""
 
     def __init__(self, vocab: int, window: int):
         self._vocab, self._window, self._unit = vocab, window, math.lcm(*range(1, window + 1))
-        self.keys, self.units = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        self._whole, self._pending = np.zeros((2, 0), np.int64), []
 
     def add(self, chunk: Tokens) -> None:
         """Every pair at most `window` apart in one document, in both directions."""
         ends = np.cumsum(chunk.sentences, dtype=np.int64)[np.cumsum(chunk.documents, dtype=np.int64) - 1]
         document = np.searchsorted(ends, np.arange(len(chunk.tokens)), "right")
-        tokens, keys, units = chunk.tokens.astype(np.int64), [self.keys], [self.units]
+        tokens, keys, units = chunk.tokens.astype(np.int64), [], []
         for distance in range(1, min(self._window, len(tokens) - 1) + 1):
             near = document[:-distance] == document[distance:]
             left, right = tokens[:-distance][near], tokens[distance:][near]
             keys += [left * self._vocab + right, right * self._vocab + left]
             units.append(np.full(2 * len(left), self._unit // distance, np.int64))
-        self._sum(np.concatenate(keys), np.concatenate(units))
+        if keys:
+            self.merge(_summed(np.stack([np.concatenate(keys), np.concatenate(units)])))
 
-    def merge(self, keys: np.ndarray, units: np.ndarray) -> None:
-        """Adds the sums of others."""
-        self._sum(np.concatenate([self.keys, keys]), np.concatenate([self.units, units]))
+    def merge(self, sums: np.ndarray) -> None:
+        """Adds the sums of others. They are put together when there are as many as there were: each is moved seldom."""
+        self._pending.append(sums)
+        if sum(part.shape[1] for part in self._pending) > self._whole.shape[1] + 1_000_000:
+            self.sums()
 
-    def _sum(self, keys: np.ndarray, units: np.ndarray) -> None:
-        if len(keys):
-            order = np.argsort(keys, kind="stable")
-            keys = keys[order]
-            starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
-            self.keys, self.units = keys[starts], np.add.reduceat(units[order], starts)
+    def sums(self) -> np.ndarray:
+        """[2, N] int64: row * vocab + column, ascending, and units of 1 / lcm."""
+        if self._pending:
+            self._whole = _summed(np.concatenate([self._whole, *self._pending], axis=1))
+            self._pending = []
+        return self._whole
 
     def table(self) -> np.ndarray:
         """[N] of PAIR, by row and column."""
-        found = np.zeros(len(self.keys), PAIR)
-        found["row"], found["column"] = np.divmod(self.keys, self._vocab)
-        found["weight"] = self.units / self._unit
+        keys, units = self.sums()
+        found = np.zeros(len(keys), PAIR)
+        found["row"], found["column"] = np.divmod(keys, self._vocab)
+        found["weight"] = units / self._unit
         return found
 
 
+def _summed(pairs: np.ndarray) -> np.ndarray:
+    """Keys and units with each key once."""
+    if not pairs.shape[1]:
+        return pairs
+    order = np.argsort(pairs[0], kind="stable")
+    keys = pairs[0][order]
+    starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
+    return np.stack([keys[starts], np.add.reduceat(pairs[1][order], starts)])
+
+
 def total(parts: Iterable[np.ndarray], vocab: int, window: int) -> np.ndarray:
-    """The table of the sums [2, N] (keys and units) that the shards left."""
+    """The table of the sums that the shards left."""
     pairs = Pairs(vocab, window)
-    for keys, units in parts:
-        pairs.merge(keys, units)
+    for sums in parts:
+        pairs.merge(sums)
     return pairs.table()

@@ -181,7 +181,7 @@ def test_cooccurrences_against_the_definition():
     two = [cooccurrence.Pairs(7, 4), cooccurrence.Pairs(7, 4)]
     two[0].add(Tokens(ids[35:], lengths[3:], documents[2:]))
     two[1].add(Tokens(ids[:35], lengths[:3], documents[:2]))
-    assert np.array_equal(cooccurrence.total([(p.keys, p.units) for p in two], 7, 4), table)
+    assert np.array_equal(cooccurrence.total([p.sums() for p in two], 7, 4), table)
 
 
 def test_the_manifest_tells_what_was_dropped(tmp_path, text_file):
