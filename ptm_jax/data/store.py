@@ -184,8 +184,10 @@ def open_corpus(folder: str | Path) -> Corpus:
         whole = manifest["digest"] == digest(manifest)
     except (OSError, ValueError, KeyError, TypeError):
         raise UserError(f"{path} is damaged; delete {folder} and prepare the corpus again") from None
-    from ptm_jax.data import taskdata
+    from ptm_jax.data import mixed, taskdata
 
+    if manifest.get("format") == mixed.FORMAT and whole:
+        return mixed.MixedCorpus(folder, manifest)
     if manifest.get("format") == taskdata.FORMAT and whole:
         return taskdata.TaskCorpus(folder, manifest)
     if manifest.get("format") != FORMAT:

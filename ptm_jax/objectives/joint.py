@@ -75,6 +75,10 @@ class TaskMixing:
         return jax.random.categorical(named(key, "task"), scores * power)
 
     def __call__(self, towers: Mapping[str, Tower], batch: Batch, key: Array) -> Loss:
+        return self.at(self.drawn(key, batch.get("step", 0)), towers, batch, key)
+
+    def at(self, index: Array, towers: Mapping[str, Tower], batch: Batch, key: Array) -> Loss:
+        """The loss of the task `index`, a scalar."""
         runs = [lambda task=task: task(towers, batch, named(key, "noise")) for task in self.tasks]
         shapes = [jax.eval_shape(run) for run in runs]
         terms = max(math.prod(shape.sum.shape) for shape in shapes)
@@ -92,7 +96,7 @@ class TaskMixing:
 
             return branch
 
-        return jax.lax.switch(self.drawn(key, batch.get("step", 0)), [uniform(run) for run in runs])
+        return jax.lax.switch(index, [uniform(run) for run in runs])
 
     def initial_carry(self, towers: Mapping[str, Tower], batch: Batch) -> Any:
         """That of the first task which has one."""

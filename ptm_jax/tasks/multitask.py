@@ -1,0 +1,77 @@
+"""Several tasks at once: one encoder, a head for each (MT-DNN: Liu et al. 2019, arXiv 1901.11504)."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ptm_jax.core.errors import UserError
+from ptm_jax.core.recipe import AdamW, Linear, Phase, Recipe
+from ptm_jax.core.system import Experiment
+from ptm_jax.data.mixed import MixedTasks
+from ptm_jax.encoders.model import Model
+from ptm_jax.nn.san import AnswerNetwork
+from ptm_jax.objectives.tasks import NamedTask, TaskOfBatch
+from ptm_jax.tasks.catalogue import catalogue
+from ptm_jax.tasks.finetuning import with_head
+from ptm_jax.tasks.kinds import kind_of
+
+
+def experiment(
+    data: Mapping[str, Sequence[str] | str],
+    init: str | os.PathLike,
+    *,
+    answer_networks: Sequence[str] = (),
+    kind: str = "proportional",
+    epochs: int = 3,
+    batch: int = 32,
+    length: int = 128,
+    lr: float = 5e-5,
+    adapt: Sequence[Any] = (),
+) -> Experiment:
+    """A model tuned on all tasks of `data` {name of a task: its data}, on texts or pairs.
+
+    answer_networks  the tasks whose head is a stochastic answer network (`nn.san`), which must be on pairs
+    kind             how a batch's task is drawn (`data.mixed.MixedTasks`)
+    Adamax, of the original, is left for AdamW. Raises UserError.
+    """
+    sources = {name: (paths,) if isinstance(paths, str | os.PathLike) else tuple(paths) for name, paths in data.items()}
+    parts, heads, tasks, system = {}, {}, [], None
+    for name, paths in sources.items():
+        examples = catalogue.get(name).examples.settled(paths)
+        found = kind_of(examples)
+        if found.head != "classify":
+            raise UserError(f"{name} is no task on whole texts; mix tasks with a class or a number for a text or a pair")
+        system = with_head(os.fspath(init), examples.outputs, found.head)
+        head = system.towers["main"].heads[found.head]
+        if name in answer_networks:
+            if getattr(examples, "second", None) is None:
+                raise UserError(f"{name} has one text a row, and an answer network reads two; leave it out")
+            head = AnswerNetwork(examples.outputs)
+        parts[name], heads[f"classify_{name}"] = examples, head
+        tasks.append(NamedTask(name=name, task=dataclasses.replace(found.objective(examples), head=f"classify_{name}")))
+    if system is None:
+        raise UserError("data names no task; give at least one")
+    mixture = MixedTasks(parts=parts, kind=kind, epochs=epochs)
+    words = tuple(f"{name}={os.fspath(path)}" for name, paths in sources.items() for path in paths)
+    steps = sum(math.ceil(part.count(sources[name]) / batch) for name, part in parts.items()) * epochs
+    system = dataclasses.replace(
+        system,
+        name="_".join(parts),
+        towers={"main": Model(encoder=system.towers["main"].encoder, heads=heads)},
+        ties=(),
+        examples=mixture,
+        corruption=None,
+        objective=TaskOfBatch(tasks=tuple(tasks)),
+        adapt=tuple(adapt),
+        recipe=Recipe(
+            phases=(Phase(steps=steps, batch=batch, length=length),),
+            lr=lr,
+            optimizer=AdamW(eps=1e-8),
+            schedule=Linear(warmup=max(1, steps // 10)),
+        ),
+    )
+    return Experiment(system=system, data=words, init=os.fspath(init))
