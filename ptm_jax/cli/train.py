@@ -20,14 +20,14 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
 from ptm_jax.cli import options, target
 from ptm_jax.core.errors import UserError
 
-OF_TASKS = ("epochs", "batch", "length", "lr", "seeds", "best", "patience")
+OF_TASKS = ("epochs", "batch", "length", "lr", "seeds", "tagger", "best", "patience")
 STOPPED = 143
 """What a shell reports for a process that ended on SIGTERM: neither done nor failed."""
 
@@ -54,6 +54,8 @@ class Args:
     """Of --task: the highest learning rate."""
     seeds: Annotated[int, tyro.conf.arg(metavar="N")] = 1
     """Of --task: as many runs, in --workdir's seed_0, seed_1, ..; their mean and standard deviation are printed."""
+    tagger: Literal["linear", "crf"] = "linear"
+    """Of a --task that tags words: every tag on its own, or a CRF that never breaks the scheme of the tags."""
     best: options.Flag = False
     """Of --task: measure the held-out examples every epoch, and choose the best checkpoint."""
     patience: Annotated[int, tyro.conf.arg(metavar="N")] = 0
@@ -125,7 +127,7 @@ def _run(args: Args) -> int:
 def _config(args: Args, words: list[str]):
     """The experiment that the arguments describe."""
     if args.task is None:
-        given = [f"--{name}" for name in OF_TASKS if getattr(args, name) not in (None, False, 0, 1)]
+        given = [f"--{name}" for name in OF_TASKS if getattr(args, name) not in (None, False, 0, 1, "linear")]
         if given:
             raise UserError(f"{given[0]} is of --task; give the task, or use --set recipe... for a system")
         if args.target is None:
@@ -139,7 +141,7 @@ def _config(args: Args, words: list[str]):
     from ptm_jax.systems.kinds import kinds_of
     from ptm_jax.tasks import finetuning
 
-    asked = {"epochs": args.epochs, "batch": args.batch, "length": args.length, "lr": args.lr}
+    asked = {"epochs": args.epochs, "batch": args.batch, "length": args.length, "lr": args.lr, "tagger": args.tagger}
     config = finetuning.experiment(args.task, args.init, args.data, **asked)
     return spec.override(config, spec.parse_pairs(words), kinds_of())
 

@@ -8,7 +8,7 @@ import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ptm_jax.convert import checkpoint
 from ptm_jax.convert.config import Config
@@ -18,9 +18,12 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.recipe import AdamW, Linear, Phase, Recipe
 from ptm_jax.core.system import Experiment, System
 from ptm_jax.data import tokenizers
+from ptm_jax.data.tagged import Tagged
 from ptm_jax.data.tokenizers import TokenizerSpec
 from ptm_jax.encoders.model import Model
+from ptm_jax.nn.crf import CRFHead
 from ptm_jax.nn.task_heads import ChoiceHead, SequenceHead, SpanHead, Summary, TokenHead
+from ptm_jax.objectives.crf import CRFTagging
 from ptm_jax.tasks import inputs
 from ptm_jax.tasks.catalogue import Task, catalogue
 from ptm_jax.tasks.kinds import kind_of
@@ -40,13 +43,15 @@ def experiment(
     lr: float | None = None,
     adapt: Sequence[Any] = (),
     seed: int = 0,
+    tagger: Literal["linear", "crf"] = "linear",
 ) -> Experiment:
     """A model's encoder with a head for a task, fine-tuned as BERT was (Devlin et al. 2019, appendix A.3).
 
     AdamW without bias correction left out, warm-up over a tenth of the steps, linear decay to 0, clipped at 1, dropout as in
     the model; what is not given is the task's own. `batch` counts examples, `length` is at most what the model's position
-    table holds; `adapt` are the wrappers of the system (`System.adapt`). Raises UserError: an unknown task, data in another
-    format, a model without an encoder of texts.
+    table holds; `adapt` are the wrappers of the system (`System.adapt`); a `tagger` "crf" knows what tags may follow each
+    other in the scheme of the task. Raises UserError: an unknown task, data in another format, a model without an encoder
+    of texts.
     """
     task_, init = catalogue.get(task), os.fspath(init)
     own = lambda value, name: getattr(task_, name) if value is None else value
@@ -57,6 +62,9 @@ def experiment(
     kind = kind_of(examples)
     system = with_head(init, examples.outputs, kind.head)
     encoder = system.towers["main"].encoder
+    objective = kind.objective(examples)
+    if tagger != "linear":
+        system, objective = _chained(system, examples), CRFTagging()
     length = min(length, inputs.limit_of(encoder) or length)
     count = examples.count(data, _tokenizer(init), length)
     steps = math.ceil(epochs * math.ceil(count / batch))
@@ -65,7 +73,7 @@ def experiment(
         name=f"{task}_{Path(init).name}",
         examples=examples,
         corruption=None,
-        objective=kind.objective(examples),
+        objective=objective,
         adapt=tuple(adapt),
         recipe=Recipe(
             phases=(Phase(steps=steps, batch=batch * examples.readings, length=length),),
@@ -76,6 +84,15 @@ def experiment(
         ),
     )
     return Experiment(system=system, data=tuple(data), init=init, seed=seed)
+
+
+def _chained(system: System, examples: Any) -> System:
+    """The system with a conditional random field for its tags. Raises UserError for a task that has none."""
+    if not isinstance(examples, Tagged):
+        raise UserError(f"a CRF is for tasks that tag words; this one reads {type(examples).__name__}")
+    tower = system.towers["main"]
+    head = CRFHead(examples.outputs, examples.labels, examples.scheme, dropout=tower.heads["tag"].dropout)
+    return dataclasses.replace(system, towers={"main": Model(encoder=tower.encoder, heads={"tag": head})})
 
 
 def per_epoch(config: Experiment) -> int:

@@ -1,0 +1,189 @@
+"""Every kind of task from the command line or on a small model: heads, predictions, files; what cannot be is said."""
+
+import contextlib
+import dataclasses
+import io
+import json
+import re
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import ptm_jax
+from ptm_jax.cli.main import main
+from ptm_jax.core import towers
+from ptm_jax.data.labelled import Example
+from ptm_jax.data.questions import Asked, Questions
+from ptm_jax.data.tables import Source
+from ptm_jax.tasks import evaluating, finetuning
+from ptm_jax.tasks.catalogue import catalogue
+from ptm_jax.tasks.kinds import Said
+from ptm_jax.tasks.pretrained import Pretrained
+
+sys.path.append(str(Path(__file__).parents[1] / "tasks"))
+from test_finetuning import WORDS, published  # noqa: E402, F401
+
+TAGS = ("O", "B-film", "I-film")
+
+
+def conll(folder, count=48, seed=0):
+    """Words whose tag is told by their spelling."""
+    draw = np.random.default_rng(seed)
+    folder.mkdir(exist_ok=True)
+    for name, size in (("train", count), ("dev", 9)):
+        lines = []
+        for _ in range(size):
+            for word in draw.choice(WORDS, draw.integers(2, 6)):
+                lines.append(f"{word}\t{'B-film' if word in ('film', 'plot', 'story') else 'O'}")
+            lines.append("")
+        (folder / f"{name}.conll").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tagger(published, tmp_path_factory):  # noqa: F811
+    """A workdir of a tagging run, its best epoch chosen, and what it printed."""
+    folder = tmp_path_factory.mktemp("tagger")
+    words = ["train", "--init", str(published), "--task", "ner", "--data", str(conll(folder / "data"))]
+    words += ["--epochs", "3", "--batch", "16", "--length", "16", "--lr", "2e-2", "--best", "--workdir", str(folder / "run")]
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        assert main([*words, "--json"]) == 0
+    return folder, words, json.loads(out.getvalue())
+
+
+def test_a_tagger_is_trained_and_its_best_epoch_chosen(tagger):
+    folder, _, found = tagger
+    assert found["task"] == "ner" and found["steps"] == 9 and found["examples"] == 9
+    curve = [json.loads(line) for line in (folder / "run" / "task.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in curve] == [3, 6]
+    assert found["metrics"]["f1"] >= max(line["metrics"]["f1"] for line in curve) and found["metrics"]["accuracy"] > 0.5
+    assert Path(found["checkpoint"]).is_dir() and "nll" in " ".join(found["heldout"])
+    logged = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
+    losses = [line["values"]["loss"] for line in logged if line["split"] == "heldout"]
+    assert losses[-1] < losses[0]
+
+
+def test_it_is_evaluated_and_predicts(tagger, tmp_path, capsys):
+    folder, _, found = tagger
+    words = ["evaluate", str(folder / "run"), "--task", "ner", "--predictions", str(tmp_path / "out.conll")]
+    assert main([*words, "--plot", str(tmp_path / "out.png"), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert {"task", "examples", "metrics"} <= document.keys()
+    assert document["metrics"] == pytest.approx(found["metrics"])
+    lines = (tmp_path / "out.conll").read_text().split("\n\n")
+    assert len(lines) == 10 and len(lines[0].split("\n")[0].split()) == 3 and (tmp_path / "out.png").is_file()
+    assert main(["predict", str(folder / "run"), "--task", "tag", "--text", "the film is good", "--json"]) == 0
+    (told,) = json.loads(capsys.readouterr().out)
+    assert [one["word"] for one in told["tags"]] == ["the", "film", "is", "good"]
+    bare = tmp_path / "test.txt"
+    bare.write_text("the\nfilm\n\nsad\n")
+    assert main(["predict", str(folder / "run"), "--task", "ner", "--input", str(bare)]) == 0
+    assert [len(line.split()) for line in capsys.readouterr().out.split("\n")] == [2, 2, 0, 2, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["evaluate", "RUN", "--task", "sst2", "--data", "D"], "has no head 'classify', which the task sst2 needs"),
+        (["evaluate", "RUN", "--task", "nerr"], "unknown task 'nerr'.*Did you mean 'ner'.*ptm list --tasks"),
+        (["evaluate", "RUN", "--plot", "x.png"], "are of downstream tasks"),
+        (["predict", "RUN", "--task", "ner"], "give it as --input"),
+        (["predict", "RUN", "--task", "qa", "--text", "who"], "qa answers --text"),
+        (["predict", "RUN", "--task", "tags", "--text", "x"], "unknown task 'tags'.*Did you mean 'tag'"),
+        (["predict", "RUN", "--task", "qa", "--text", "x", "--pair", "y"], "has no head 'span'"),
+        (["train", "bert_tiny", "--seeds", "3", "--workdir", "W"], "--seeds is of --task"),
+        (["train", "--task", "sst2", "--tagger", "crf", "--init", "PUB", "--data", "D", "--workdir", "W"], "a CRF is for"),
+    ],
+)
+def test_what_cannot_be_is_said(tagger, published, tmp_path, capsys, words, said):  # noqa: F811
+    (tmp_path / "d.tsv").write_text("text\tlabel\n" + "x\t1\ny\t0\n" * 5)
+    names = {"RUN": tagger[0] / "run", "PUB": published, "D": tmp_path / "d.tsv", "W": tmp_path / "w"}
+    assert main([str(names.get(word, word)) for word in words]) == 1
+    assert re.search(said, capsys.readouterr().err)
+
+
+@pytest.fixture(scope="module")
+def model_of(published):  # noqa: F811
+    """A model with the head of a kind, drawn."""
+
+    def made(head, classes, examples):
+        system = finetuning.with_head(str(published), classes, head)
+        system = dataclasses.replace(system, examples=examples)
+        batch = {"input_ids": np.zeros((4, 16), np.int32)}
+        params = towers.init(system.towers, jax.random.key(1), batch)
+        return Pretrained(system, params, ptm_jax.load(published).tokenizer)
+
+    return made
+
+
+def test_choices_are_told_together(model_of, tmp_path):
+    task = catalogue.get("copa")
+    row = dict(premise="the film", question="cause", choice1="a good story", choice2="sad", label=0, idx=0)
+    (tmp_path / "val.jsonl").write_text((json.dumps(row) + "\n") * 3)
+    found = evaluating.evaluate(model_of("choose", 2, task.examples), task, Source(str(tmp_path / "val.jsonl")))
+    assert len(found.said) == 3 and found.said[0] == found.said[1] and set(found.metrics) == {"accuracy"}
+    assert sum(found.said[0].scores.values()) == pytest.approx(1)
+
+
+def test_a_long_text_is_answered_as_each_of_its_windows(model_of):
+    """The best span of a text in windows is one of the text; a short text's is the best of all its spans."""
+    model = model_of("span", 2, Questions(stride=4))
+    context = "a good film is funny and the plot was not bad but the end was very long and sad"
+    long, short = model.answer(["is the story good", "is the story good"], [context, "the film is bad"])
+    assert long.text in context and short.text in "the film is bad"
+    tokenizer = model.tokenizer
+    ids, types = tokenizer.frame("is the story good", "the film is bad")
+    start, end = model(ids[None], np.ones_like(ids)[None], types[None]).scores["span"]
+    words = len(tokenizer.encode("is the story good")) + 2
+    every = {(float(start[0, a] + end[0, b]), a, b) for a in range(words, len(ids) - 1) for b in range(a, len(ids) - 1)}
+    score, a, b = max(every)
+    assert short.best[0].score == pytest.approx(score, abs=1e-5)
+    assert short.null == pytest.approx(float(start[0, 0] + end[0, 0]) - score, abs=1e-5)
+    examples = [Asked("is the story good", context, (("film", 7),), "f", "1")]
+    found = finetuning.catalogue.get("squad")
+    assert set(evaluating.measured(found.metrics, examples, [long], found)) == {"f1", "exact"}
+
+
+def test_classes_come_in_the_models_order(model_of, tmp_path):
+    task = catalogue.get("rte")
+    (tmp_path / "a.tsv").write_text("index\tsentence1\tsentence2\tlabel\n0\tthe film\ta film\tentailment\n")
+    model = model_of("classify", 2, None)
+    plain = evaluating.evaluate(model, task, Source(str(tmp_path / "a.tsv"))).said[0].scores
+    names = {"0": "NOT_ENTAILMENT", "1": "ENTAILMENT"}
+    model = dataclasses.replace(model, published=type(model.published)({"id2label": names}))
+    turned = evaluating.evaluate(model, task, Source(str(tmp_path / "a.tsv")))
+    assert turned.said[0].scores["entailment"] == pytest.approx(plain["not_entailment"])
+    assert turned.task.examples.labels == ("not_entailment", "entailment")
+    with pytest.raises(ptm_jax.core.errors.UserError, match="tells 2 classes apart and sst5 has 5"):
+        evaluating.task_for(model, catalogue.get("sst5"))
+
+
+def test_long_texts_are_counted(model_of, tmp_path):
+    (tmp_path / "a.tsv").write_text(f"sentence\tlabel\n{'the film ' * 5000}\t1\nשלום 😀\t0\n")
+    found = evaluating.evaluate(model_of("classify", 2, None), catalogue.get("sst2"), Source(str(tmp_path / "a.tsv")))
+    assert found.remarks == {"texts are longer than 64 tokens; their ends are cut off": 1}
+    assert [type(one) for one in found.said] == [Said, Said] and isinstance(found.examples[0], Example)
+
+
+@pytest.mark.full
+def test_a_crf_over_two_seeds_is_never_unlawful(published, tmp_path, capsys):  # noqa: F811
+    """Two runs of a CRF tagger beside each other: mean and spread, and no I-film after O."""
+    data = conll(tmp_path / "data", 32)
+    with (data / "train.conll").open("a") as file:
+        file.write("film B-film\nplot I-film\n")
+    words = ["train", "--init", str(published), "--task", "ner", "--data", str(data), "--tagger", "crf", "--seeds", "2"]
+    words += ["--epochs", "1", "--batch", "16", "--length", "16", "--workdir", str(tmp_path / "run"), "--json"]
+    assert main(words) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["metrics"].keys() == {"f1", "precision", "recall", "accuracy"} and len(found["runs"]) == 2
+    values = [run["metrics"]["accuracy"] for run in found["runs"]]
+    mean, spread = np.mean(values), np.std(values, ddof=1)
+    assert found["metrics"]["accuracy"] == {"mean": pytest.approx(mean), "sd": pytest.approx(spread)}
+    model = ptm_jax.load(tmp_path / "run" / "seed_1")
+    for tagged in model.tag([" ".join(np.random.default_rng(i).permutation(WORDS)) for i in range(5)]):
+        tags = ["O", *(tag for _, tag in tagged)]
+        assert all(b != "I-film" or a in ("B-film", "I-film") for a, b in zip(tags, tags[1:], strict=False))
