@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.data import cleaning, cooccurrence, duplicates, prepare
+from ptm_jax.data import cleaning, cooccurrence, duplicates, prepare, sources
 from ptm_jax.data.sentences import Document, document
 from ptm_jax.data.tokenizers import TokenizerSpec
 from ptm_jax.data.worker import Tokens
@@ -75,6 +75,9 @@ def test_exact_duplicates_stay_once():
     assert report["dropped"] == {"documents: duplicate": 2}
 
 
+GOLDEN = [908977128, 975892713, 631385480]
+
+
 def words(draw, count):
     return [f"w{draw.randrange(3000)}" for _ in range(count)]
 
@@ -100,6 +103,11 @@ def test_minhash_estimates_the_jaccard_similarity():
         errors.append((estimate - true) / (spread + 1e-6))
     assert abs(np.mean(errors)) < 4 / math.sqrt(len(errors))  # without bias
     assert len(duplicates.shingles(["a", "b"] * 50, 5)) == 2 and len(duplicates.shingles(["a"], 5)) == 1
+
+
+def test_signatures_are_the_same_everywhere():
+    found = duplicates.signature("the cat sat on the mat and looked at the moon".split())
+    assert found[[0, 1, 127]].tolist() == GOLDEN and found.dtype == np.dtype("<u4")
 
 
 def test_shingles_do_not_collide():
@@ -199,6 +207,18 @@ def test_the_manifest_tells_what_was_dropped(tmp_path, text_file):
     with pytest.raises(UserError, match="the cleaning left none of 400 documents"):
         prepare.prepare([str(text_file)], tmp_path / "b", tokenizer=spec, cleaning=(cleaning.Shortest(words=10**6),))
     assert not (tmp_path / "b").exists() and not list(tmp_path.glob(".b*"))
+
+
+def test_an_interrupted_run_keeps_the_report(tmp_path, text_file, monkeypatch):
+    options = {"tokenizer": TokenizerSpec(kind="wordpiece", vocab=120), "cleaning": (duplicates.Exact(),), "cooccurrence": 2}
+    whole = prepare.prepare([str(text_file)] * 2, tmp_path / "a", **options)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(prepare, "_fill", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        prepare.prepare([str(text_file)] * 2, tmp_path / "b", **options)
+    monkeypatch.setattr(sources, "read", None)  # the text is there
+    again = prepare.prepare([str(text_file)] * 2, tmp_path / "b", **options)
+    assert again.manifest == whole.manifest and again.manifest["cleaning"]["dropped"] == {"documents: duplicate": 400}
+    assert sorted(p.name for p in again.dir.iterdir()) == sorted(p.name for p in whole.dir.iterdir())
 
 
 def test_a_corpus_without_them_says_so(corpus):
