@@ -40,7 +40,7 @@ golden: $(VENV)/.parity
 # What the tests' markers earn, written into the catalogue.
 status: $(VENV)/.parity
 	PTM_TEST_COMPILE=fast $(PYTEST) --write-status -m "not full" tests/systems tests/encoders
-	$(PYTEST) --write-status -m full tests/systems tests/encoders
+	PTM_EVERY_SYSTEM=1 $(PYTEST) --write-status -m full tests/systems tests/encoders
 
 clean:
 	rm -rf $(VENV) runs
