@@ -1,0 +1,195 @@
+"""Layouts: what names mean on a mesh, what is refused, padded vocabularies, and which parameters are split."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AbstractMesh, AxisType, PartitionSpec
+
+from ptm_jax.core import paths, spec
+from ptm_jax.core.errors import UserError
+from ptm_jax.core.registry import catalogue, discover
+from ptm_jax.core.types import Vocab
+from ptm_jax.mesh import padding, tables
+from ptm_jax.mesh.layout import Layout, constrain, layout_of, use
+
+discover("ptm_jax.systems")
+
+
+def mesh(**sizes):
+    shape = tuple(sizes.get(name, 1) for name in tables.AXES)
+    return AbstractMesh(shape, tables.AXES, axis_types=(AxisType.Auto,) * len(tables.AXES))
+
+
+def test_without_a_layout_nothing_is_constrained():
+    x = jnp.zeros((2, 3))
+    assert constrain(x, "rows", "width") is x
+    with use(None):
+        assert constrain(x, "rows", "width") is x
+
+
+def test_names_are_mesh_axes():
+    layout = Layout(mesh(data=2, fsdp=2, seq=2, model=2), tables.table("megatron_sp_fsdp"))
+    spec = lambda *names: layout.spec(names, (8,) * len(names))
+    assert spec("rows", "positions", "width") == PartitionSpec(("data", "fsdp"), ("seq", "model"), None)
+    assert spec("rows", "length", "heads", None) == PartitionSpec(("data", "fsdp"), "seq", "model", None)
+    assert spec("rows", "length", "vocab") == PartitionSpec(("data", "fsdp"), "seq", "model")
+    assert layout.parts("positions") == 4 and layout.axes("width") == ("fsdp",)
+    assert layout.spec(("rows", "heads"), (8, 3)) == PartitionSpec(("data", "fsdp"), PartitionSpec.UNCONSTRAINED)
+    with pytest.raises(ValueError, match="2 names"):
+        layout.spec(("rows", "width"), (8, 8, 8))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "rules", "words"),
+    [
+        ({"data": 8}, "fsdp", "fsdp split parameters over the mesh axis 'fsdp', and the mesh data=8 has one"),
+        ({"data": 8}, "megatron", "mesh axis 'model'.*model=2"),
+        ({"data": 2, "model": 4}, "megatron_fsdp", "mesh axis 'fsdp'.*other rules"),
+    ],
+)
+def test_rules_that_would_split_nothing_are_refused(sizes, rules, words):
+    with pytest.raises(UserError, match=words):
+        layout_of(mesh(**sizes), rules)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "rules"),
+    [
+        ({}, "megatron_fsdp"),
+        ({"data": 8}, "zero"),
+        ({"fsdp": 2, "model": 4}, "megatron_sp_zero"),
+        ({"seq": 8}, "replicated"),
+    ],
+)
+def test_rules_that_fit_are_taken(sizes, rules):
+    assert layout_of(mesh(**sizes), rules).rules == tables.table(rules)
+
+
+def test_a_vocabulary_is_padded_and_nothing_else():
+    state = {
+        "params": {"main": {"embed": {"token": jnp.ones((61, 4))}, "heads_lm": {"bias": jnp.ones((61,))}}},
+        "mu": {"main": {"embed": {"token": jnp.ones((61, 1))}}, "x": {"up": {"kernel": jnp.ones((4, 6))}}},
+    }
+    found = padding.padding_of(state, tables.table("megatron"), mesh(model=8))
+    assert set(found.true) == {"params/main/embed/token", "params/main/heads_lm/bias", "mu/main/embed/token"}
+    long = found.fill(state)
+    assert long["params"]["main"]["embed"]["token"].shape == (64, 4)
+    assert long["mu"]["main"]["embed"]["token"].shape == (64, 1)
+    assert not long["params"]["main"]["heads_lm"]["bias"][61:].any()
+    jax.tree.map(np.testing.assert_array_equal, found.cut(long), state)
+    params = found.cut(long["params"], "params/")
+    assert params["main"]["embed"]["token"].shape == (61, 4)
+    with pytest.raises(UserError, match=r"mu/x/up/kernel \(4, 6\): dimension 6 does not divide over mesh axis 'model' of 8"):
+        padding.stored(state, found, tables.table("megatron"), mesh(model=8))
+
+
+def share_split(name):
+    """The share of a system's parameter bytes that `megatron_fsdp` splits."""
+    system = catalogue.get(name)
+    phase = system.recipe.phases[0]
+    vocab = next(part for part in walk(system.towers) if isinstance(part, Vocab))
+    fields = system.examples.spec(phase.length, vocab)
+    batch = {field: jax.ShapeDtypeStruct((2, *dims), dtype) for field, (dims, dtype) in fields.items()}
+    batch["rows"] = jax.ShapeDtypeStruct((2,), jnp.int32)
+    from ptm_jax.train.step import program
+
+    split = whole = 0
+    for path, leaf in paths.flatten(jax.eval_shape(program(system, 0).init, batch).params).items():
+        axes = tables.spec_of(path, leaf.shape, tables.table("megatron_fsdp"), mesh())
+        size = int(np.prod(leaf.shape))
+        split, whole = split + size * any(axes), whole + size
+    return split / whole
+
+
+def walk(value):
+    yield value
+    parts = [getattr(value, name) for name in spec.field_names(value)] if spec.is_spec(value) else ()
+    for part in value.values() if hasattr(value, "values") else parts:
+        yield from walk(part)
+
+
+FAMILIES = ("bert_base", "albert_base_not_shared", "electra_small", "t5_1_1_small", "xlnet_base", "transformer_xl_lm1b")
+
+
+def test_the_table_has_at_most_40_rows():
+    assert len(tables.LOGICAL) <= 40
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_nearly_all_bytes_are_split(name):
+    assert share_split(name) >= 0.999
+
+
+@pytest.mark.full
+def test_nearly_all_bytes_of_every_system_of_paper_size_are_split():
+    names = [name for name in catalogue.names() if not name.endswith("_mini") and name not in FAMILIES]
+    assert {name: share for name in names if (share := share_split(name)) < 0.999} == {}
+
+
+def on_eight_devices():
+    """Prints {rules: [[phase, kind, count, bytes]]} of a small GPT-2, and what dropout says and gives, split and whole."""
+    from ptm_jax.mesh.collectives import collectives
+    from ptm_jax.nn.layers import drop
+    from ptm_jax.systems.transformers import gpt2
+    from ptm_jax.train.step import program
+
+    vocab = Vocab(size=61, pad=0, unk=1, cls=2, sep=3, mask=4, bos=5, eos=6)
+    system = spec.respell(gpt2("tiny", 3, 16, 8), Vocab, vocab)
+    ids = np.arange(128, dtype=np.int32).reshape(8, 16) % 61
+    batch = {"input_ids": ids, "segment_ids": np.ones_like(ids), "rows": np.arange(8, dtype=np.int32)}
+    on = tables.make_mesh({"model": 8})
+    found = {}
+    for rules in ("megatron", "megatron_sp"):
+        work, state = program(system, 0).on(on, rules, batch)
+        placed = jax.tree.map(lambda leaf: leaf.sharding, state), tables.replicated(on)
+        with jax.set_mesh(on):
+            compiled = jax.jit(work.step, out_shardings=placed).lower(state, tables.place_batch(batch, on)).compile()
+        found[rules] = [[c.phase, c.kind, c.count, c.bytes] for c in collectives(compiled.as_text(), on) if c.bytes > 1000]
+    key, rows = jax.random.key(3), batch["rows"]
+    grid = tables.make_mesh({"data": 2, "model": 4})
+    stream, scores = (8, 16, 32), (8, 4, 16, 16)
+    for shape, axes in ((stream, ("data", "model")), (stream, ("data", None, "model")), (scores, ("data", "model"))):
+        x = jnp.ones(shape)
+        place = jax.sharding.NamedSharding(grid, PartitionSpec(*axes))
+        split = jax.jit(lambda x: drop(x, key, rows, 0.1), in_shardings=place, out_shardings=place).lower(x).compile()
+        same = np.array_equal(split(jax.device_put(x, place)), drop(x, key, rows, 0.1))
+        found.setdefault("drop", []).append([same, len(collectives(split.as_text(), grid))])
+    print(json.dumps(found))
+
+
+@pytest.fixture(scope="module")
+def eight():
+    here = Path(__file__).resolve()
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
+    path = os.pathsep.join([str(here.parent), str(here.parents[2]), os.environ.get("PYTHONPATH", "")])
+    env = os.environ | {"XLA_FLAGS": flags, "PYTHONPATH": path, "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-c", "import test_layout; test_layout.on_eight_devices()"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def layer(found):
+    """Sorted [phase, kind] of the activations' collectives in the loop over three layers."""
+    return sorted([phase, kind] for phase, kind, count, size in found if count == 3 and size >= 8 * 16 * 16 * 4)
+
+
+def test_a_layer_has_two_all_reduces_in_each_direction(eight):
+    assert layer(eight["megatron"]) == [["backward", "all-reduce"]] * 2 + [["forward", "all-reduce"]] * 2
+
+
+def test_a_layer_of_the_split_stream_gathers_and_reduces_twice_in_each_direction(eight):
+    """On a CPU a reduce-scatter is an all-reduce, of which each device keeps its part."""
+    once = [["backward", "all-gather"]] * 2 + [["backward", "all-reduce"]] * 2
+    assert layer(eight["megatron_sp"]) == once + [["forward", kind] for _, kind in once]
+
+
+def test_dropout_is_drawn_where_its_elements_lie(eight):
+    assert eight["drop"] == [[True, 0]] * 3
