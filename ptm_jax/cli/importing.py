@@ -3,6 +3,7 @@
 Example:
   ptm import bert-base-uncased --out models/bert
   ptm import path/to/checkpoint --out models/mine --architecture BertForSequenceClassification
+  ptm import path/to/checkpoint --out models/medical --grow words.txt
 
 MODEL is a directory with config.json and safetensors (one file or shards with an index) or Flax msgpack, or a name on the
 Hugging Face Hub. `ptm predict`, `ptm show`, `ptm export` and `ptm train --init` take MODEL itself as well.
@@ -28,6 +29,8 @@ class Args:
     """Another class of the family, as BertForMaskedLM; heads that the checkpoint lacks are drawn anew, and told."""
     revision: options.Text = None
     """Branch, tag or commit on the Hub."""
+    grow: options.Path = None
+    """A file of words, one a line: each becomes a piece of a WordPiece tokenizer, with the mean of its parts' vectors."""
     allow_pickle: options.Flag = False
     """Read a torch pickle where there is nothing else, through torch's weights_only."""
     json: options.Flag = False
@@ -43,6 +46,8 @@ def run(args: Args) -> int:
     imported.check_free(args.out)
     words = {"architecture": args.architecture, "allow_pickle": args.allow_pickle, "revision": args.revision}
     model, found = loading.from_published(args.model, **words)
+    if args.grow is not None:
+        model, found = _grown(model, found, args.grow)
     imported.keep(args.out, model, found)
     count = paths.count(model.params)
     if args.json:
@@ -66,3 +71,16 @@ def run(args: Args) -> int:
     print(f"  with {tokens}")
     print(f"  in {args.out}")
     return 0
+
+
+def _grown(model, found, path: str):
+    """The model and its record with the words of a file in its vocabulary."""
+    from pathlib import Path
+
+    from ptm_jax.convert.config import Config
+    from ptm_jax.tasks import growing
+
+    words = [line.strip() for line in Path(path).read_text(encoding="utf8").splitlines() if line.strip()]
+    model = growing.grown(model, words)
+    config = Config({**found.config, "vocab_size": model.vocab.size}, found.config.file)
+    return model, dataclasses.replace(found, system=model.system, params=model.params, config=config)

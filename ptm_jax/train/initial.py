@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ptm_jax.convert import checkpoint
 from ptm_jax.convert.config import Config
@@ -76,6 +77,7 @@ def begin(params: Mapping[str, Any], path: str | os.PathLike, system: System) ->
     added = {name for name in target if any(re.search(pattern, name) for pattern in own)}
     fresh = [wrapper.fresh for wrapper in system.adapt if hasattr(wrapper, "fresh")]
     source = {name: leaf for name, leaf in source.items() if not any(re.search(pattern, name) for pattern in fresh)}
+    renewed = {name for name in target if any(re.search(pattern, name) for pattern in fresh)}
     for name in target.keys() - source.keys():
         pooled = re.sub(r"/heads_\w+/summary/", "/heads_pool/", name)
         if pooled in source:
@@ -88,13 +90,17 @@ def begin(params: Mapping[str, Any], path: str | os.PathLike, system: System) ->
                 f"{path} does not fit: {name} has the shape {there} there and {here} here; take a system of its size"
             )
     absent = [name for name in target if name not in same | added]
-    if strange := [name for name in absent if "/heads_" not in name]:
+    if strange := [name for name in absent if "/heads_" not in name and name not in renewed]:
         raise UserError(f"{path} does not fit: it has no parameter {strange[0]}; take a system with its encoder")
     if absent:
         logs.say(f"drawn anew: {_tops(absent)}")
     if unused := [name for name in source if name not in same]:
         logs.say(f"of {path}, not used: {_tops(unused)}")
-    place = lambda new, old: jax.device_put(jnp.asarray(new, old.dtype), old.sharding)
+
+    def place(new, old):  # each process gives the parts that its devices hold
+        new = np.asarray(jnp.asarray(new, old.dtype))
+        return jax.make_array_from_callback(new.shape, old.sharding, lambda index: new[index])
+
     return unflatten({name: place(source[name], leaf) if name in same else leaf for name, leaf in target.items()})
 
 
