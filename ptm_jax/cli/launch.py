@@ -50,7 +50,7 @@ class Args:
     env: Annotated[tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME=VALUE ...")] = ()
     """Variables of the hosts."""
     setup: str = ""
-    """Lines of shell before the command, as 'source env/bin/activate'."""
+    """Lines of shell before the command, after which `ptm` is found: 'source env/bin/activate'."""
     name: options.Text = None
     """Of the job; unless given, made from the config's."""
     hours: float | None = None

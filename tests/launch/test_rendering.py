@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import examples
 import manifests
 import pytest
 import rendering
@@ -194,14 +195,17 @@ def test_what_kubernetes_would_replace(text, expected):
     assert manifests.expanded(expected, {"A": "broken"}) == text
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "launch").iterdir()), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", sorted(examples.FOLDER.iterdir()), ids=lambda path: path.name)
 def test_the_rendered_examples_are_those_of_today(path):
-    if path.name == "README.md":
-        pytest.skip("no script")
-    text = path.read_text(encoding="utf8")
-    command = next(line for line in text.splitlines() if line.startswith("# ptm launch "))
-    arguments = shlex.split(command.removeprefix("# ptm launch "))
-    assert submit.render(arguments[0], job(arguments)) == text, f"{command[2:]} --out {path.relative_to(ROOT)}"
+    assert examples.rendered(path) == path.read_text(encoding="utf8"), "python tests/launch/examples.py writes them anew"
+
+
+def test_the_commands_of_the_readme_are_understood():
+    text = (ROOT / "README.md").read_text(encoding="utf8").replace("\\\n", "")
+    commands = [shlex.split(line)[2:] for line in text.splitlines() if line.startswith("ptm launch ")]
+    assert {arguments[0] for arguments in commands} >= {"local", "slurm", "gke"}
+    for arguments in commands:
+        assert submit.render(arguments[0], job(arguments))
 
 
 def test_there_are_examples_of_every_kind_for_two_configs():
