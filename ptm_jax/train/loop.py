@@ -110,10 +110,17 @@ class Run:
             init = jax.jit(self.program.init, out_shardings=self.shardings)
             state = init(setup.example(self.config, self.corpus))
             if self.config.init is not None:
-                params = initial.begin(state.params, self.config.init, self.config.system)
-                state = dataclasses.replace(state, params=self.program.begun(params, params))
+                state = dataclasses.replace(state, params=self._begun(state.params))
         self.log.resume(0)
         return state, {"phase": 0, "stream": None}, None
+
+    def _begun(self, params):
+        """The parameters with those of the model that the run begins with."""
+        padding = self.program.padding
+        params = jax.jit(lambda params: padding.cut(params, "params/"))(params)
+        params = initial.begin(params, self.config.init, self.config.system)
+        params = self.program.begun(params, params)
+        return jax.jit(lambda params: padding.fill(params, "params/"), out_shardings=self.shardings.params)(params)
 
     def save(self, state: TrainState, position: Mapping[str, Any], done: int) -> None:
         """Start saving everything that a restart needs; raises UserError for a state that is not finite."""
