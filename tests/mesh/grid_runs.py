@@ -90,7 +90,7 @@ def electra_of(vocab=VOCAB):
     """Two towers with tied tables, the generator half as wide; both of eight heads."""
     system = electra("electra", 32, 2, 32, HEADS, 0.5, Phase(steps=1, batch=1, length=8), lr=1e-3)
     heads = lambda part: dataclasses.replace(part, heads=HEADS)
-    return _small(respell(system, Attention, heads), vocab, LAMB(), lr=0.02)
+    return _small(respell(system, Attention, heads), vocab, LAMB(), lr=0.005)
 
 
 def xlnet_of(vocab=VOCAB):

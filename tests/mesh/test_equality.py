@@ -10,13 +10,13 @@ import grid_runs as grid
 import numpy as np
 import pytest
 
-# Every layout with two models at least, every model under two layouts at least.
+# Every model, and every layout that another test does not train; compiling all of them would take five minutes.
 SOME = {
-    "bert": ("tp 8", "megatron_sp 2x2x2", "ring 8"),
-    "gpt2": ("fsdp 8", "megatron_sp 8", "ring 2x2x2", "sp 8"),
-    "t5": ("tp 8", "2x2x2"),
-    "electra": ("dp 8", "megatron_sp 8"),
-    "xlnet": ("2x2x2", "sp 8"),
+    "bert": ("tp 8", "ring 8"),
+    "gpt2": ("fsdp 8", "megatron_sp 8", "sp 8", "ring 2x2x2"),
+    "t5": ("megatron_sp 2x2x2",),
+    "electra": ("dp 8",),
+    "xlnet": ("2x2x2",),
 }
 ALL = {
     model: tuple(name for name in grid.GRID if not (model == "xlnet" and name.startswith("ring"))) for model in grid.MODELS
@@ -44,7 +44,7 @@ def short():
 
 
 def test_three_steps_of_eight_devices_are_those_of_one(short):
-    """With a vocabulary of 61, which nothing divides."""
+    """With a vocabulary of 61, which nothing divides; Adafactor's means over it are in `test_restore`."""
     found = apart(short["gpt2 odd"])
     assert found.keys() == {"=tp 8", "megatron_sp 2x2x2"}
     for layout, difference in found.items():
@@ -80,10 +80,7 @@ def test_a_hundred_steps_stay_those_of_one_device(models):
 
 
 @pytest.mark.full
-def test_a_vocabulary_that_is_not_divided_and_the_draws_of_other_models():
-    """61 words over eight devices: the tables are stored with 64 rows; Adafactor's means are over the true ones."""
-    cells = ("t5 odd:one,megatron_sp 8", "t5:+one,+sp 8", "xlnet:+one,+2x2x2", "electra:+one,+tp 8")
-    found = grid.in_a_process(20, *cells)
-    assert apart(found.pop("t5 odd"))["megatron_sp 8"].max() < 1e-5
+def test_inputs_and_dropout_of_other_models_have_the_bits_of_one_device():
+    found = grid.in_a_process(1, "t5:+one,+sp 8", "xlnet:+one,+2x2x2", "electra:+one,+tp 8")
     for model, drawn in found.items():
         assert len(same_draws(drawn)["masks"]) >= 7, model
