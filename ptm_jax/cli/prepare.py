@@ -5,7 +5,7 @@ Example:
   ptm prepare --data 'books/*.txt.gz' news.jsonl --out prepared --tokenizer bytebpe --vocab 16384
   ptm prepare --data pydocs --out clean --vocab 4096 --clean c4 --dedup near --cooccurrence 10
   ptm prepare --data pydocs --out prepared --vocab 4096 --runner direct --workers 2
-  ptm prepare --data text --out ready --runner flink --dry-run --runner-options flink_master=h:8081 sdk_container_image=I
+  ptm prepare --data text --out ready --runner flink --dry-run --runner-options flink_master=h:8081 environment_config=I
 """
 
 from __future__ import annotations

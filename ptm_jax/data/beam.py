@@ -88,7 +88,10 @@ def submit(job: prepare.Job, runner: Runner) -> None:
     logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
     for left in job.folder.glob(".*"):  # of a worker that died
         left.unlink()
-    pipeline = beam.Pipeline(options=options(runner))
+    try:
+        pipeline = beam.Pipeline(options=options(runner))
+    except ValueError as error:  # what a runner asks of its options
+        raise UserError(f"--runner {runner.kind}: {' '.join(str(error).split())}; see --runner-options") from None
     build(pipeline, job)
     try:
         pipeline.run().wait_until_finish()

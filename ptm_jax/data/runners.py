@@ -25,7 +25,9 @@ _NEEDED = {
     "spark": {"spark_master_url": "spark://host:7077"},
     "dataflow": {"project": "NAME", "region": "us-central1", "temp_location": "gs://BUCKET/tmp"},
 }
-_CARRIERS = {"sdk_container_image", "environment_config", "setup_file", "extra_package", "requirements_file"}
+# What brings ptm_jax to the workers: Dataflow takes its image by another name than the portable runners.
+_IMAGES = {"flink": "environment_config", "spark": "environment_config", "dataflow": "sdk_container_image"}
+_CARRIERS = {"setup_file", "extra_package", "requirements_file"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,11 +52,11 @@ class Runner:
             raise UserError(f"the staging is {self.staging}; expected a URL, say gs://BUCKET/DIR")
         if "runner" in given:
             raise UserError("--runner-options names a runner; give its kind with --runner")
-        remote = self.kind != "direct" and given.get("environment_type") != "LOOPBACK"
-        if remote and not _CARRIERS & set(given):
+        image = _IMAGES.get(self.kind)
+        if image and given.get("environment_type") != "LOOPBACK" and not {image, *_CARRIERS} & set(given):
             raise UserError(
-                f"the workers of --runner {self.kind} need ptm_jax; add --runner-options sdk_container_image=IMAGE, "
-                "an image of Beam's Python SDK in which ptm_jax[beam] is installed (or setup_file=setup.py)"
+                f"the workers of --runner {self.kind} need ptm_jax; add --runner-options {image}=IMAGE, an image of Beam's "
+                "Python SDK in which ptm_jax[beam] is installed (or setup_file=setup.py)"
             )
 
     def _given(self) -> dict[str, str | None]:

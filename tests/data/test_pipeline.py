@@ -16,6 +16,7 @@ from ptm_jax.data.runners import Runner
 from ptm_jax.data.sentences import Document
 from ptm_jax.data.tokenizers import TokenizerSpec
 
+ALL = (cleaning.Language(least=0.5), cleaning.C4(), duplicates.Spans(), duplicates.Exact(), duplicates.Near())
 TWO = Runner("direct", ("direct_num_workers=2", "direct_running_mode=multi_processing"))
 
 
@@ -47,8 +48,8 @@ def test_a_layout_is_that_of_the_spool(tmp_path, seed, heldout, shard_bytes, tra
 
 @pytest.mark.parametrize("kind, options, flags", [
     ("direct", (), ["--runner=apache_beam.runners.portability.fn_api_runner.FnApiRunner"]),
-    ("flink", ("flink_master=h:8081", "sdk_container_image=I", "parallelism=64"),
-     ["--runner=FlinkRunner", "--environment_type=DOCKER", "--flink_master=h:8081", "--sdk_container_image=I",
+    ("flink", ("flink_master=h:8081", "environment_config=I", "parallelism=64"),
+     ["--runner=FlinkRunner", "--environment_type=DOCKER", "--flink_master=h:8081", "--environment_config=I",
       "--parallelism=64"]),
     ("flink", ("flink_master=h:8081", "environment_type=LOOPBACK"),
      ["--runner=FlinkRunner", "--environment_type=LOOPBACK", "--flink_master=h:8081"]),
@@ -68,11 +69,11 @@ def test_rendered_options(kind, options, flags, capsys):
 @pytest.mark.parametrize("line, message", [
     ("--runner flink", "needs flink_master; add --runner-options flink_master=host:8081"),
     ("--runner dataflow --runner-options project=p", "needs region; add --runner-options region=us-central1"),
-    ("--runner spark --runner-options spark_master_url=s", "need ptm_jax; add --runner-options sdk_container_image=IMAGE"),
+    ("--runner spark --runner-options spark_master_url=s", "need ptm_jax; add --runner-options environment_config=IMAGE"),
     ("--runner direct --runner-options runner=x", "names a runner; give its kind with --runner"),
     ("--runner direct --runner-options =3", "expected NAME=VALUE"),
     ("--runner direct --staging tmp", "the staging is tmp; expected a URL"),
-    ("--runner dataflow --runner-options project=p region=r temp_location=g sdk_container_image=i --staging gs://b",
+    ("--runner dataflow --runner-options project=p region=r temp_location=gs://b sdk_container_image=i --staging gs://b",
      "workers of dataflow see no folder of this machine"),
     ("--staging gs://b/d", "add --runner direct, flink, spark or dataflow"),
     ("--dry-run", "add --runner direct, flink, spark or dataflow"),
@@ -114,10 +115,30 @@ def test_attempts(answers, attempts, message, monkeypatch):
     assert len(answers) - len(left) == attempts
 
 
+@pytest.mark.full
 def test_options_that_beam_does_not_know():
     beam = pytest.importorskip("ptm_jax.data.beam", exc_type=UserError, reason="of the extra [beam]")
     with pytest.raises(UserError, match="knows no option --nonsense"):
         beam.options(Runner("direct", ("nonsense=3",)))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("runner", [
+    Runner("flink", ("flink_master=h:8081", "environment_config=IMAGE")),
+    Runner("spark", ("spark_master_url=spark://h:7077", "environment_config=IMAGE")),
+], ids=lambda runner: runner.kind)  # fmt: skip
+def test_what_a_cluster_would_be_sent(runner, tmp_path):
+    pipelines = pytest.importorskip("ptm_jax.data.beam", exc_type=UserError, reason="of the extra [beam]")
+    from apache_beam import Pipeline
+    from apache_beam.runners.portability.portable_runner import PortableRunner
+
+    job = prepare.Job((("file", "x"),), tmp_path, str(tmp_path), TokenizerSpec(), 0.1, 0, 512, ALL, 5, 1000)
+    pipeline = Pipeline(options=pipelines.options(runner))
+    pipelines.build(pipeline, job)
+    sent = pipeline.to_runner_api(default_environment=PortableRunner._create_environment(pipeline._options)).components
+    assert any(b"IMAGE" in environment.payload for environment in sent.environments.values())
+    kinds = collections.Counter(transform.spec.urn for transform in sent.transforms.values())
+    assert kinds["beam:transform:group_by_key:v1"] >= 8 and len(sent.transforms) < 120
 
 
 def test_without_beam_there_is_an_install_line(monkeypatch, tmp_path, text_file):
@@ -126,9 +147,6 @@ def test_without_beam_there_is_an_install_line(monkeypatch, tmp_path, text_file)
     monkeypatch.delattr(ptm_jax.data, "beam", raising=False)
     with pytest.raises(UserError, match=r"needs Apache Beam.*pip install 'ptm_jax\[beam\]'"):
         prepare.prepare([str(text_file)], tmp_path / "a", tokenizer=TokenizerSpec(vocab=120), runner=Runner())
-
-
-ALL = (cleaning.Language(least=0.5), cleaning.C4(), duplicates.Spans(), duplicates.Exact(), duplicates.Near())
 
 
 @pytest.mark.full
