@@ -139,9 +139,6 @@ def child(request: dict[str, Any]) -> dict[str, Any]:
     from ptm_jax.mesh.chips import topology
     from ptm_jax.plan import planning, scaling
     from ptm_jax.plan.search import search
-    from ptm_jax.train import cache
-
-    cache.use()
     args = Args(**{**request, "set": tuple(map(tuple, request["set"]))})
     where, config = topology(args.topology), _config(args)
     options_ = {"phase": args.phase, "efficiency": args.efficiency}

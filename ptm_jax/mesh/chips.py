@@ -162,6 +162,7 @@ def environment(where: Topology) -> dict[str, str]:
             )
         kept["PYTHONPATH"] = os.pathsep.join(filter(None, [str(folder), kept.get("PYTHONPATH")]))
         kept["TPU_SKIP_MDS_QUERY"] = "1"
+        kept["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"  # nobody holds a chip here: several may compile at once
         kept["TPU_ACCELERATOR_TYPE"] = where.chip.accelerator
         kept["TPU_WORKER_HOSTNAMES"] = "localhost"
     return kept

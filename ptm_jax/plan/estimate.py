@@ -85,6 +85,12 @@ def work_of(config: Experiment, phase: int) -> Work:
     )
 
 
+def scaled(work: Work, times: float) -> Work:
+    """Of so many times the rows."""
+    names = ("flops", "model_flops", "traffic", "scores", "tokens")
+    return dataclasses.replace(work, **{name: getattr(work, name) * times for name in names})
+
+
 def _trace(config, phase):
     config = dataclasses.replace(
         config, system=dataclasses.replace(config.system, recipe=dataclasses.replace(config.system.recipe, accumulate=1))

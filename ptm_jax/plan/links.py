@@ -89,14 +89,11 @@ def links(topology: Topology, mesh: Any) -> Links:
 
 
 def fitted(mesh: Mapping[str, int], count: int) -> dict[str, int]:
-    """A mesh for `count` chips as like the given one as can be: what divides a layer stays, the rest is rows'."""
+    """A mesh for `count` chips as like the given one as can be: what divides a layer stays, `data` has the rest."""
     sizes = {axis: mesh.get(axis, 1) for axis in AXES}
     for axis in ("model", "seq"):
         sizes[axis] = math.gcd(sizes[axis], count)
     rest = count // (sizes["model"] * sizes["seq"])
-    if sizes["fsdp"] > 1 and sizes["data"] == 1:
-        sizes["fsdp"] = rest
-    else:
-        sizes["fsdp"] = math.gcd(sizes["fsdp"], rest)
-        sizes["data"] = rest // sizes["fsdp"]
+    sizes["fsdp"] = math.gcd(sizes["fsdp"], rest)
+    sizes["data"] = rest // sizes["fsdp"]
     return {axis: size for axis, size in sizes.items() if size > 1} or {"data": 1}

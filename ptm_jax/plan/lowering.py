@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 import math
 import re
 import time
@@ -26,7 +27,7 @@ from ptm_jax.mesh import tables
 from ptm_jax.mesh.layout import layout_of
 from ptm_jax.mesh.padding import padding_of, stored
 from ptm_jax.nn.blocks import Stack
-from ptm_jax.train import setup
+from ptm_jax.train import cache, setup
 from ptm_jax.train.step import Program, TrainState, program
 
 
@@ -120,31 +121,52 @@ def step_of(config: Experiment, mesh: Any, phase: int, shapes: TrainState | None
 @dataclasses.dataclass(frozen=True)
 class Compiled:
     """What a compiler made of a step. `memory` are bytes of a device by kind; without a program (it did not fit), `needs`
-    are the bytes that the compiler asked for, and `limit` what it has."""
+    are the bytes that the compiler asked for, and `limit` what it has. `kept`: it was compiled in an earlier process."""
 
     seconds: float
     text: str | None
     memory: dict[str, int]
     needs: int
     limit: int | None = None
+    kept: bool = False
 
 
-def compiled(step: Step) -> Compiled:
-    """Compile a lowered step. A program that is too large for its device is a result as well; other failures are raised."""
+def compiled(step: Step, target: str) -> Compiled:
+    """Compile a step for a target, or take what an earlier process was told of it.
+
+    JAX's own cache does not hand out programs for devices that are only described, so what the compiler said lies in a file
+    of ours, under the hash of the program, the target and the compiler's version (`train.cache`). A program too large
+    for its device is a result as well; other failures are raised."""
     lowered, began = step.lowered, time.perf_counter()
+    version = getattr(step.mesh.devices.flat[0].client, "platform_version", "")
+    name = hashlib.sha256("\n".join((target, version, jax.__version__, lowered.as_text())).encode()).hexdigest()
+    told = cache.read(name)
+    kept = told is not None
+    if told is None:
+        told = _told(lowered)
+        cache.write(name, told)
+    seconds, held = time.perf_counter() - began, step.held()
+    if told["text"] is None:
+        return Compiled(seconds, None, held, told["needs"], told["limit"], kept)
+    rest = told["needs"] - sum(held.values())
+    activations = min(residuals(told["text"], step.state.params), rest)
+    memory = {**held, "activations": activations, "temporaries": rest - activations}
+    return Compiled(seconds, told["text"], memory, told["needs"], None, kept)
+
+
+def _told(lowered: Any) -> dict[str, Any]:
+    """What the compiler says of a program: its text, or None where it does not fit, and the bytes that it needs."""
     try:
         program = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
-        needs = _exceeded(str(error))
-        if needs is None:
+        found = _exceeded(str(error))
+        if found is None:
             raise
-        return Compiled(time.perf_counter() - began, None, step.held(), *needs)
-    took, text, facts = time.perf_counter() - began, program.as_text(), program.memory_analysis()
-    held, extra = step.held(), facts.output_size_in_bytes - facts.alias_size_in_bytes
+        return {"text": None, "needs": found[0], "limit": found[1]}
+    facts = program.memory_analysis()
+    extra = facts.output_size_in_bytes - facts.alias_size_in_bytes
     total = facts.argument_size_in_bytes + facts.temp_size_in_bytes + extra
-    rest = total - sum(held.values())
-    activations = min(residuals(text, step.state.params), rest)
-    return Compiled(took, text, {**held, "activations": activations, "temporaries": rest - activations}, total)
+    return {"text": program.as_text(), "needs": total, "limit": None}
 
 
 def residuals(text: str, params: Any) -> int:

@@ -69,7 +69,7 @@ def _save(path: Path, lines: Mapping[tuple[str, str], str]) -> None:
         "# Pod configs, compiled for TPUs",
         "",
         "Written by `ptm plan --table FILE`; a line is what `ptm plan CONFIG --topology TOPOLOGY` says. The step and its",
-        "utilisation are a bound by the roofline of `ptm_jax/plan/roofline.py`, not a measurement; the memory is the compiler's.",
+        "utilisation are a bound by the roofline of `ptm_jax/plan/roofline.py`, not measured; the memory is the compiler's.",
         "",
         HEADER,
         "|" + " --- |" * (HEADER.count("|") - 1),

@@ -37,6 +37,7 @@ class Plan:
     days: float
     utilisation: float
     compile_seconds: float
+    kept: bool = False
     advice: tuple[str, ...] = ()
 
     @property
@@ -70,6 +71,7 @@ class Plan:
                 "exposed": self.times.exposed,
                 "exposed_without_overlap": self.times.blocking + self.times.hideable,
             },
+            "from_cache": self.kept,
             "days": self.days,
             "advice": list(self.advice),
         }
@@ -103,7 +105,7 @@ def plan(config: Experiment, topology: Topology, *, phase: int | None = None, ef
     mesh = tables.make_mesh(sizes, devices(topology))
     step = lowering.step_of(config, mesh, phase)
     work = estimate.work_of(config, phase)
-    found = lowering.compiled(step)
+    found = lowering.compiled(step, str(topology))
     if found.text is None:
         parts, messages = estimate.memory(step, work), estimate.messages(step, work)
         limit = found.limit
@@ -112,6 +114,7 @@ def plan(config: Experiment, topology: Topology, *, phase: int | None = None, ef
     return _plan(
         config, topology, step, work, links(topology, mesh), phase, efficiency,
         source="compiled", bytes_per_device=parts, needs=found.needs, limit=limit, messages=messages, seconds=found.seconds,
+        kept=found.kept,
     )  # fmt: skip
 
 
@@ -196,8 +199,7 @@ def _grouped(found) -> tuple[Traffic, ...]:
 def advice(found: Plan, config: Experiment) -> list[str]:
     """What would make a plan that does not fit smaller, what saves most first."""
     parts, recipe = found.bytes_per_device, config.system.recipe
-    held = parts["parameters"] + parts["optimizer"]
-    rest = found.needs - held
+    held = parts["parameters"] * 2 + parts["optimizer"]  # with gradients and copies
     over = (found.needs - found.hbm_bytes) / GIB
     lines = [f"needs {found.needs / GIB:.1f} GiB of {found.hbm_bytes / GIB:.1f}: {over:.1f} too many"]
     ways = found.mesh.get("data", 1) * found.mesh.get("fsdp", 1)
@@ -215,4 +217,4 @@ def advice(found: Plan, config: Experiment) -> list[str]:
         base = "" if found.rules == "replicated" else found.rules + "_"
         state.append(f"slice parameters and optimizer state: --rules {base}zero")
     state.append("more chips, or a longer model axis: --search tries them")
-    return lines + (state + activations if held > rest else activations + state)
+    return lines + (state + activations if 2 * held > found.needs else activations + state)

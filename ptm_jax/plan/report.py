@@ -36,7 +36,8 @@ def text(plan: Mapping[str, Any], price: float | None = None) -> str:
     if price is not None:
         lines.append(f"cost {plan['cost']:,.0f} dollars at {price:g} for a chip and hour")
     if plan["compile_seconds"]:
-        lines.append(f"compiled in {plan['compile_seconds']:.1f} s")
+        how = "an earlier compilation, read" if plan["from_cache"] else "compiled"
+        lines.append(f"{how} in {plan['compile_seconds']:.1f} s")
     return "\n".join(lines)
 
 

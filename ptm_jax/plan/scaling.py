@@ -67,7 +67,9 @@ def family(where: Topology) -> list[Point]:
     base = None
     for name, ways, copies in groups:
         config = _with_rows(pods.experiment(name), ROWS * copies)
-        work = estimate.work_of(planning.prepared(config, _slice(where, 1), 0)[0], 0)
+        if copies == 1:
+            one = estimate.work_of(planning.prepared(config, _slice(where, 1), 0)[0], 0)
+        work = estimate.scaled(one, copies)
         mesh = {axis: size for axis, size in (("data", copies), ("model", ways)) if size > 1} or {"data": 1}
         there, gpus = _slice(where, ways * copies), Topology(V100, (ways * copies,))
         rules = "megatron_sp" if ways > 1 else "replicated"
@@ -101,10 +103,11 @@ def curve(config: Experiment, where: Topology, phase: int | None = None) -> list
     ways = sizes.get("model", 1) * sizes.get("seq", 1)
     rows = config.system.recipe.phases[phase].batch // (where.count // ways)
     found, copies = [], 1
+    work = estimate.work_of(_with_rows(config, max(1, rows), phase), 0)
     while ways * copies <= where.count:
-        here = _with_rows(config, max(1, rows) * copies, phase)
         there = _slice(where, ways * copies)
-        plan = planning.modelled(here, there, phase=0)
+        here, sizes, _ = planning.prepared(_with_rows(config, max(1, rows) * copies, phase), there, 0)
+        plan = planning.model(here, there, sizes, 0, estimate.scaled(work, copies))
         found.append((there.count, plan.tokens / plan.times.step / there.count))
         copies *= 2
     return [(count, rate / found[0][1]) for count, rate in found]

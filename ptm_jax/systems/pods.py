@@ -34,19 +34,19 @@ class Pod:
 
 
 PODS: Mapping[str, Pod] = {
-    "megatron_1b": Pod(system="megatron_gpt2_1200m", mesh=(("data", 64),), rules="zero"),
-    "megatron_2b": Pod(system="megatron_gpt2_2500m", mesh=(("data", 64), ("model", 2)), rules="megatron_sp_zero"),
-    "megatron_4b": Pod(system="megatron_gpt2_4200m", mesh=(("data", 64), ("model", 4)), rules="megatron_sp_zero"),
+    "megatron_1b": Pod(system="megatron_gpt2_1200m", mesh=(("fsdp", 64),), rules="fsdp"),
+    "megatron_2b": Pod(system="megatron_gpt2_2500m", mesh=(("fsdp", 64), ("model", 2)), rules="megatron_sp_fsdp"),
+    "megatron_4b": Pod(system="megatron_gpt2_4200m", mesh=(("fsdp", 64), ("model", 4)), rules="megatron_sp_fsdp"),
     "megatron_8b": Pod(system="megatron_gpt2_8300m", mesh=(("data", 64), ("model", 8)), rules="megatron_sp"),
-    "megatron_bert_336m": Pod(system="megatron_bert_336m", mesh=(("data", 64),), rules="zero"),
-    "megatron_bert_1300m": Pod(system="megatron_bert_1300m", mesh=(("data", 64),), rules="zero"),
+    "megatron_bert_336m": Pod(system="megatron_bert_336m", mesh=(("fsdp", 64),), rules="fsdp"),
+    "megatron_bert_1300m": Pod(system="megatron_bert_1300m", mesh=(("fsdp", 64),), rules="fsdp"),
     "megatron_bert_3900m": Pod(
-        system="megatron_bert_3900m", mesh=(("data", 64), ("model", 8)), rules="megatron_sp_zero"
+        system="megatron_bert_3900m", mesh=(("fsdp", 64), ("model", 8)), rules="megatron_sp_fsdp"
     ),
-    "turing_nlg": Pod(system="turing_nlg", mesh=(("fsdp", 64), ("model", 4)), rules="megatron_sp_fsdp"),
+    "turing_nlg": Pod(system="turing_nlg", mesh=(("data", 2), ("fsdp", 32), ("model", 4)), rules="megatron_sp_fsdp"),
     "t5_11b": Pod(system="t5_11b", mesh=(("fsdp", 64), ("model", 8)), rules="megatron_fsdp", remat="full"),
-    "xlm_roberta_large": Pod(system="xlm_roberta_large", mesh=(("fsdp", 512),), rules="fsdp", remat="full"),
-    "roberta_large": Pod(system="roberta_large", mesh=(("fsdp", 512),), rules="fsdp", remat="full"),
+    "xlm_roberta_large": Pod(system="xlm_roberta_large", mesh=(("data", 8), ("fsdp", 64)), rules="fsdp", remat="full"),
+    "roberta_large": Pod(system="roberta_large", mesh=(("data", 8), ("fsdp", 64)), rules="fsdp", remat="full"),
 }
 
 ALIASES: Mapping[str, str] = {

@@ -1,4 +1,4 @@
-"""Compiled programs are kept between runs: JAX's persistent cache, where users of this machine expect one.
+"""Compiled programs are kept between runs: JAX's persistent cache, and what compilers told of programs for other machines.
 
 PTM_CACHE is the folder (unless given: `ptm_jax` in XDG_CACHE_HOME or ~/.cache); PTM_CACHE=off keeps nothing, and a folder
 that JAX was told already (JAX_COMPILATION_CACHE_DIR) stays. Programs of another JAX, another compiler or another kind of
@@ -8,10 +8,13 @@ processors differ). A damaged entry is compiled anew. Entries may be deleted at 
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import json
 import os
 import platform
 from pathlib import Path
+from typing import Any
 
 import jax
 
@@ -35,6 +38,30 @@ def use() -> None:
     except OSError:
         return  # a home that cannot be written: every run compiles
     jax.config.update("jax_compilation_cache_dir", str(place))
+
+
+def read(name: str) -> Any:
+    """The JSON document of that name beside the programs, or None where there is none."""
+    place = folder()
+    try:
+        return json.loads(gzip.decompress((place / "told" / f"{name}.json.gz").read_bytes())) if place else None
+    except (OSError, EOFError, ValueError):  # none, or damaged
+        return None
+
+
+def write(name: str, document: Any) -> None:
+    """Keep a document, whole or not at all; a place that cannot be written keeps none."""
+    place = folder()
+    if place is None:
+        return
+    path = place / "told" / f"{name}.json.gz"
+    draft = path.with_suffix(f".{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_bytes(gzip.compress(json.dumps(document).encode()))
+        draft.replace(path)
+    except OSError:
+        draft.unlink(missing_ok=True)
 
 
 def _processor() -> str:
