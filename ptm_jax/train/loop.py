@@ -225,10 +225,13 @@ def _steps(run, state, done, end, phase, stream, bar):
         donate_argnums=0,
         out_shardings=(run.shardings, tables.replicated(run.mesh)),
     )
+    crowded = run.mesh.size > 1 and run.mesh.devices.flat[0].platform == "cpu"
     since, clock = 0, time.perf_counter()
     while done < end and not run.ended and not group.current().stop(done):
         batch = tables.place_batch(next(batches), run.mesh)
         state, metrics = step(state, batch)
+        if crowded:  # two steps under way would take each other's threads, and both wait for ever
+            jax.block_until_ready(metrics)
         done, since = done + 1, since + 1
         run.window.add(metrics)
         if done % config.log_every == 0 or done == end:
