@@ -13,7 +13,7 @@ from ptm_jax.adapt.freezing import BitFit, FeatureExtraction, Frozen, Restart
 from ptm_jax.adapt.lora import LoRA
 from ptm_jax.adapt.pals import PALs
 from ptm_jax.adapt.rates import LayerDecay, PathRates
-from ptm_jax.adapt.representation import Representation
+from ptm_jax.adapt.representation import Recurrent, Representation
 from ptm_jax.adapt.side import KAdapter
 from ptm_jax.adapt.unfreezing import ChainThaw, GradualUnfreezing, SequentialUnfreezing
 from ptm_jax.core import spec
@@ -22,6 +22,7 @@ from ptm_jax.core.errors import UserError, unknown
 NAMES: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "embedding": (lambda: Representation(kind="embedding"), (189,)),
     "mix": (Representation, (189,)),
+    "bilstm": (Recurrent, (205,)),
     "feature": (FeatureExtraction, (190, 205)),
     "frozen": (lambda: Frozen(pattern="/encoder/"), (190,)),
     "restart": (Restart, (196, 197, 198)),

@@ -9,6 +9,7 @@ import numpy as np
 
 from ptm_jax.adapt.base import is_head, tower_of
 from ptm_jax.encoders.reading import reading
+from ptm_jax.nn.recurrent import BiLSTMReader
 from ptm_jax.nn.representation import EmbeddingReader, LayerMix
 
 
@@ -42,3 +43,23 @@ class Representation:
         if self.kind == "mix" or tower_of(path) not in self.towers or is_head(path):
             return True
         return bool(np.all(np.asarray(path.level) == 0))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Recurrent:
+    """A bidirectional LSTM between the encoder and the heads: with `FeatureExtraction` and a mixture of the layers, given
+    before it, what Peters et al. 2019 (arXiv 1903.05987, section 2: 200 units) call feature extraction."""
+
+    hidden: int = 200
+    layers: int = 1
+    dropout: float = 0.1
+    towers: tuple[str, ...] = ("main",)
+
+    owns = r"/readers_bilstm/"
+
+    def __post_init__(self):
+        if min(self.hidden, self.layers) < 1:
+            raise ValueError(f"hidden is {self.hidden} and layers {self.layers}; both must be at least 1")
+
+    def wrap(self, module: Any) -> Any:
+        return reading(module, {"bilstm": BiLSTMReader(self.hidden, self.layers, self.dropout)})

@@ -20,6 +20,7 @@ from ptm_jax.core.types import Encoded, Visibility
 from ptm_jax.nn.adapters import BottleneckAdapter, ProjectedAttention
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.nn.layers import Context
+from ptm_jax.nn.recurrent import BiLSTMReader
 from ptm_jax.nn.representation import LayerMix
 from ptm_jax.objectives.auxiliary import FadingLanguage
 from ptm_jax.objectives.averaging import OwnTeacher
@@ -113,6 +114,26 @@ def test_layers_are_mixed_by_equation_6():
     unit = [(h - h.mean(-1, keepdims=True)) / h.std(-1, keepdims=True) for h in read[1:]]
     found = LayerMix(top=2, normalise=True).apply(given(2), encoded, None).hidden
     np.testing.assert_allclose(found, gamma * (top[0] * unit[0] + top[1] * unit[1]), rtol=1e-4, atol=1e-4)
+
+
+def test_a_bidirectional_lstm():
+    """Gate by gate, forwards and backwards over the tokens that are there."""
+    module = BiLSTMReader(hidden=3)
+    batch = {"segment_ids": SEGMENTS}
+    p = module.init(jax.random.key(2), Encoded(jnp.asarray(X)), batch)["params"]
+    found = module.apply({"params": p}, Encoded(jnp.asarray(X)), batch).hidden
+    sigmoid = lambda x: 1 / (1 + np.exp(-x))
+    for row, length in ((0, 5), (1, 3)):
+        for part, (name, places) in enumerate((("right", range(length)), ("left", range(length - 1, -1, -1)))):
+            h = c = np.zeros(3)
+            for place in places:
+                dense = p[f"layer0_{name}"]
+                gates = X[row, place] @ dense["kernel"] + dense["bias"] + h @ p[f"layer0_{name}_state"]
+                i, f, g, o = np.split(gates, 4)
+                c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+                h = sigmoid(o) * np.tanh(c)
+                np.testing.assert_allclose(found[row, place, 3 * part : 3 * part + 3], h, atol=1e-5)
+    assert not np.any(found[1, 3:])
 
 
 def test_the_last_parameters():
