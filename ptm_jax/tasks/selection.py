@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.system import Experiment
+from ptm_jax.core.system import Experiment, in_effect
 from ptm_jax.data import tokenizers
 from ptm_jax.data.taskdata import tell
 from ptm_jax.tasks import evaluating, finetuning
@@ -89,7 +89,7 @@ class _Watcher:
     def __call__(self, step: int, program: Any, params: Any) -> bool:
         self.curve = [line for line in self.curve if line["step"] < step]
         model = Pretrained(
-            dataclasses.replace(program.system, towers=program.towers), params,
+            dataclasses.replace(program.system, towers=program.towers), in_effect(program.system, params),
             tokenizers.load(self._workdir / "tokenizer"),
         )  # fmt: skip
         source = evaluating.source_of(self._task, self._config.data)

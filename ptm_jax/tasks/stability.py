@@ -23,12 +23,6 @@ def expected_best(scores: Sequence[float], most: int | None = None) -> np.ndarra
     return (values * (upto**n - below**n)).sum(1)
 
 
-def spread(scores: Sequence[float]) -> tuple[float, float]:
-    """Mean and sample standard deviation (0 of a single run)."""
-    values = np.asarray(scores, np.float64)
-    return float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else 0.0
-
-
 def start_many(
     advance: Callable[[Any, float], float], runs: Sequence[Any], checks: Mapping[float, int]
 ) -> tuple[dict[Any, dict[float, float]], Any]:

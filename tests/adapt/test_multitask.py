@@ -160,7 +160,6 @@ def test_the_expected_best_of_n_runs():
     pairs = [max(a, b) for a in (1, 2, 3) for b in (1, 2, 3)]
     np.testing.assert_allclose(curve[:2], [2.0, np.mean(pairs)])
     assert np.all(np.diff(curve) > 0) and curve[-1] < 3
-    assert stability.spread([1.0, 3.0]) == (2.0, np.sqrt(2)) and stability.spread([1.0]) == (1.0, 0.0)
 
 
 def test_many_runs_start_and_few_end():
