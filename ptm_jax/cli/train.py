@@ -63,9 +63,9 @@ class Args:
     adapt: Annotated[tuple[str, ...], tyro.conf.arg(metavar="ADAPTATION ...")] = ()
     """How the model is adapted: houlsby, 'lora(rank=8)', feature mix, ...; `ptm list --adaptations` shows them."""
     mesh: options.Text = None
-    """Devices by axis, as data=2,model=4; unless given, all on data."""
+    """Devices by axis (data, fsdp, seq, model), as data=2,model=4; unless given, all on data (fsdp with --rules fsdp)."""
     rules: options.Text = None
-    """How parameters lie on the mesh: replicated, fsdp, megatron, megatron_fsdp."""
+    """How parameters and activations lie on the mesh: replicated, fsdp, zero, megatron, megatron_sp, megatron_fsdp, ..."""
     set: options.Sets = ()
     """Change fields of the config."""
     json: options.Flag = False

@@ -105,10 +105,13 @@ TABLES: Mapping[str, Table] = PLAIN | {f"{name}_ring": product(rules, RING) for 
 device. With `_ring` they go round instead, and scores are [L / n, L / n] (`kernels.ring`)."""
 
 
-def make_mesh(sizes: Mapping[str, int] | None = None, devices: Sequence[Any] | None = None) -> Mesh:
-    """The mesh with the four axes; absent ones have size 1, and with no sizes at all every device is on `data`."""
+def make_mesh(
+    sizes: Mapping[str, int] | None = None, devices: Sequence[Any] | None = None, rules: str = "replicated"
+) -> Mesh:
+    """The mesh with the four axes; absent ones have size 1. With no sizes at all every device is on `data`, or on `fsdp`
+    where the rules are `fsdp`."""
     devices = list(jax.devices() if devices is None else devices)
-    sizes = dict(sizes or {"data": len(devices)})
+    sizes = dict(sizes or {"fsdp" if rules == "fsdp" else "data": len(devices)})
     for name in sizes:
         if name not in AXES:
             raise unknown("mesh axis", name, AXES)

@@ -11,14 +11,25 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from ptm_jax.core.errors import UserError
 from ptm_jax.core.layout import constrain, current
 from ptm_jax.core.precision import add_bias
 from ptm_jax.nn.layers import Dense
 
 
 def stream(x):
-    """x [B, L, D] where the residual stream lies: with its norms, its dropout and the sums."""
-    return x if current() is None or x.ndim != 3 else constrain(x, "rows", "positions", "width")
+    """x [B, L, D] where the residual stream lies: with its norms, its dropout and the sums. Raises UserError where the mesh
+    does not divide L."""
+    layout = current()
+    if layout is None or x.ndim != 3:
+        return x
+    if x.shape[1] % layout.parts("positions"):
+        over = " x ".join(f"{axis}={layout.mesh.shape[axis]}" for axis in layout.axes("positions"))
+        raise UserError(
+            f"the residual stream {x.shape}: its {x.shape[1]} positions do not divide over {over}; set a length that does "
+            "(recipe.phases.0.length), another mesh, or rules without `_sp`"
+        )
+    return constrain(x, "rows", "positions", "width")
 
 
 def gathered(x):

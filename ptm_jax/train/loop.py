@@ -70,7 +70,7 @@ class Run:
 
     def __init__(self, config: Experiment, workdir: Path, progress: Callable | None = None):
         self.workdir = workdir
-        self.mesh = tables.make_mesh(dict(config.mesh))
+        self.mesh = tables.make_mesh(dict(config.mesh), rules=config.rules)
         layout_of(self.mesh, config.rules)  # what does not fit is told before a corpus is prepared
         self.share = tables.share(self.mesh)
         for phase in config.system.recipe.phases:
