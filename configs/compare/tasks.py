@@ -1,0 +1,141 @@
+"""One model on the downstream tasks of a folder of data sets: a command each, several seeds, one table.
+
+    python configs/compare/tasks.py --init MODEL --data DIR --workdir runs/tasks
+    python configs/compare/tasks.py --init MODEL --data DIR --workdir runs/tasks --only sst2 mrpc --seeds 5
+
+DIR holds the data sets as the manifest of ../shared/data names them. Every task is `ptm train --task` as the table prints
+it, which goes on where it was stopped; a task that is in WORKDIR/results.json is not run again. The table goes to
+benchmarks/tasks.md (--out), with the mean and the standard deviation over the seeds, of the checkpoint of the last step.
+Where a data set has one file, a tenth of it is held out (`data/taskdata.py`): such figures compare with no published ones.
+
+--adapt is handed on to `ptm train`, so that ways of adapting are compared by the same command.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from ptm_jax.tasks.metrics import glue_average
+
+TASKS = {
+    "sst2": ("glue/sst2", ""),
+    "sst5": ("glue/sst5", "--epochs 6"),
+    "cola": ("glue/cola", "--epochs 4 --length 64"),
+    "mrpc": ("glue/mrpc", "--epochs 5"),
+    "stsb": ("glue/stsb", "--epochs 5"),
+    "rte": ("glue/rte", "--epochs 8 --length 256"),
+    "qnli": ("glue/qnli", "--epochs 5"),
+    "trec6": ("classification/trec", "--epochs 5"),
+    "ag_news": ("classification/ag_news/test_first3000.csv", "--epochs 4"),
+    "scicite": ("classification/sci-cite", "--epochs 5"),
+    "boolq": ("superglue/boolq", "--epochs 6"),
+    "cb": ("superglue/cb", "--epochs 20"),
+    "squad2": ("qa/squad2", "--epochs 4 --lr 1e-4"),
+    "wnut17": ("ner/wnut17", "--epochs 8 --lr 2e-4"),
+    "ncbi": ("bio_ner/NCBI-disease-IOB", "--epochs 5 --lr 2e-4"),
+    "ud": ("ud/en_partut", "--epochs 8 --lr 2e-4"),
+}
+"""{task: (its data below --data, what differs from the task's own recipe)}."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Args:
+    init: str
+    """A workdir, or a Hugging Face checkpoint."""
+    data: Path
+    """The folder of the data sets."""
+    workdir: Path
+    """Where the runs lie."""
+    only: tuple[str, ...] = ()
+    """These tasks alone."""
+    seeds: int = 3
+    """Runs of a task."""
+    epochs: float | None = None
+    """For every task, in place of its own."""
+    adapt: tuple[str, ...] = ()
+    """As `ptm train --adapt`."""
+    out: Path = Path("benchmarks/tasks.md")
+    """The table."""
+    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Print the results as one JSON document."""
+
+
+def main(args: Args) -> None:
+    """Run what is missing, and write the table."""
+    unknown = set(args.only) - set(TASKS)
+    if unknown:
+        sys.exit(f"unknown task {sorted(unknown)[0]!r}; there are: {', '.join(TASKS)}")
+    args.workdir.mkdir(parents=True, exist_ok=True)
+    record = args.workdir / "results.json"
+    results = json.loads(record.read_text(encoding="utf8")) if record.is_file() else {}
+    for task in args.only or TASKS:
+        words = _words(task, args)
+        if results.get(task, {}).get("words") == words:
+            continue
+        print(f"ptm {shlex.join(words)}", file=sys.stderr, flush=True)
+        began = time.perf_counter()
+        command = [sys.executable, "-m", "ptm_jax.cli.main", *words, "--json"]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+        if done.returncode:
+            sys.exit(done.returncode)
+        minutes = (time.perf_counter() - began) / 60
+        results[task] = {"words": words, "minutes": round(minutes, 1), **_figures(json.loads(done.stdout))}
+        record.write_text(json.dumps(results, indent=1) + "\n", encoding="utf8")
+        _write(args, results)
+    _write(args, results)
+    if args.json:
+        print(json.dumps(results, indent=1))
+
+
+def _words(task: str, args: Args) -> list[str]:
+    """The words of the command of a task."""
+    path, own = TASKS[task]
+    words = ["train", "--init", args.init, "--task", task, "--data", str(args.data / path), *own.split()]
+    if args.epochs is not None:
+        if "--epochs" in words:
+            at = words.index("--epochs")
+            del words[at : at + 2]
+        words += ["--epochs", str(args.epochs)]
+    if args.adapt:
+        words += ["--adapt", *args.adapt]
+    return [*words, "--seeds", str(args.seeds), "--workdir", str(args.workdir / task)]
+
+
+def _figures(document: dict) -> dict:
+    """Means and spreads of one run or several."""
+    runs = document.get("runs", [document])
+    metrics = document["metrics"]
+    if "runs" not in document:
+        metrics = {name: {"mean": value, "sd": 0.0} for name, value in metrics.items()}
+    return {"examples": runs[0]["examples"], "seeds": len(runs), "metrics": metrics}
+
+
+def _write(args: Args, results: dict) -> None:
+    """The table of all results, GLUE's averages with the tasks that are in them, and the commands."""
+    lines = ["# Downstream tasks", "", f"`{Path(args.init).name or args.init}`, held-out examples, times 100.", ""]
+    lines += ["| task | examples | metrics (mean ± sd) | seeds | minutes |", "| --- | --- | --- | --- | --- |"]
+    for task, found in results.items():
+        shown = {name: v for name, v in found["metrics"].items() if not name.startswith(("best_", "answered", "unanswered"))}
+        figures = ", ".join(f"{name} {100 * v['mean']:.1f} ± {100 * v['sd']:.1f}" for name, v in shown.items())
+        lines.append(f"| {task} | {found['examples']:,} | {figures} | {found['seeds']} | {found['minutes']} |")
+    means = {task: {name: v["mean"] for name, v in found["metrics"].items()} for task, found in results.items()}
+    for wnli in (True, False):
+        value, tasks = glue_average(means, wnli=wnli)
+        if tasks and (not wnli or "wnli" in tasks):
+            lines += ["", f"GLUE average {'with' if wnli else 'without'} WNLI: {100 * value:.1f}, over {', '.join(tasks)}."]
+    lines += ["", "```", *(f"ptm {shlex.join(found['words'])}" for found in results.values()), "```"]
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    args.out.write_text("\n".join(lines) + "\n", encoding="utf8")
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Args, description=__doc__))
