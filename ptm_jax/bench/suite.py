@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ptm_jax.bench import corrupting, generation, importing, inputs, programs, saving, steps
+from ptm_jax.bench import compiling, corrupting, generation, importing, inputs, programs, saving, steps
 from ptm_jax.bench.record import Entry
 from ptm_jax.core.errors import UserError, unknown
 
@@ -58,6 +58,11 @@ BENCHMARKS: Mapping[str, Benchmark] = {
         generation.run,
         generation.GenerateSizes(),
         {"screening": 1, "new": 32},
+    ),
+    "compile": Benchmark(
+        "compilation of 48 layers over 12, and from the persistent cache over from nothing",
+        compiling.run,
+        compiling.CompileSizes(),
     ),
 }
 

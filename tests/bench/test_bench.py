@@ -23,6 +23,7 @@ TINY = {
     "checkpoint": {**NETWORK, "steps": 2},
     "import": {"width": 64, "layers": 1, "vocab": 80, "meshes": ("fsdp",)},
     "generate": {**NETWORK, "length": 4, "new": 4, "batches": (2,), "screening": 1},
+    "compile": {**NETWORK, "shallow": 1},
 }
 CORRUPTING = [task for task, name in matrix.TASKS.items() if systems.get(name).corruption is not None]
 FIELDS = ["name", "ours", "peers", "ratio", "spread", "roofline", "settings"]
@@ -47,7 +48,7 @@ def check(entry):
     assert any(row["settings"]["compares"] in figures for figures in row["ours"].values())
     assert {"device", "threads", "date", "versions", "ratio", "rounds", "quick"} <= set(row["settings"])
     assert {"jax", "jaxlib"} <= set(row["settings"]["versions"])
-    assert row["roofline"]["share"] > 0
+    assert row["roofline"].get("share", 1.0) > 0
     if row["ratio"] is None:
         assert row["peers"] == {} and row["settings"]["reason"]
     else:
@@ -68,6 +69,7 @@ ROWS = {
     "checkpoint": {"checkpoint": {"write", "restore", "stall"}},
     "import": {"import/fsdp": {"import"}},
     "generate": {"generate/2": {"bfloat16", "float32"}},
+    "compile": {"compile": {"1 layers", "2 layers"}, "compile, warm": {"from nothing", "from the cache"}},
 }
 
 

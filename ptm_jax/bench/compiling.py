@@ -1,0 +1,83 @@
+"""Compilation: of a deep training step over a shallow one, and from the persistent cache over from nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jax.experimental.compilation_cache import compilation_cache
+
+from ptm_jax.bench import programs, timing
+from ptm_jax.bench.programs import Sizes
+from ptm_jax.bench.record import Entry, median, over, settings, spread
+from ptm_jax.train.step import program
+
+ROUNDS = 5
+"""At most: compilations are slow, and vary little."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CompileSizes(Sizes):
+    """Of the deep step; the other has `shallow` layers."""
+
+    layers: int = 48
+    width: int = 256
+    heads: int = 4
+    vocab: int = 8192
+    shallow: int = 12
+
+
+def run(sizes: CompileSizes, repeats: int, say: timing.Say) -> list[Entry]:
+    """Two rows. Every compilation begins without what JAX remembers of the one before."""
+    rounds = min(repeats, ROUNDS)
+    shallow = dataclasses.replace(sizes, layers=sizes.shallow)
+    steps = {layers: _lowered(each) for layers, each in ((sizes.shallow, shallow), (sizes.layers, sizes))}
+    say(f"compile: {rounds} rounds of {sizes.shallow} and {sizes.layers} layers, and of the cache")
+    before = jax.config.jax_compilation_cache_dir
+    with tempfile.TemporaryDirectory(prefix="ptm-bench-") as folder:
+        try:
+            _cache(None)
+            found = timing.alternate({str(layers): _meter(make) for layers, make in steps.items()}, rounds, warmup=0, say=say)
+            _cache(folder)
+            _meter(steps[sizes.layers])()  # fills it
+            found["warm"] = [_meter(steps[sizes.layers])() for _ in range(rounds)]
+        finally:
+            _cache(before)
+    deep = found[str(sizes.layers)]
+    ours = {f"{layers} layers": {"seconds": median(found[str(layers)])} for layers in steps}
+    about = {**sizes.shapes(), "compares": "seconds", "timed": "the compiler; tracing and lowering come before"}
+    entry = lambda name, ours, ratios, claim: Entry(
+        name=name, ours=ours, peers={}, ratio=median(ratios), spread=spread(ratios), roofline={},
+        settings=settings(ratio=claim, **about),
+    )  # fmt: skip
+    warm = {"from nothing": {"seconds": median(deep)}, "from the cache": {"seconds": median(found["warm"])}}
+    return [
+        entry("compile", ours, over(deep, found[str(sizes.shallow)]), f"{sizes.layers} layers over {sizes.shallow}"),
+        entry("compile, warm", warm, over(found["warm"], deep), "from the persistent cache over from nothing"),
+    ]
+
+
+def _lowered(sizes: Sizes) -> Callable[[], Any]:
+    """Lowers the training step of a BERT of these sizes."""
+    batch = programs.rows(sizes)
+    work = program(programs.bert(sizes, "bfloat16"), 0)
+    state = jax.eval_shape(work.init, batch)
+    return lambda: jax.jit(work.step, donate_argnums=0).lower(state, batch)
+
+
+def _meter(lowered: Callable[[], Any]) -> timing.Meter:
+    def meter() -> float:
+        jax.clear_caches()
+        ready = lowered()
+        return timing.clocked(lambda: ready.compile() and None)()
+
+    return meter
+
+
+def _cache(folder: str | None) -> None:
+    """Keep programs of any size in a folder, or nowhere."""
+    jax.config.update("jax_compilation_cache_dir", folder)
+    compilation_cache.reset_cache()
