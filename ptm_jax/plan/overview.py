@@ -45,7 +45,7 @@ def write(path: Path, plan: Callable[..., Mapping[str, Any]], say: Callable[[str
 
 def _row(name: str, found: Mapping[str, Any]) -> str:
     mesh = ",".join(f"{axis}={size}" for axis, size in found["mesh"].items())
-    used, limit = found["bytes_per_device"]["total"] / GIB, found["hbm_bytes"] / GIB
+    used, limit = found["bytes_needed"] / GIB, found["hbm_bytes"] / GIB
     over = "yes" if found["fits"] else f"no, by {used - limit:.1f} GiB: {found['advice'][1]}"
     cells = (
         name, found["topology"], mesh, found["rules"], f"{used:.2f} of {limit:.0f} GiB", over,

@@ -50,7 +50,7 @@ class Plan:
         found = {
             "fits": self.fits,
             "devices": count,
-            "bytes_per_device": {**self.bytes_per_device, "total": self.needs},
+            "bytes_per_device": dict(self.bytes_per_device),
             "hbm_bytes": self.hbm_bytes,
             "flops_per_device": self.flops_per_device,
             "collectives": [
@@ -61,6 +61,7 @@ class Plan:
             "tokens_per_second": self.tokens / self.times.step,
             "utilisation": self.utilisation,
             "compile_seconds": self.compile_seconds,
+            "bytes_needed": self.needs,
             "name": self.name,
             "topology": str(self.topology),
             "mesh": self.mesh,

@@ -12,12 +12,12 @@ def text(plan: Mapping[str, Any], price: float | None = None) -> str:
     """The page that `ptm plan` prints of a plan's document."""
     mesh = ",".join(f"{axis}={size}" for axis, size in plan["mesh"].items())
     how = "compiled" if plan["source"] == "compiled" else "modelled from the record alone, as no compiler for GPUs is here"
-    held, limit = plan["bytes_per_device"], plan["hbm_bytes"]
+    held, limit, needs = plan["bytes_per_device"], plan["hbm_bytes"], plan["bytes_needed"]
     lines = [f"{plan['name']} on {plan['topology']} ({plan['devices']} devices), mesh {mesh}, rules {plan['rules']}: {how}"]
     lines.append("memory of a device")
-    lines += [f"  {kind:<12} {_size(size):>10}" for kind, size in held.items() if kind != "total"]
+    lines += [f"  {kind:<12} {_size(size):>10}" for kind, size in held.items()]
     verdict = "fits" if plan["fits"] else "DOES NOT FIT"
-    lines.append(f"  {'total':<12} {_size(held['total']):>10} of {_size(limit)} ({held['total'] / limit:.0%}): {verdict}")
+    lines.append(f"  {'total':<12} {_size(needs):>10} of {_size(limit)} ({needs / limit:.0%}): {verdict}")
     lines += [f"  {line}" for line in plan["advice"]]
     lines.append(f"operations of a device {plan['flops_per_device']:.3e} a step")
     if plan["collectives"]:
@@ -46,7 +46,7 @@ def ranking(plans: Sequence[Mapping[str, Any]], limit: int = 20) -> str:
     lines = [f"{'mesh':<32} {'rules':<18} {'memory':>10} {'fits':>5} {'step ms':>9} {'utilisation':>12}  source"]
     for plan in plans[:limit]:
         mesh = ",".join(f"{axis}={size}" for axis, size in plan["mesh"].items())
-        size, fits = _size(plan["bytes_per_device"]["total"]), "yes" if plan["fits"] else "no"
+        size, fits = _size(plan["bytes_needed"]), "yes" if plan["fits"] else "no"
         step, use = plan["step_seconds"] * 1e3, plan["utilisation"]
         lines.append(f"{mesh:<32} {plan['rules']:<18} {size:>10} {fits:>5} {step:>9.1f} {use:>12.1%}  {plan['source']}")
     if len(plans) > limit:
