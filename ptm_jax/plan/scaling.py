@@ -8,7 +8,7 @@ operations a second of a chip (recomputed ones not counted) over those of the 1.
 Columns: `paper` is Megatron-LM's (77% on 8 GPUs, 76% on 512); `v100` the same formula with the figures of its machine,
 whose one GPU is given the rate that the paper measured (39 TFLOP/s, 30% of its peak): what the formula is worth.
 `megatron` divides as the paper does; `best` is the fastest mesh and rules for the same model and rows that fit, which
-need not divide layers.
+need not divide layers; with `8 rows a chip` it has as many rows as the one chip begins with (the paper's 512 GPUs: one).
 """
 
 from __future__ import annotations
@@ -49,6 +49,9 @@ class Point:
     best_rules: str
     best_step_seconds: float
     best_efficiency: float
+    wide_efficiency: float
+    wide_mesh: dict[str, int]
+    wide_rules: str
     v100_efficiency: float
     paper: float | None
 
@@ -76,6 +79,8 @@ def family(where: Topology) -> list[Point]:
         ours = _point(config, there, mesh, rules, work)
         old = _point(config, gpus, mesh, "megatron" if ways > 1 else "replicated", work)
         best = min(_all(config, there, work), key=lambda plan: plan.times.step, default=ours)
+        wide = _with_rows(config, ROWS * there.count)
+        full = min(_all(wide, there, estimate.scaled(one, there.count)), key=lambda plan: plan.times.step, default=best)
         rate = lambda plan: plan.model_flops / plan.times.step / plan.topology.count
         base = base or (rate(ours), rate(old), rate(best))
         points.append(
@@ -90,6 +95,9 @@ def family(where: Topology) -> list[Point]:
                 best_rules=best.rules,
                 best_step_seconds=best.times.step,
                 best_efficiency=rate(best) / base[2],
+                wide_efficiency=rate(full) / base[2],
+                wide_mesh=full.mesh,
+                wide_rules=full.rules,
                 v100_efficiency=rate(old) / base[1],
                 paper=PAPER.get(there.count),
             )
@@ -148,7 +156,7 @@ def _all(config: Experiment, where: Topology, work: Any) -> list[Plan]:
     return [plan for plan in found if plan.fits]
 
 
-COLUMNS = ("size", "chips", "mesh", "step ms", "TFLOP/s", "megatron", "best", "best's mesh and rules", "v100", "paper")
+COLUMNS = ("size", "chips", "mesh", "step ms", "TFLOP/s", "megatron", "best", "by", "8 rows a chip", "by", "v100", "paper")
 
 
 def rows(points: Sequence[Point]) -> list[tuple[str, ...]]:
@@ -164,6 +172,8 @@ def rows(points: Sequence[Point]) -> list[tuple[str, ...]]:
             f"{point.efficiency:.0%}",
             f"{point.best_efficiency:.0%}",
             f"{words(point.best_mesh)} {point.best_rules}",
+            f"{point.wide_efficiency:.0%}",
+            f"{words(point.wide_mesh)} {point.wide_rules}",
             f"{point.v100_efficiency:.0%}",
             f"{point.paper:.0%}" if point.paper else "",
         )
@@ -209,6 +219,7 @@ def plot(points: Sequence[Point], where: Topology, path: str) -> None:
     column = lambda name: [(p.chips, getattr(p, name)) for p in points if getattr(p, name) is not None]
     others = {
         f"{where.chip.name}, best mesh": column("best_efficiency"),
+        f"{where.chip.name}, best mesh, 8 rows a chip": column("wide_efficiency"),
         "v100, the same formula": column("v100_efficiency"),
         "Megatron-LM, measured": [(1, 1.0), *column("paper")],
     }
