@@ -5,11 +5,13 @@ import json
 import math
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ptm_jax.cli import plan as command
+from ptm_jax.cli import target
 from ptm_jax.cli.main import main
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import count
@@ -258,3 +260,23 @@ def test_the_child_reads_its_request_on_stdin(tmp_path):
     with pytest.raises(UserError, match="does not divide"):
         planning.modelled(Experiment(system=get("bert_tiny")), topology("h200x3"))
     assert command.Args().best == 1 and np.isfinite(command.Args().efficiency)
+
+
+@pytest.mark.parametrize("name", pods.PODS)
+def test_a_pod_has_a_config_with_its_mesh_and_a_command(name):
+    path = Path(__file__).resolve().parents[2] / "configs" / "pods" / f"{name}.py"
+    config, notebook = target.load_file(str(path)), path.read_text(encoding="utf8").split('"""')[1]
+    pod = pods.experiment(name)
+    assert (config.system, config.mesh, config.rules) == (pod.system, pod.mesh, pod.rules)
+    mesh = ",".join(f"{axis}={size}" for axis, size in pod.mesh)
+    assert f"Mesh: {mesh}, rules {pod.rules}:" in notebook and f"Row {pod.system.rows[0]}." in notebook
+    assert f"ptm plan {name} --topology" in notebook and f"ptm train configs/pods/{name}.py" in notebook
+
+
+@pytest.mark.full
+def test_megatrons_sizes_scale_as_the_table_says():
+    points = scaling.family(topology("v5p:2x2x4"))
+    assert [point.chips for point in points] == [1, 2, 4, 8, 16] and points[0].efficiency == 1
+    assert points[3].paper == 0.77 and points[4].efficiency == pytest.approx(points[3].efficiency, rel=0.05)
+    assert all(point.wide_efficiency > 0.9 for point in points) and all(0.8 < point.v100_efficiency <= 1 for point in points)
+    assert "| 16 |" in scaling.markdown(points, topology("v5p:2x2x4"), "a.png")
