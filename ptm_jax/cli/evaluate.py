@@ -94,6 +94,8 @@ def run(args: Args) -> int:
     given = None if args.config is None else setup.experiment(target.resolve(args.config, experiment=True))
     config = evaluation.config_of(_asked(record, args.task), given)
     own = evaluation.corpus_of(workdir, record)
+    if args.data and hasattr(config.system.examples, "features"):
+        raise UserError(f"{workdir} was fine-tuned; give the task whose data these are as --task (`ptm list --tasks`)")
     with _text(args, config, workdir, record) as (corpus, split):
         corpus = corpus or own
         found = evaluation.newest(workdir, config, corpus, split, args.batches)
@@ -102,7 +104,7 @@ def run(args: Args) -> int:
     document = {
         "task": args.task or _name(config.system.objective),
         "examples": found.examples,
-        "metrics": {**found.metrics, **perplexities, "unigram_nll": baseline},
+        "metrics": {**found.metrics, **perplexities, **({} if math.isnan(baseline) else {"unigram_nll": baseline})},
         "step": found.step,
         "split": " ".join(args.data) or split,
     }

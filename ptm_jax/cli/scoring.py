@@ -72,9 +72,12 @@ def _found(model: str, name: str, data: Sequence[str], split: str, *, labels: bo
     from ptm_jax.train import setup
 
     task = catalogue.get(name)
-    if not data:
-        if not (Path(model) / "config.json").is_file() or not (Path(model) / "data").is_dir():
-            raise UserError("give the task's data as --data: a file, or the directory of the data set")
-        data = tuple(setup.record_of(Path(model))["config"]["data"])
-    source = evaluating.source_of(task, data, split)
+    mine = (Path(model) / "config.json").is_file() and (Path(model) / "data").is_dir()
+    own = tuple(setup.record_of(Path(model))["config"]["data"]) if mine else ()
+    if not data and not own:
+        raise UserError("give the task's data as --data: a file, or the directory of the data set")
+    if split != "test" and (not data or tuple(data) == own):  # of a file that it was trained on, what it did not see
+        source = evaluating.heldout_of(task, own, split)
+    else:
+        source = evaluating.source_of(task, data or own, split)
     return evaluating.evaluate(ptm_jax.load(selection.best_checkpoint(model)), task, source, labels=labels, batch=batch)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.data import tables, taskdata
+from ptm_jax.data import tables, taskrows
 from ptm_jax.data.taskdata import ALONG, Record, Remarks, TaskExamples
 
 CONNECTORS = {"cause": "What was the cause?", "effect": "What happened as a result?"}
@@ -99,14 +99,14 @@ class Choices(TaskExamples):
         return np.bincount([int(record["label"][0]) for record in records], minlength=self.choices).tolist()
 
     def features(self, tokenizer: Any, records: Sequence[Record], length: int) -> tuple[list[list[Record]], Remarks]:
-        size, remarks, groups = taskdata.room(tokenizer, True, length), Remarks(), []
+        size, remarks, groups = taskrows.room(tokenizer, True, length), Remarks(), []
         for record in records:
             rows = []
             for i in range(self.choices):
                 first, second = record["first"], record[f"choice_{i}"]
                 remarks["cut"] += int(len(first) + len(second) > size)
-                ids, types = tokenizer.frame(*taskdata.shortened(first, second, size))
-                rows.append(taskdata.row_of(ids, types, label=record["label"][0]))
+                ids, types = tokenizer.frame(*taskrows.shortened(first, second, size))
+                rows.append(taskrows.row_of(ids, types, label=record["label"][0]))
             groups.append(rows)
         return groups, remarks
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from ptm_jax.core.errors import UserError, closest, unknown
-from ptm_jax.data import tables, taskdata, unrolled
+from ptm_jax.data import tables, taskdata, taskrows, unrolled
 from ptm_jax.data.taskdata import ALONG, FORMAT, Record, Remarks, TaskExamples
 
 __all__ = ["FORMAT", "Example", "Labelled"]
@@ -157,16 +157,16 @@ class Labelled(TaskExamples):
         return np.bincount(every, minlength=len(self.labels)).tolist() if self.labels else []
 
     def features(self, tokenizer: Any, records: Sequence[Record], length: int) -> tuple[list[list[Record]], Remarks]:
-        size, remarks, groups = taskdata.room(tokenizer, bool(self.second), length), Remarks(), []
+        size, remarks, groups = taskrows.room(tokenizer, bool(self.second), length), Remarks(), []
         for record in records:
             first, second = record["first"], record.get("second")
             if len(first) + len(() if second is None else second) > size:
                 remarks["cut"] += 1
                 if self.keep == "ends" and second is None:
                     first = np.concatenate([first[: size // 4], first[len(first) - (size - size // 4) :]])
-                first, second = taskdata.shortened(first, second, size)
+                first, second = taskrows.shortened(first, second, size)
             ids, types = tokenizer.frame(first, second)
-            groups.append([taskdata.row_of(ids, types, label=record["label"][0], label_weights=1.0)])
+            groups.append([taskrows.row_of(ids, types, label=record["label"][0], label_weights=1.0)])
         return groups, remarks
 
 

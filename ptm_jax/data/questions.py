@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.data import pieces, tables, taskdata
+from ptm_jax.data import pieces, tables, taskdata, taskrows
 from ptm_jax.data.taskdata import ALONG, Record, Remarks, TaskExamples
 
 
@@ -150,7 +150,7 @@ class Questions(TaskExamples):
             answer, start = records[window.record]["answer"], window.offset - window.first
             inside = first <= answer[0] and answer[1] < last and answer[0] >= 0
             ends = (answer[0] + start, answer[1] + start) if inside else (window.cls, window.cls)
-            row = taskdata.row_of(window.ids, window.types, answer_start=ends[0], answer_end=ends[1])
+            row = taskrows.row_of(window.ids, window.types, answer_start=ends[0], answer_end=ends[1])
             groups.append([row])
         return groups, remarks
 
@@ -161,7 +161,7 @@ class Questions(TaskExamples):
             question = record["question"][: self.question]
             if len(record["question"]) > self.question:
                 remarks[f"questions are longer than {self.question} tokens; their ends are cut off"] += 1
-            room = taskdata.room(tokenizer, True, length) - len(question)
+            room = taskrows.room(tokenizer, True, length) - len(question)
             if room < 1:
                 asked = f"a question of {len(question)}"
                 raise UserError(f"rows of {length} tokens have no room for a text beside {asked}; make them longer")

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from ptm_jax.core.errors import UserError, closest
-from ptm_jax.data import pieces, tables, taskdata
+from ptm_jax.data import pieces, tables, taskrows
 from ptm_jax.data.taskdata import ALONG, Record, Remarks, TaskExamples
 
 Format = Literal["conll", "conllu", "columns"]
@@ -171,7 +171,7 @@ class Tagged(TaskExamples):
         return np.bincount(np.concatenate([r["tags"] for r in records]), minlength=len(self.labels)).tolist()
 
     def features(self, tokenizer: Any, records: Sequence[Record], length: int) -> tuple[list[list[Record]], Remarks]:
-        size, remarks, groups = taskdata.room(tokenizer, False, length), Remarks(), []
+        size, remarks, groups = taskrows.room(tokenizer, False, length), Remarks(), []
         for record in records:
             parts = _parts(record["sizes"], size)
             if len(parts) > 1:
@@ -185,7 +185,7 @@ class Tagged(TaskExamples):
                 places = start_of(tokenizer) + (ends[first:last] - record["sizes"][first:last] - begin)
                 labels, weights = np.zeros(len(ids), np.int32), np.zeros(len(ids), np.float32)
                 labels[places], weights[places] = record["tags"][first:last], 1.0
-                groups.append([taskdata.row_of(ids, types, token_labels=labels, token_weights=weights)])
+                groups.append([taskrows.row_of(ids, types, token_labels=labels, token_weights=weights)])
         return groups, remarks
 
 

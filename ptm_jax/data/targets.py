@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.data import tables, taskdata
+from ptm_jax.data import tables, taskrows
 from ptm_jax.data.taskdata import ALONG, Record, Remarks, TaskExamples
 
 
@@ -99,7 +99,7 @@ class Targets(TaskExamples):
         return [{"source": a, "target": b} for a, b in zip(source, target, strict=True)]
 
     def features(self, tokenizer: Any, records: Sequence[Record], length: int) -> tuple[list[list[Record]], Remarks]:
-        size, remarks, groups = taskdata.room(tokenizer, False, length), Remarks(), []
+        size, remarks, groups = taskrows.room(tokenizer, False, length), Remarks(), []
         vocab, most = tokenizer.vocab, min(self.answer, length)
         end = vocab.eos if vocab.eos is not None else vocab.sep
         start = next(i for i in (self.start, vocab.pad, end) if i is not None)
@@ -109,7 +109,7 @@ class Targets(TaskExamples):
                 remarks[f"targets are longer than {most} tokens; their ends are cut off"] += 1
             ids, types = tokenizer.frame(record["source"][:size])
             labels = np.append(record["target"][: most - 1], end).astype(np.int32)
-            groups.append([taskdata.row_of(
+            groups.append([taskrows.row_of(
                 ids, types, decoder_input_ids=np.append(start, labels[:-1]).astype(np.int32), decoder_labels=labels,
                 decoder_segment_ids=np.ones(len(labels), np.int32),
                 decoder_positions=np.arange(len(labels), dtype=np.int32), decoder_weights=np.ones(len(labels), np.float32),

@@ -78,15 +78,15 @@ class AnswerSpan(OnePass):
     head: str = "span"
 
     def of(self, tower: Tower, encoded: Encoded, batch: Batch) -> Loss:
-        parts, exact = [], jnp.ones(len(batch["input_ids"]))
+        parts, exact, counted = [], jnp.ones(len(batch["input_ids"])), jnp.zeros(len(batch["input_ids"]))
         for scores, field in zip(_scores(tower, self.head, encoded, batch), ("answer_start", "answer_end"), strict=True):
             place, length = batch[field], scores.shape[-1]
             inside = ((place >= 0) & (place < length)).astype(jnp.float32)
             nll = _nll(scores, jnp.clip(place, 0, length - 1))
             parts.append((0.5, token_loss(nll, inside, name=f"{field.removeprefix('answer_')}_nll")))
-            exact = exact * (scores.argmax(-1) == place)
+            exact, counted = exact * (scores.argmax(-1) == place), jnp.maximum(counted, inside)
         loss = add_losses(*parts)
-        both = Ratio(exact.sum(), jnp.float32(len(exact)))
+        both = Ratio(exact.sum(), counted.sum())
         return dataclasses.replace(loss, metrics={**loss.metrics, "exact": both})
 
 

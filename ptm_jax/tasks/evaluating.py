@@ -74,6 +74,11 @@ def source_of(task: Task, data: Sequence[str], split: str = "heldout") -> Source
     return task.examples.files(data)[split]
 
 
+def heldout_of(task: Task, data: Sequence[str], split: str = "heldout") -> Source:
+    """What a run on these data holds out, a tenth of a single file among it (or, with `split`, what it trains on)."""
+    return task.examples.files(data)[split]
+
+
 def length_of(model: Any, task: Task) -> int:
     """Tokens of a row: those that the model was fine-tuned with, or the task's."""
     recipe = model.system.recipe

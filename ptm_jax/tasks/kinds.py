@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ptm_jax.core.errors import UserError, unknown
-from ptm_jax.data import taskdata
+from ptm_jax.data import taskdata, taskrows
 from ptm_jax.data.choices import Choices
 from ptm_jax.data.labelled import Labelled
 from ptm_jax.data.questions import Questions, best_windows
@@ -96,7 +96,7 @@ def _tags(model, spec: Tagged, examples, length: int, batch: int):
     tokenizer = model._tokenizer()
     records = spec.encode(tokenizer, examples)
     groups, remarks = spec.features(tokenizer, records, length)
-    room = taskdata.room(tokenizer, False, length)
+    room = taskrows.room(tokenizer, False, length)
     decode = getattr(model.module.heads.get("tag"), "decode", None)
     scored = iter(zip(groups, _scored(model, "tag", groups, batch), strict=True))
     said = []
@@ -115,7 +115,7 @@ def _answers(model, spec: Questions, examples, length: int, batch: int):
     tokenizer = model._tokenizer()
     records = spec.encode(tokenizer, examples)
     windows, remarks = spec.windows(tokenizer, records, length)
-    groups = [[taskdata.row_of(window.ids, window.types)] for window in windows]
+    groups = [[taskrows.row_of(window.ids, window.types)] for window in windows]
     scored, allowed = _scored(model, "span", groups, batch), best_windows(windows)
     of: list[list[int]] = [[] for _ in records]
     for number, window in enumerate(windows):
@@ -131,7 +131,7 @@ def _answers(model, spec: Questions, examples, length: int, batch: int):
 def _texts(model, spec: Targets, examples, length: int, batch: int):
     remarks = taskdata.Remarks()
     tokenizer = model._tokenizer()
-    size = taskdata.room(tokenizer, False, length)
+    size = taskrows.room(tokenizer, False, length)
     sources = []
     for example, ids in zip(examples, tokenizer.encode_batch([e.source for e in examples]), strict=True):
         remarks["cut"] += int(len(ids) > size)

@@ -92,7 +92,7 @@ class _Watcher:
             dataclasses.replace(program.system, towers=program.towers), in_effect(program.system, params),
             tokenizers.load(self._workdir / "tokenizer"),
         )  # fmt: skip
-        source = evaluating.source_of(self._task, self._config.data)
+        source = evaluating.heldout_of(self._task, self._config.data)
         found = evaluating.evaluate(model, self._task, source)
         self.curve.append({"step": step, "metrics": dict(found.metrics)})
         (self._workdir / CURVE).write_text("".join(json.dumps(line) + "\n" for line in self.curve), encoding="utf8")
@@ -154,7 +154,7 @@ def _chosen(workdir, task: Task, config: Experiment, result, watcher, selection:
     """The last checkpoint, or the best one, with its metrics, written down."""
     step, examples, metrics = result.step, None, None
     if watcher is None or not watcher.ended:
-        found = evaluating.evaluate(load(workdir), task, evaluating.source_of(task, config.data))
+        found = evaluating.evaluate(load(workdir), task, evaluating.heldout_of(task, config.data))
         examples, metrics = len(found.examples), dict(found.metrics)
         tell(found.remarks, found.source.path)
         if watcher is not None:
@@ -163,7 +163,7 @@ def _chosen(workdir, task: Task, config: Experiment, result, watcher, selection:
     if best is not None and (selection.best or metrics is None):
         step, metrics = best["step"], best["metrics"]
     if examples is None:
-        examples = len(task.examples.examples(evaluating.source_of(task, config.data)))
+        examples = len(task.examples.examples(evaluating.heldout_of(task, config.data)))
     ended = "early" if watcher is not None and watcher.ended else "done"
     made = {"task": task.name, "step": step, "examples": examples, "metrics": metrics, "ended": ended}
     draft = workdir / f"{DONE}.{os.getpid()}"  # every process of a run writes the same

@@ -6,7 +6,7 @@ import pytest
 from ptm_jax.core.errors import UserError
 from ptm_jax.data.labelled import Labelled
 from ptm_jax.data.store import open_corpus
-from ptm_jax.data.taskdata import shortened
+from ptm_jax.data.taskrows import shortened
 from ptm_jax.data.tokenizers import TokenizerSpec
 
 WORDS = "the a film is was good bad very long short and but story end plot funny sad".split()

@@ -171,7 +171,7 @@ def judged(monkeypatch):
     monkeypatch.setattr(selection, "Pretrained", lambda *args: None)
     monkeypatch.setattr(selection.tokenizers, "load", lambda path: None)
     monkeypatch.setattr(selection.finetuning, "per_epoch", lambda config: 2)
-    monkeypatch.setattr(evaluating, "source_of", lambda *args: Source("held"))
+    monkeypatch.setattr(evaluating, "heldout_of", lambda *args: Source("held"))
     return judge
 
 
@@ -189,6 +189,8 @@ class FakeSystem:
     towers: object
     examples: object
     recipe: object
+    adapt: tuple = ()
+    compress: tuple = ()
 
 
 def finetune(workdir, trainer, **chosen):
