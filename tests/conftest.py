@@ -13,6 +13,7 @@ import pytest
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("PTM_CACHE", "off")  # programs of an earlier run are not what is tested
 if os.environ.get("PTM_TEST_COMPILE") == "fast":
     # Compiling dominates the short tests; without optimisation they take a third of the time. Before JAX is imported.
     quick = ["--xla_backend_optimization_level=0"]

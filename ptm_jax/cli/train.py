@@ -97,8 +97,9 @@ def _run(args: Args) -> int:
         words.append(f"mesh=({', '.join(_axis(part) for part in args.mesh.split(','))},)")
     if args.rules is not None:
         words.append(f"rules={args.rules}")
-    from ptm_jax.train import group, loop, setup
+    from ptm_jax.train import cache, group, loop, setup
 
+    cache.use()
     config = setup.experiment(_config(args, words), args.data)
     if args.init is not None:
         config = dataclasses.replace(config, init=args.init)
