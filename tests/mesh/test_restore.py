@@ -1,6 +1,11 @@
 """A checkpoint belongs to no mesh: runs go on elsewhere (the bits: `test_equality`); how what is saved lies."""
 
 import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import grid_runs as grid
 import jax
@@ -10,6 +15,7 @@ from jax.sharding import AbstractMesh, AxisType
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten
+from ptm_jax.core.recipe import Phase
 from ptm_jax.core.spec import respell
 from ptm_jax.mesh import tables
 from ptm_jax.nn.attention import Attention
@@ -36,6 +42,43 @@ def test_a_run_goes_on_elsewhere():
     for losses in others:
         np.testing.assert_allclose(losses, first, rtol=1e-5)
     np.testing.assert_allclose(found["t5 odd"]["=megatron_sp 8"]["trained"], found["t5 odd"]["one"], rtol=1e-5)
+
+
+def part(workdir, mesh, rules, stop):
+    """A run of `ptm_jax.train` in this process, which ends at step 4 where `stop` says so; the vocabulary is 197 words."""
+    sys.path.append(str(Path(__file__).parents[1] / "train"))
+    import tiny_runs
+
+    from ptm_jax.train import loop
+
+    recipe = dataclasses.replace(tiny_runs.system.recipe, phases=(Phase(steps=8, batch=8, length=16),))
+    spelled = dataclasses.replace(tiny_runs.system.tokenizer, vocab=197)
+    system = dataclasses.replace(tiny_runs.system, recipe=recipe, tokenizer=spelled)
+    text = tiny_runs.write_text(Path(workdir).parent / "text.txt")
+    given = {"data": (text,), "mesh": mesh, "rules": rules, "eval_every": 4, "save_every": 0}
+    config = dataclasses.replace(tiny_runs.config, system=system, **given)
+    loop.train(config, workdir, quiet=True, watch=(lambda *_: True) if stop else None)
+
+
+@pytest.mark.full
+def test_the_loop_goes_on_on_another_mesh(tmp_path):
+    """Four steps on two devices, four on one: the texts read and the losses of a run on one device alone."""
+    here, parted, alone = Path(__file__).resolve(), str(tmp_path / "parted"), str(tmp_path / "alone")
+    two = f"part({parted!r}, (('model', 2),), 'megatron', True)"
+    one = f"part({parted!r}, (), 'replicated', False); part({alone!r}, (), 'replicated', False)"
+    for devices, script in ((2, two), (1, one)):
+        path = os.pathsep.join([str(here.parents[2]), str(here.parent)])
+        flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
+        env = {**os.environ, "PYTHONPATH": path, "XLA_FLAGS": flags}
+        command = [sys.executable, "-c", f"from test_restore import part; {script}"]
+        result = subprocess.run(command, env=env, capture_output=True, text=True, timeout=600)
+        assert result.returncode == 0, result.stderr[-4000:]
+    logs = [(tmp_path / name / "metrics.jsonl").read_text().splitlines() for name in ("parted", "alone")]
+    lines = [[json.loads(line) for line in log] for log in logs]
+    assert len(lines[0]) == len(lines[1]) == 10
+    for a, b in zip(*lines, strict=True):
+        assert (a["step"], a["split"], a["values"]["read"]) == (b["step"], b["split"], b["values"]["read"])
+        np.testing.assert_allclose(a["values"]["loss"], b["values"]["loss"], rtol=1e-5)
 
 
 @pytest.mark.parametrize("model", ["t5", "electra"])

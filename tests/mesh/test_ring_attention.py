@@ -1,5 +1,6 @@
 """Ring attention against the definition, on eight forced devices in their own process; and what it keeps in memory."""
 
+import functools
 import json
 import os
 import re
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from ptm_jax.core.errors import UserError
+from ptm_jax.core.precision import Precision
 from ptm_jax.core.streams import keep_mask
 from ptm_jax.core.types import Visibility
 from ptm_jax.kernels import reference
@@ -92,7 +94,14 @@ def on_eight_devices():
     across = Visibility(jnp.ones((B, L), jnp.int32), jnp.ones((B, 16), jnp.int32))
     pairs = zip(values(attend, across, None, 0.3, 16), values(reference.attention, across, None, 0.3, 16), strict=True)
     found["a source of another length"] = max(float(jnp.abs(a - b).max()) for a, b in pairs)
-    print(json.dumps({"found": found, "arrays": largest(1024), "seen": memory(1024)}))
+    ring, low = Ring(tables.make_mesh({"seq": 8})), {"precision": Precision("bfloat16")}
+    given = masks()["causal"], biases()["shared"], 0.3
+    ours, theirs = (
+        values(functools.partial(attend, **more, **low), *given)
+        for attend, more in ((ring_attention, {"ring": ring}), (reference.attention, {}))
+    )
+    half = max(float(jnp.abs(a - b).max() / jnp.abs(b).max()) for a, b in zip(ours, theirs, strict=True))
+    print(json.dumps({"half": half, "found": found, "arrays": largest(1024), "seen": memory(1024)}))
 
 
 def compiled(length):
@@ -136,6 +145,7 @@ def test_results_and_gradients_are_those_of_the_definition(eight):
     """Two meshes, the project's masks, biases and dropout; a mask of dropout that differs by one place would differ by 1."""
     assert len(eight["found"]) == 9
     assert max(eight["found"].values()) < 1e-5, eight["found"]
+    assert eight["half"] < 0.02, "bfloat16 has 8 bits"
 
 
 def test_no_device_holds_the_square(eight):
