@@ -203,7 +203,10 @@ def _folders(path: Path, encoding: str) -> Iterator[tuple[str, Fields]]:
     if not path.is_dir():
         yield from _labelled(path, encoding)
         return
-    for entry in sorted(path.iterdir()):
+    entries = sorted(path.iterdir())
+    if any(entry.is_dir() for entry in entries):  # beside which IMDb has lists of addresses and counts of words
+        entries = [entry for entry in entries if entry.is_dir()]
+    for entry in entries:
         if entry.is_dir():
             for file in sorted(entry.glob("*.txt")):
                 yield f"{file}:1", {"label": entry.name, "text": " ".join(text_of(file, encoding).split())}

@@ -286,6 +286,22 @@ def test_a_decoders_target_is_shifted(tmp_path, tokenizers):
     assert (row["decoder_input_ids"][1:] == row["decoder_labels"][:-1]).all() and sum(remarks.values()) == 1
 
 
+def test_a_folder_for_every_class(tmp_path):
+    for split in ("train", "test"):
+        files = (("pos/2_9.txt", "fine\nfilm"), ("neg/1_2.txt", "dull"), ("unsup/3_0.txt", "?"), ("urls_pos.txt", "x"))
+        for name, text in files:
+            written(tmp_path, f"{split}/{name}", text)
+    from ptm_jax.tasks.catalogue import catalogue
+
+    examples, remarks = catalogue.get("imdb").examples, Remarks()
+    assert examples.files([str(tmp_path)])["train"].path == str(tmp_path / "train")
+    found = list(examples.read(tmp_path / "test", remarks))
+    assert [(e.first, e.label) for e in found] == [("dull", "neg"), ("fine film", "pos")] and sum(remarks.values()) == 1
+    for name in ("rt.pos", "rt.neg"):
+        written(tmp_path, f"mr/{name}", "one\n\ntwo\n")
+    assert [e.label for e in catalogue.get("mr").examples.read(tmp_path / "mr")] == ["neg", "neg", "pos", "pos"]
+
+
 def test_labels_of_the_data(tmp_path):
     written(tmp_path, "train.conll", "x B-A\ny O\n")
     written(tmp_path, "dev.conll", "x I-C\n")

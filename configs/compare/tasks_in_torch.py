@@ -1,0 +1,183 @@
+"""The same fine-tuning in torch: BERT of the `transformers` library, our rows in our order, the same schedule.
+
+    python configs/compare/tasks_in_torch.py --init MODEL --task sst2 --data DIR --workdir runs/torch --seeds 3
+
+For texts and words with tags: what `configs/compare/tasks.py` measures is measured beside it, on the same held-out
+examples. The head is ours (the mean of the states where the checkpoint was trained for that, else the pooler's; the first piece of a
+word), the optimizer torch's AdamW with the fields of our recipe, everything in float32. Random are the dropout and the head's
+beginning, which are drawn by torch. The results go to WORKDIR/TASK.json.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import tyro
+
+from ptm_jax.data.tokenizers import TokenizerSpec
+from ptm_jax.tasks import evaluating, finetuning, metrics
+from ptm_jax.tasks.kinds import Said
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Args:
+    init: str
+    """A Hugging Face directory of a BERT."""
+    task: str
+    """Of texts, or of words with tags."""
+    data: tuple[str, ...]
+    """As `ptm train --task` takes them."""
+    workdir: Path
+    """Where the prepared rows and the results lie."""
+    seeds: int = 3
+    """Runs."""
+    epochs: float | None = None
+    """In place of the task's own, as the next three."""
+    batch: int | None = None
+    """Examples in a step."""
+    length: int | None = None
+    """Tokens of a row."""
+    lr: float | None = None
+    """The highest learning rate."""
+
+
+def main(args: Args) -> None:
+    """Train every seed, and write what the task measures."""
+    asked = {"epochs": args.epochs, "batch": args.batch, "length": args.length, "lr": args.lr}
+    config = finetuning.experiment(args.task, args.init, args.data, **asked)
+    spec = TokenizerSpec(path=args.init)
+    corpus = config.system.examples.corpus(config.data, args.workdir / f"{args.task}_data", spec)
+    runs = [_run(config, args.init, corpus, args.task, seed) for seed in range(args.seeds)]
+    names = runs[0]["metrics"]
+    spread = {
+        name: {
+            "mean": float(np.mean([run["metrics"][name] for run in runs])),
+            "sd": float(np.std([run["metrics"][name] for run in runs], ddof=min(1, len(runs) - 1))),
+        }
+        for name in names
+    }
+    document = {"task": args.task, "metrics": spread, "runs": runs}
+    (args.workdir / f"{args.task}.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf8")
+    print(json.dumps(document, indent=1))
+
+
+def _run(config, init: str, corpus, task: str, seed: int) -> dict:
+    import torch
+
+    torch.manual_seed(seed)
+    examples, recipe = config.system.examples, config.system.recipe
+    (phase,) = recipe.phases
+    model = _Model(init, config.system)
+    kept = [p for name, p in model.module.named_parameters() if "bias" in name or "LayerNorm" in name]
+    plain = {id(p) for p in kept}
+    decayed = [p for p in model.module.parameters() if id(p) not in plain]
+    optimizer = torch.optim.AdamW(
+        [{"params": decayed, "weight_decay": recipe.optimizer.weight_decay}, {"params": kept, "weight_decay": 0.0}],
+        lr=recipe.lr, betas=(recipe.optimizer.b1, recipe.optimizer.b2), eps=recipe.optimizer.eps,
+    )  # fmt: skip
+    warmup, steps = recipe.schedule.warmup, recipe.steps
+    rate = lambda step: min((step + 1) / warmup, (steps - step) / max(1, steps - warmup))
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
+    stream = iter(corpus.stream("train", examples, length=phase.length, batch=phase.batch, seed=seed))
+    began, losses = time.perf_counter(), []
+    model.module.train()
+    for _ in range(steps):
+        loss = model.loss(next(stream))
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.module.parameters(), recipe.clip)
+        optimizer.step()
+        schedule.step()
+        losses.append(loss.item())
+    task_ = dataclasses.replace(finetuning.catalogue.get(task), examples=examples)
+    held = examples.examples(evaluating.heldout_of(task_, config.data))
+    model.module.eval()
+    said = model.said(held, corpus.tokenizer(), phase.length, phase.batch)
+    found = metrics.measured(task_.metrics, held, said, task_)
+    minutes = (time.perf_counter() - began) / 60
+    return {"seed": seed, "metrics": found, "minutes": round(minutes, 1), "last_losses": losses[-5:]}
+
+
+class _Model:
+    """BERT with a head, its loss, and what it says."""
+
+    def __init__(self, init: str, system):
+        import torch
+        import transformers
+
+        self.examples, self.head = system.examples, next(iter(system.towers["main"].heads))
+        if self.head not in ("classify", "tag"):
+            raise SystemExit(f"{type(self.examples).__name__} are not compared here; take texts, or words with tags")
+        bert = transformers.BertModel.from_pretrained(init)
+        summary = getattr(system.towers["main"].heads[self.head], "summary", None)
+        self.mean = getattr(summary, "at", "") == "mean"
+        linear = torch.nn.Linear(bert.config.hidden_size, self.examples.outputs)
+        torch.nn.init.trunc_normal_(linear.weight, std=0.02)
+        torch.nn.init.zeros_(linear.bias)
+        self.module = torch.nn.ModuleDict({"bert": bert, "dropout": torch.nn.Dropout(0.1), "classes": linear})
+
+    def scores(self, batch):
+        """Scores [B, C], or [B, L, C] of tokens."""
+        import torch
+
+        ids, mask, types = (torch.tensor(batch[n]).long() for n in ("input_ids", "segment_ids", "token_type_ids"))
+        out = self.module["bert"](ids, mask, types)
+        states = out.last_hidden_state
+        if self.head == "classify":
+            weights = mask[..., None].float()
+            states = (states * weights).sum(1) / weights.sum(1).clamp(min=1) if self.mean else out.pooler_output
+        return self.module["classes"](self.module["dropout"](states))
+
+    def loss(self, batch):
+        """The weighted mean of cross-entropies, or of squared errors."""
+        import torch
+
+        name, weight = ("label", "label_weights") if self.head == "classify" else ("token_labels", "token_weights")
+        scores, weights = self.scores(batch), torch.tensor(batch[weight]).reshape(-1)
+        flat = scores.reshape(-1, scores.shape[-1])
+        if self.examples.labels:
+            gold = torch.tensor(batch[name]).long().reshape(-1)
+            terms = torch.nn.functional.cross_entropy(flat, gold, reduction="none")
+        else:
+            terms = (flat[:, 0] - torch.tensor(batch[name])) ** 2
+        return (terms * weights).sum() / weights.sum()
+
+    def said(self, held, tokenizer, length: int, size: int) -> list:
+        """Predictions for examples, as `tasks.kinds` has them."""
+        import torch
+
+        groups, _ = self.examples.features(tokenizer, self.examples.encode(tokenizer, held), length)
+        rows, found = [row for (row,) in groups], []
+        with torch.no_grad():
+            for start in range(0, len(rows), size):
+                part = rows[start : start + size]
+                width = max(len(row["input_ids"]) for row in part)
+                batch = {
+                    name: np.stack([np.pad(row[name], (0, width - len(row[name]))) for row in part])
+                    for name in ("input_ids", "segment_ids", "token_type_ids")
+                }
+                found += list(self.scores(batch).numpy())
+        if self.head == "classify":
+            return [self._told(scores) for scores in found]
+        tags, row = [], 0
+        for sentence in held:  # a long one took several rows
+            words: list[str] = []
+            while len(words) < len(sentence.words):
+                places = np.flatnonzero(rows[row]["token_weights"])
+                words += [self.examples.labels[int(i)] for i in found[row][places].argmax(-1)]
+                row += 1
+            tags.append(tuple(words))
+        return tags
+
+    def _told(self, scores) -> Said:
+        if not self.examples.labels:
+            return Said("", {}, float(scores[0]))
+        return Said(self.examples.labels[int(scores.argmax())], {})
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Args, description=__doc__))
