@@ -138,9 +138,7 @@ class Checkpoints:
             error, self._error = self._error, None
             raise error
 
-    def restore(
-        self, step: int | None = None, *, like: Any, true: Shapes = AS_STORED
-    ) -> tuple[Any, dict[str, Any], int]:
+    def restore(self, step: int | None = None, *, like: Any, true: Shapes = AS_STORED) -> tuple[Any, dict[str, Any], int]:
         """(state, meta, step) of a step, or of the newest whole one.
 
         `like` is the tree of arrays or `jax.ShapeDtypeStruct`s to fill; each leaf goes to its `sharding`, whatever it

@@ -101,3 +101,15 @@ def test_what_is_not_divided_is_named():
     with pytest.raises(UserError, match=r"attention/\w+/\w+ \(2.* 4, 8\): dimension 4 .* axis 'model' of 8"):
         abstract(system, "megatron", model=8)
     assert jax.tree.leaves(abstract(system, "megatron", model=4))
+
+
+def test_what_a_ring_cannot_do_is_refused_and_so_is_a_ring_without_an_axis():
+    """XLNet's relative scores read all keys at once; a mesh without `seq` has nothing to go round."""
+    system = grid.xlnet_of()
+    with pytest.raises(UserError, match="'seq', and the mesh model=8 has one device there"):
+        abstract(system, "megatron_ring", model=8)
+    mesh = AbstractMesh((1, 1, 8, 1), tables.AXES, axis_types=(AxisType.Auto,) * 4)
+    batch = grid.batches_of(system)[0]
+    work, state = program(system, 0).on(mesh, "replicated_ring", batch)
+    with pytest.raises(UserError, match="DirectedScores reads all keys at once, .* take rules without _ring"):
+        jax.eval_shape(work.step, state, batch)
