@@ -15,6 +15,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.experimental import mesh_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from ptm_jax.core.errors import UserError, unknown
@@ -119,7 +120,11 @@ def make_mesh(
     if int(np.prod(shape)) != len(devices):
         asked = " x ".join(f"{n}={s}" for n, s in zip(AXES, shape, strict=True) if s > 1) or "1 device"
         raise UserError(f"mesh {asked} needs {int(np.prod(shape))} devices; this process group has {len(devices)}")
-    return jax.make_mesh(shape, AXES, axis_types=(AxisType.Auto,) * len(AXES), devices=devices)
+    kinds = (AxisType.Auto,) * len(AXES)
+    try:
+        return jax.make_mesh(shape, AXES, axis_types=kinds, devices=devices)
+    except NotImplementedError:  # no whole axes of the torus of these TPUs make up one of ours: they are cut
+        return Mesh(mesh_utils.create_device_mesh(shape, devices, allow_split_physical_axes=True), AXES, axis_types=kinds)
 
 
 def table(name: str) -> Table:

@@ -58,7 +58,8 @@ def compile_for_the_pod(*tables_of_rules):
         name: jax.ShapeDtypeStruct((phase.batch, *dims), dtype, sharding=tables.batch_sharding(mesh))
         for name, (dims, dtype) in fields.items()
     }
-    found = {}
+    cut = tables.make_mesh({"fsdp": 64, "model": 2}, chips.devices(chips.topology("v5p:4x4x8")))
+    found = {"cut": dict(cut.shape)}
     for rules in tables_of_rules:
         work, state = program(system, 0).on(mesh, rules, batch)
         placed = jax.tree.map(lambda leaf: leaf.sharding, state), tables.replicated(mesh)
@@ -80,6 +81,10 @@ def found():
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_a_mesh_may_cut_the_axes_of_the_torus(found):
+    assert found["cut"] == {"data": 1, "fsdp": 64, "seq": 1, "model": 2}
 
 
 def in_layers(found):
