@@ -146,8 +146,9 @@ def compiled(step: Step, target: str) -> Compiled:
         told = _told(lowered)
         cache.write(name, told)
     seconds, held = time.perf_counter() - began, step.held()
-    if told["text"] is None:
-        return Compiled(seconds, None, held, told["needs"], told["limit"], kept)
+    if told["text"] is None:  # where temporaries alone are too large, they are all that the compiler tells
+        needs = told["needs"] + (0 if told["whole"] else sum(held.values()))
+        return Compiled(seconds, None, held, needs, told["limit"], kept)
     rest = told["needs"] - sum(held.values())
     activations = min(residuals(told["text"], step.state.params), rest)
     memory = {**held, "activations": activations, "temporaries": rest - activations}
@@ -159,14 +160,14 @@ def _told(lowered: Any) -> dict[str, Any]:
     try:
         program = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
-        found = _exceeded(str(error))
+        found = exceeded(str(error))
         if found is None:
             raise
-        return {"text": None, "needs": found[0], "limit": found[1]}
+        return {"text": None, "needs": found[0], "limit": found[1], "whole": "HLO temporaries" not in str(error)}
     facts = program.memory_analysis()
     extra = facts.output_size_in_bytes - facts.alias_size_in_bytes
     total = facts.argument_size_in_bytes + facts.temp_size_in_bytes + extra
-    return {"text": program.as_text(), "needs": total, "limit": None}
+    return {"text": program.as_text(), "needs": total, "limit": None, "whole": True}
 
 
 def residuals(text: str, params: Any) -> int:
@@ -213,14 +214,15 @@ def _local_bytes(leaf: Any) -> int:
     return math.prod(shape) * jnp.dtype(leaf.dtype).itemsize
 
 
-def _exceeded(message: str) -> tuple[int, int | None] | None:
+def exceeded(message: str) -> tuple[int, int | None] | None:
     """(bytes asked for, bytes there are) of the compiler's complaint, or None for another one."""
-    unit = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+    unit = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
     number = lambda found: int(float(found[0]) * unit[found[1]])
-    if "RESOURCE_EXHAUSTED" not in message:
-        return None
-    used = re.search(r"Used ([\d.]+)([KMGT]?)B? of ([\d.]+)([KMGT]?)B? hbm", message)
-    return None if used is None else (number(used.groups()[:2]), number(used.groups()[2:]))
+    size = r"([\d.]+)([KMGTP]?)"
+    for pattern in (rf"Used {size}B? of {size}B? hbm", rf"memory required .*?\({size}B?\) exceeds .*?\({size}B?\)"):
+        if used := re.search(pattern, message):
+            return number(used.groups()[:2]), number(used.groups()[2:])
+    return None
 
 
 def with_remat(config: Experiment, remat: str) -> Experiment:

@@ -108,8 +108,10 @@ def plan(config: Experiment, topology: Topology, *, phase: int | None = None, ef
     work = estimate.work_of(config, phase)
     found = lowering.compiled(step, str(topology))
     if found.text is None:
-        parts, messages = estimate.memory(step, work), estimate.messages(step, work)
-        limit = found.limit
+        parts, messages, limit = estimate.memory(step, work), estimate.messages(step, work), found.limit
+        rest = max(0, found.needs - parts["parameters"] - parts["optimizer"])
+        parts["activations"] = min(parts["activations"], rest)
+        parts["temporaries"] = rest - parts["activations"]
     else:
         parts, messages, limit = found.memory, _grouped(collectives(found.text, mesh)), None
     return _plan(

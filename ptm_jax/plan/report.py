@@ -36,7 +36,7 @@ def text(plan: Mapping[str, Any], price: float | None = None) -> str:
     if price is not None:
         lines.append(f"cost {plan['cost']:,.0f} dollars at {price:g} for a chip and hour")
     if plan["compile_seconds"]:
-        how = "an earlier compilation, read" if plan["from_cache"] else "compiled"
+        how = "an earlier compilation, read" if plan["from_cache"] else "compiled" if plan["fits"] else "refused"
         lines.append(f"{how} in {plan['compile_seconds']:.1f} s")
     return "\n".join(lines)
 

@@ -206,6 +206,14 @@ def test_what_a_compiler_said_is_kept_whole_or_not_at_all(monkeypatch, tmp_path)
     assert cache.folder() is None and cache.read("a") is None
 
 
+def test_what_the_compiler_says_of_too_large_a_program_is_read():
+    told = "Ran out of memory in memory space hbm. Used 20.50G of 15.75G hbm. Exceeded hbm capacity by 4.75G."
+    assert lowering.exceeded(told) == (20.5 * chips.GIB, 15.75 * chips.GIB)
+    told = "Ran out of memory on HBM, the total memory required for HLO temporaries (1.50T) exceeds available HBM (15.75G)."
+    assert lowering.exceeded(told) == (1536 * chips.GIB, 15.75 * chips.GIB)
+    assert lowering.exceeded("INTERNAL: something else") is None
+
+
 def test_kept_activations_are_read_from_a_program():
     text = """HloModule m
 %body (p: (s32[], f32[4,8,16], f32[4,16,3])) -> (s32[], f32[4,8,16], f32[4,16,3]) {
