@@ -39,7 +39,8 @@ class Targets(TaskExamples):
     answer           tokens of a target at most
 
     Fields: input_ids, segment_ids, positions, token_type_ids [L], decoder_input_ids, decoder_labels, decoder_segment_ids,
-    decoder_positions [L] int32, decoder_weights [L] float32. The decoder's first input is `eos`, or pad, as `start` says.
+    decoder_positions [L] int32, decoder_weights [L] float32. A target stands between the special tokens of its tokenizer;
+    the decoder's first input is `start`, by default padding (T5's).
     """
 
     labels: ClassVar[tuple[str, ...]] = ()
@@ -101,14 +102,14 @@ class Targets(TaskExamples):
     def features(self, tokenizer: Any, records: Sequence[Record], length: int) -> tuple[list[list[Record]], Remarks]:
         size, remarks, groups = taskrows.room(tokenizer, False, length), Remarks(), []
         vocab, most = tokenizer.vocab, min(self.answer, length)
-        end = vocab.eos if vocab.eos is not None else vocab.sep
-        start = next(i for i in (self.start, vocab.pad, end) if i is not None)
+        within = taskrows.room(tokenizer, False, most)
+        start = next(i for i in (self.start, vocab.pad, vocab.eos, vocab.sep) if i is not None)
         for record in records:
             remarks["cut"] += int(len(record["source"]) > size)
-            if len(record["target"]) >= most:
+            if len(record["target"]) > within:
                 remarks[f"targets are longer than {most} tokens; their ends are cut off"] += 1
             ids, types = tokenizer.frame(record["source"][:size])
-            labels = np.append(record["target"][: most - 1], end).astype(np.int32)
+            labels = tokenizer.frame(record["target"][:within])[0]
             groups.append([taskrows.row_of(
                 ids, types, decoder_input_ids=np.append(start, labels[:-1]).astype(np.int32), decoder_labels=labels,
                 decoder_segment_ids=np.ones(len(labels), np.int32),

@@ -14,11 +14,13 @@ from ptm_jax.convert import checkpoint
 from ptm_jax.convert.config import Config
 from ptm_jax.convert.family import family_of
 from ptm_jax.convert.hub import locate
+from ptm_jax.convert.pairs import ends
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.recipe import AdamW, Linear, Phase, Recipe
 from ptm_jax.core.system import Experiment, System
 from ptm_jax.data import tokenizers
 from ptm_jax.data.tagged import Tagged
+from ptm_jax.data.targets import Targets
 from ptm_jax.data.tokenizers import TokenizerSpec
 from ptm_jax.encoders.model import Model
 from ptm_jax.nn.crf import CRFHead
@@ -59,6 +61,8 @@ def experiment(
     if epochs <= 0 or batch < 1:
         raise UserError(f"epochs is {epochs} and batch {batch}; both must be positive")
     examples = task_.examples.settled(data)
+    if isinstance(examples, Targets) and examples.start is None:
+        examples = dataclasses.replace(examples, start=_start(init))
     kind = kind_of(examples)
     system = with_head(init, examples.outputs, kind.head)
     encoder = system.towers["main"].encoder
@@ -84,6 +88,14 @@ def experiment(
         ),
     )
     return Experiment(system=system, data=tuple(data), init=init, seed=seed)
+
+
+def _start(init: str) -> int | None:
+    """The token that a published decoder begins with."""
+    folder = locate(init)
+    if not checkpoint.is_published(folder):
+        return None
+    return ends(Config.read(folder / "config.json"), "decoder_start_token_id", None)
 
 
 def _chained(system: System, examples: Any) -> System:

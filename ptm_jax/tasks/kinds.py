@@ -136,7 +136,9 @@ def _texts(model, spec: Targets, examples, length: int, batch: int):
     for example, ids in zip(examples, tokenizer.encode_batch([e.source for e in examples]), strict=True):
         remarks["cut"] += int(len(ids) > size)
         sources.append(example.source if len(ids) <= size else tokenizer.decode(ids[:size]))
-    return model.generate(sources, max_new_tokens=spec.answer, batch_size=batch), remarks
+    limit = inputs.limit_of(getattr(model.module.encoder, "decoder", None))
+    most = spec.answer if limit is None else min(spec.answer, limit - 1)  # the token that it begins with takes a place
+    return model.generate(sources, max_new_tokens=most, batch_size=batch), remarks
 
 
 KINDS: dict[type, Kind] = {

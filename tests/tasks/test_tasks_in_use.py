@@ -187,3 +187,34 @@ def test_a_crf_over_two_seeds_is_never_unlawful(published, tmp_path, capsys):  #
     for tagged in model.tag([" ".join(np.random.default_rng(i).permutation(WORDS)) for i in range(5)]):
         tags = ["O", *(tag for _, tag in tagged)]
         assert all(b != "I-film" or a in ("B-film", "I-film") for a, b in zip(tags, tags[1:], strict=False))
+
+
+@pytest.mark.full
+def test_a_writer_learns_to_copy(tmp_path, capsys):
+    """A small BART, its decoder's start and special tokens from its own files, is fine-tuned, measured and asked."""
+    from ptm_jax.convert import checkpoint
+    from ptm_jax.convert.config import Config
+    from ptm_jax.data.published import write_published
+    from ptm_jax.data.tokenizers import TokenizerSpec
+    from ptm_jax.data.vocabularies import make
+
+    tokenizer = make(TokenizerSpec(kind="bytebpe", specials="roberta", vocab=300), [" ".join(WORDS)] * 20)
+    fields = {
+        "model_type": "bart", "architectures": ["BartForConditionalGeneration"], "vocab_size": len(tokenizer.pieces),
+        "d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
+        "encoder_ffn_dim": 16, "decoder_ffn_dim": 16, "max_position_embeddings": 64, "decoder_start_token_id": 2,
+    }  # fmt: skip
+    system, _ = checkpoint.record_of(Config(fields))
+    params = towers.init(system.towers, jax.random.key(0), checkpoint.example(system))
+    checkpoint.write(tmp_path / "bart", system, params, config=fields)
+    write_published(tokenizer, tmp_path / "bart")
+    (tmp_path / "all.jsonl").write_text("".join(json.dumps({"source": w, "target": w}) + "\n" for w in WORDS * 4))
+    words = ["train", "--init", str(tmp_path / "bart"), "--task", "rewrite", "--data", str(tmp_path / "all.jsonl"), "--json"]
+    words += ["--epochs", "4", "--batch", "16", "--length", "16", "--lr", "1e-2", "--workdir", str(tmp_path / "run")]
+    assert main(words) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert set(found["metrics"]) == {"bleu", "chrf"}
+    assert found["heldout"]["nll"] < np.log(len(tokenizer.pieces)) - 1.5  # of a model that knows nothing
+    assert ptm_jax.load(tmp_path / "run").system.examples.start == 2
+    assert main(["evaluate", str(tmp_path / "run"), "--task", "rewrite", "--predictions", str(tmp_path / "said.txt")]) == 0
+    assert len((tmp_path / "said.txt").read_text().splitlines()) == found["examples"]
