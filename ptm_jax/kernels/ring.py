@@ -10,6 +10,9 @@ Masks are those of `Visibility`: segments, order and groups travel with the keys
 somebody has made; their rows are divided as the queries are, [.., Lq / n, Lk] on a device. Dropout on the probabilities
 is drawn by the global place of a score, so it is that of one device. What is not divided is not balanced either: with a
 causal order the devices of the later positions do all the work that counts, and the others wait.
+
+The TPU compiler's temporaries of a training step, GPT-2 with two layers of eight heads, a row of 16,384 tokens over seq=4,
+model=2 of v5p:2x2x2, bfloat16: 2.0 GiB on a device by `megatron_sp_ring`, 6.9 by `megatron_sp`, which gathers the keys.
 """
 
 from __future__ import annotations
