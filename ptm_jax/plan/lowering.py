@@ -121,7 +121,8 @@ def step_of(config: Experiment, mesh: Any, phase: int, shapes: TrainState | None
 @dataclasses.dataclass(frozen=True)
 class Compiled:
     """What a compiler made of a step. `memory` are bytes of a device by kind; without a program (it did not fit), `needs`
-    are the bytes that the compiler asked for, and `limit` what it has. `kept`: it was compiled in an earlier process."""
+    are the bytes that the compiler asked for, and `limit` what it has. `kept`: it was compiled in an earlier process; `cpu`: the
+    processor's seconds that this took, then or now."""
 
     seconds: float
     text: str | None
@@ -129,6 +130,7 @@ class Compiled:
     needs: int
     limit: int | None = None
     kept: bool = False
+    cpu: float = 0.0
 
 
 def compiled(step: Step, target: str) -> Compiled:
@@ -143,16 +145,18 @@ def compiled(step: Step, target: str) -> Compiled:
     told = cache.read(name)
     kept = told is not None
     if told is None:
+        began_cpu = time.process_time()
         told = _told(lowered)
+        told["cpu"] = time.process_time() - began_cpu
         cache.write(name, told)
     seconds, held = time.perf_counter() - began, step.held()
     if told["text"] is None:  # where temporaries alone are too large, they are all that the compiler tells
         needs = told["needs"] + (0 if told["whole"] else sum(held.values()))
-        return Compiled(seconds, None, held, needs, told["limit"], kept)
+        return Compiled(seconds, None, held, needs, told["limit"], kept, told.get("cpu", 0.0))
     rest = told["needs"] - sum(held.values())
     activations = min(residuals(told["text"], step.state.params), rest)
     memory = {**held, "activations": activations, "temporaries": rest - activations}
-    return Compiled(seconds, told["text"], memory, told["needs"], None, kept)
+    return Compiled(seconds, told["text"], memory, told["needs"], None, kept, told.get("cpu", 0.0))
 
 
 def _told(lowered: Any) -> dict[str, Any]:

@@ -38,6 +38,7 @@ class Plan:
     utilisation: float
     compile_seconds: float
     kept: bool = False
+    cpu: float = 0.0
     advice: tuple[str, ...] = ()
 
     @property
@@ -72,6 +73,7 @@ class Plan:
                 "exposed": self.times.exposed,
                 "exposed_without_overlap": self.times.blocking + self.times.hideable,
             },
+            "compile_cpu_seconds": self.cpu,
             "from_cache": self.kept,
             "days": self.days,
             "advice": list(self.advice),
@@ -117,7 +119,7 @@ def plan(config: Experiment, topology: Topology, *, phase: int | None = None, ef
     return _plan(
         config, topology, step, work, links(topology, mesh), phase, efficiency,
         source="compiled", bytes_per_device=parts, needs=found.needs, limit=limit, messages=messages, seconds=found.seconds,
-        kept=found.kept,
+        kept=found.kept, cpu=found.cpu,
     )  # fmt: skip
 
 
