@@ -18,6 +18,7 @@ from ptm_jax.core.registry import catalogue, discover
 from ptm_jax.core.types import Vocab
 from ptm_jax.mesh import padding, tables
 from ptm_jax.mesh.layout import Layout, constrain, layout_of, use
+from ptm_jax.nn.parallel import stream
 
 discover("ptm_jax.systems")
 
@@ -44,6 +45,14 @@ def test_names_are_mesh_axes():
     assert layout.spec(("rows", "heads"), (8, 3)) == PartitionSpec(("data", "fsdp"), PartitionSpec.UNCONSTRAINED)
     with pytest.raises(ValueError, match="2 names"):
         layout.spec(("rows", "width"), (8, 8, 8))
+
+
+def test_positions_that_the_mesh_does_not_divide_are_refused():
+    with use(Layout(mesh(seq=2, model=4), tables.table("megatron_sp"))):
+        with pytest.raises(UserError, match=r"\(2, 12, 4\): its 12 positions do not divide over seq=2 x model=4"):
+            stream(jnp.zeros((2, 12, 4)))
+        pooled = jnp.zeros((2, 4))
+        assert stream(pooled) is pooled
 
 
 @pytest.mark.parametrize(
