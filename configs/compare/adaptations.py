@@ -1,7 +1,7 @@
 """Ways of adapting one model to one task: what each trains, what it reaches, what it takes.
 
     python configs/compare/adaptations.py --init MODEL --task sst2 --data SST-2 --workdir runs/adapt
-    python configs/compare/adaptations.py --init MODEL --task wnut17 --data WNUT17 --workdir runs/adapt_ner --only houlsby lora
+    python configs/compare/adaptations.py --init MODEL --task wnut17 --data WNUT17 --workdir runs/ner --only houlsby lora
 
 Every way is `ptm train --task --adapt` as the table prints it, with the rate that its paper finds right for it, and goes on
 where it was stopped. `random` begins with nothing of the model but its size. Trained parameters count the heads. The table

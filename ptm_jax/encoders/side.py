@@ -14,7 +14,7 @@ from ptm_jax.encoders.transformer import context_of
 from ptm_jax.nn.blocks import Stack
 from ptm_jax.nn.initializers import Normal, TruncatedNormal
 from ptm_jax.nn.layers import Dense
-from ptm_jax.nn.representation import layers_of
+from ptm_jax.nn.representation import layers_of, rows_of_states
 
 
 class SideNetwork(nn.Module):
@@ -33,7 +33,7 @@ class SideNetwork(nn.Module):
 
     @nn.compact
     def __call__(self, encoded: Encoded, batch, train: bool = False) -> Encoded:
-        layers, context = layers_of(encoded), context_of(batch, "bidirectional", train)
+        layers, context = layers_of(encoded), context_of(rows_of_states(encoded, batch), "bidirectional", train)
         dense = lambda width, init, name: Dense(width, initializer=init, precision=self.precision, name=name)
         x = jnp.zeros_like(encoded.hidden)
         for number, (stack, layer) in enumerate(zip(self.stacks, self.reads, strict=True)):

@@ -13,6 +13,7 @@ from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import Encoded
 from ptm_jax.nn.initializers import FanIn
 from ptm_jax.nn.layers import Context, Dense, Dropout
+from ptm_jax.nn.representation import rows_of_states
 
 
 class BiLSTMReader(nn.Module):
@@ -30,7 +31,7 @@ class BiLSTMReader(nn.Module):
 
     @nn.compact
     def __call__(self, encoded: Encoded, batch, train: bool = False) -> Encoded:
-        x = encoded.hidden
+        x, batch = encoded.hidden, rows_of_states(encoded, batch)
         real = batch["segment_ids"] > 0 if "segment_ids" in batch else jnp.ones(x.shape[:2], bool)
         rows = batch["rows"] if "rows" in batch else jnp.arange(len(x), dtype=jnp.int32)
         context = Context(visibility=None, rows=rows, train=train)

@@ -19,6 +19,14 @@ def layers_of(encoded: Encoded):
     return jnp.concatenate([encoded.layers[:-1], encoded.hidden[None].astype(encoded.layers.dtype)])
 
 
+def rows_of_states(encoded: Encoded, batch):
+    """The batch whose tokens the states are of: of an encoder with a decoder, what the decoder reads."""
+    fields = {name: batch[f"decoder_{name}"] for name in ("input_ids", "segment_ids") if f"decoder_{name}" in batch}
+    if not fields:
+        return batch
+    return fields | {name: batch[name] for name in ("rows", "step") if name in batch}
+
+
 class EmbeddingReader(nn.Module):
     """The embeddings in the place of the last layer: [B, L, D]."""
 

@@ -11,7 +11,7 @@ import pytest
 from small import WIDTH, batch, classifier, run
 
 from ptm_jax.adapt import catalogue
-from ptm_jax.adapt.averaging import SelfEnsemble, ages, begin, mean, remember
+from ptm_jax.adapt.averaging import SelfDistillation, SelfEnsemble, ages, begin, mean, remember
 from ptm_jax.adapt.lora import LoRA
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten, unflatten
@@ -165,10 +165,9 @@ def test_a_self_ensemble_is_evaluated_as_the_mean_of_its_last_steps():
     np.testing.assert_allclose(told["loss"].value(), expected["loss"].value(), rtol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["average", "vote"])
-def test_a_network_learns_from_its_own_past(kind):
-    """The loss of the third step: the task and lambda times the squared error to the two steps before."""
-    trace = run(classifier(f"self_distillation(last=2, scale=0.5, kind={kind})"), steps=3)
+def test_a_network_learns_from_its_own_past():
+    """The loss of the third step: the task and lambda times the squared error to the mean of the two steps before."""
+    trace = run(classifier("self_distillation(last=2, scale=0.5)"), steps=3)
     past = [trace.params(n) for n in (0, 1, 2)]
     plain = step.program(classifier(), 0)
 
@@ -180,16 +179,26 @@ def test_a_network_learns_from_its_own_past(kind):
     def scores(params):
         return np.asarray(scores_of(unflatten({path: leaf for path, leaf in params.items() if path.startswith("main/")})))
 
-    if kind == "average":
-        teacher = scores({path: (past[0][path] + past[1][path]) / 2 for path in past[0]})
-    else:
-        teacher = (scores(past[0]) + scores(past[1])) / 2
+    teacher = scores({path: (past[0][path] + past[1][path]) / 2 for path in past[0]})
     student = scores(past[2])
     labels = np.asarray(batch()["label"])
     nll = np.log(np.exp(student).sum(-1)) - student[np.arange(4), labels]
     expected = nll.mean() + 0.5 * np.square(student - teacher).mean()
     np.testing.assert_allclose(trace.metrics[2]["loss"].value().sum(), expected, rtol=1e-4)
     assert trace.metrics[2]["teacher_error"].value() > 0
+
+
+def test_steps_of_the_past_vote():
+    """One teacher for each of the last steps; while there are fewer, the oldest has the votes that are left."""
+    voting = SelfDistillation(last=2, kind="vote")
+    params = voting.init({"main": {"w": jnp.zeros(1)}, "teacher1": {}, "teacher2": {}}, None)
+    assert voting.teachers == ("teacher1", "teacher2") and set(params) == {"main", "recent"}
+    told = []
+    for value in (1.0, 2.0, 3.0):
+        params = voting.on_step({**params, "main": {"w": jnp.full(1, value)}}, None)
+        given = voting.effective(params, True)
+        told.append([float(given[name]["w"][0]) for name in voting.teachers])
+    assert told == [[0, 0], [1, 0], [2, 1]]
 
 
 def test_means_stand_alone():
