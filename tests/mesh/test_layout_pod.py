@@ -7,13 +7,13 @@ The mesh is data=64, model=8, so that no weight is gathered for lack of room. On
     megatron_sp   two all-gathers and two reduce-scatters
 
 and what the backward pass recomputes (`remat="full"`), again: all but the last of the forward ones, whose result nothing
-reads. What the compiler did with them (JAX 0.10.2, libtpu 0.0.42; JAX 0.11 alike): the all-reduces stayed whole; of the
+reads. What the compiler did with them (JAX 0.10.2, libtpu 0.0.42): the all-reduces stayed whole; of the
 reduce-scatters, those behind the second product of the feed-forward layer and behind both gradients were cut with their
 product into eight parts that go round while the others are multiplied (loops of permutations, `Collective.overlapped`), and
 count once; the one behind attention stayed whole. Gradients of biases and norms are summed with those of the weights,
 over `data`, or `data` and `model` where the stream is split: under 0.1 MB a layer.
 
-Compiled with the least effort after partitioning: the counts are those of full effort, in a sixth of the time.
+Compiled with the least effort, in a sixth of the time; at full effort (`ptm plan megatron_8b`) `megatron_sp` has the same.
 """
 
 import collections
