@@ -121,8 +121,8 @@ def step_of(config: Experiment, mesh: Any, phase: int, shapes: TrainState | None
 @dataclasses.dataclass(frozen=True)
 class Compiled:
     """What a compiler made of a step. `memory` are bytes of a device by kind; without a program (it did not fit), `needs`
-    are the bytes that the compiler asked for, and `limit` what it has. `kept`: it was compiled in an earlier process; `cpu`: the
-    processor's seconds that this took, then or now."""
+    are the bytes that the compiler asked for, and `limit` what it has. `kept`: it was compiled in an earlier process; `cpu`:
+    the processor's seconds that this took, then or now."""
 
     seconds: float
     text: str | None
