@@ -3,9 +3,9 @@
     python configs/compare/tasks_in_torch.py --init MODEL --task sst2 --data DIR --workdir runs/torch --seeds 3
 
 For texts and words with tags: what `configs/compare/tasks.py` measures is measured beside it, on the same held-out
-examples. The head is ours (the mean of the states where the checkpoint was trained for that, else the pooler's; the first piece of a
-word), the optimizer torch's AdamW with the fields of our recipe, everything in float32. Random are the dropout and the head's
-beginning, which are drawn by torch. The results go to WORKDIR/TASK.json.
+examples. The head is ours (on the mean of the states where the checkpoint was trained for that, else on the pooler's; on
+the first piece of a word), the optimizer torch's AdamW with the fields of our recipe, everything in float32. Random are
+the dropout and the head's beginning, which torch draws. The results go to WORKDIR/TASK.json.
 """
 
 from __future__ import annotations
