@@ -89,8 +89,7 @@ def build(
             for name, value in rule.init(leaf, _axes(leaf, layered[path])).items():
                 moments[name][path] = value
             if freedom.varies(places[path]):
-                layers = np.size(places[path].level) if layered[path] else 1
-                moments["updates"][path] = jnp.zeros((layers,) * min(leaf.ndim, 1) + (1,) * (leaf.ndim - 1), jnp.float32)
+                moments["updates"][path] = _no_updates(leaf, layered[path])
         trees = {name: paths.unflatten(flat) for name, flat in moments.items()}
         return {"count": jnp.zeros([], jnp.int32), **trees}
 
@@ -111,15 +110,9 @@ def build(
             before = {name: leaves[path] for name, leaves in old.items() if path in leaves}
             live = freedom.live(places[path], state["count"])
             live = None if live is None else along(live, param)
-            t = before["updates"] + 1 if "updates" in before else count
-            moments = {name: value for name, value in before.items() if name != "updates"}
-            decay = paths.first_match(decay_rules, path, 1.0)
-            grad = grad.astype(jnp.float32) * factor
-            axes = _axes(param, layered[path])
-            direction, moments = rule.update(grad, param, moments, decay=decay, axes=axes, t=t)
-            if "updates" in before:
-                moments = {**moments, "updates": t}
-            for name, value in moments.items():
+            decay, axes = paths.first_match(decay_rules, path, 1.0), _axes(param, layered[path])
+            direction, after = _moved(rule, grad.astype(jnp.float32) * factor, param, before, count, decay, axes)
+            for name, value in after.items():
                 new[name][path] = value if live is None else jnp.where(live, value, before[name])
             scale = freedom.rate(places[path]) * paths.first_match(recipe.lr_rules, path, 1.0)
             found = (-rate * (along(scale, param) if np.ndim(scale) else scale) * direction).astype(param.dtype)
@@ -147,6 +140,24 @@ def apply(params: Any, updates: Any) -> Any:
 def global_norm(tree: Any) -> Array:
     """The Euclidean norm of all leaves together, in float32: []."""
     return jnp.sqrt(sum(jnp.sum(jnp.square(leaf.astype(jnp.float32))) for leaf in jax.tree.leaves(tree)))
+
+
+def _moved(rule: Rule, grad, param, before: Moments, count, decay, axes) -> tuple[Array, Moments]:
+    """(direction, moments) of one tensor; the time is its own number of updates where it counts them."""
+    moments = {name: value for name, value in before.items() if name != "updates"}
+    if "updates" not in before:
+        return rule.update(grad, param, moments, decay=decay, axes=axes, t=count)
+    t = before["updates"] + 1
+    direction, moments = rule.update(grad, param, moments, decay=decay, axes=axes, t=t)
+    return direction, {**moments, "updates": t}
+
+
+def _no_updates(param, layered: bool) -> Array:
+    """Zeros [N, 1, ...] or [1, ...]: a count for each layer that can be frozen by itself, of the parameter's rank."""
+    shape = [1] * param.ndim
+    if layered:
+        shape[0] = param.shape[0]
+    return jnp.zeros(shape, jnp.float32)
 
 
 def _axes(param, layered: bool) -> tuple[int, ...]:
