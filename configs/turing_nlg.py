@@ -1,6 +1,6 @@
 """Turing-NLG: 17 billion parameters, divided over devices within each layer and over hosts. Row 61.
 
-    ptm train configs/turing_nlg.py --data 'data/*.txt.zst' --workdir runs/17b --mesh fsdp=64,model=4 --rules megatron_fsdp
+    ptm train configs/turing_nlg.py --data TEXT --workdir runs/17b --mesh data=2,fsdp=32,model=4 --rules megatron_fsdp
     ptm train megatron_gpt2_mini --data TEXT --workdir runs/megatron_gpt2_mini
 
 Paper: Rosset 2020, Turing-NLG: A 17-billion-parameter language model by Microsoft (a blog post).
