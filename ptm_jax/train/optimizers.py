@@ -83,15 +83,8 @@ def build(
         chosen = {path: leaf for path, leaf in paths.flatten(params).items() if trains(places[path])}
         if not chosen:
             raise UserError("every parameter is frozen, so there is nothing to train; loosen the adaptation's rules")
-        layered = stacked(params)
-        moments: dict[str, Moments] = defaultdict(dict)
-        for path, leaf in chosen.items():
-            for name, value in rule.init(leaf, _axes(leaf, layered[path])).items():
-                moments[name][path] = value
-            if freedom.varies(places[path]):
-                moments["updates"][path] = _no_updates(leaf, layered[path])
-        trees = {name: paths.unflatten(flat) for name, flat in moments.items()}
-        return {"count": jnp.zeros([], jnp.int32), **trees}
+        varying = {path for path in chosen if freedom.varies(places[path])}
+        return {"count": jnp.zeros([], jnp.int32), **_begun(rule, chosen, stacked(params), varying)}
 
     def update(grads, state, params):
         places, flat = freedom.places(params), paths.flatten(params)
@@ -140,6 +133,17 @@ def apply(params: Any, updates: Any) -> Any:
 def global_norm(tree: Any) -> Array:
     """The Euclidean norm of all leaves together, in float32: []."""
     return jnp.sqrt(sum(jnp.sum(jnp.square(leaf.astype(jnp.float32))) for leaf in jax.tree.leaves(tree)))
+
+
+def _begun(rule: Rule, chosen: Mapping[str, Array], layered: Mapping[str, bool], varying: set[str]) -> dict[str, Any]:
+    """{name of a moment: its tree} before the first update."""
+    moments: dict[str, Moments] = defaultdict(dict)
+    for path, leaf in chosen.items():
+        for name, value in rule.init(leaf, _axes(leaf, layered[path])).items():
+            moments[name][path] = value
+        if path in varying:
+            moments["updates"][path] = _no_updates(leaf, layered[path])
+    return {name: paths.unflatten(flat) for name, flat in moments.items()}
 
 
 def _moved(rule: Rule, grad, param, before: Moments, count, decay, axes) -> tuple[Array, Moments]:
