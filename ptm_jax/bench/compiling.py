@@ -40,7 +40,8 @@ def run(sizes: CompileSizes, repeats: int, say: timing.Say) -> list[Entry]:
     with tempfile.TemporaryDirectory(prefix="ptm-bench-") as folder:
         try:
             _cache(None)
-            found = timing.alternate({str(layers): _meter(make) for layers, make in steps.items()}, rounds, warmup=0, say=say)
+            meters = {str(layers): _meter(make) for layers, make in steps.items()}
+            found = timing.alternate(meters, rounds, warmup=0, say=say)
             _cache(folder)
             _meter(steps[sizes.layers])()  # fills it
             found["warm"] = [_meter(steps[sizes.layers])() for _ in range(rounds)]
