@@ -133,20 +133,23 @@ class Compiled:
     cpu: float = 0.0
 
 
-def compiled(step: Step, target: str) -> Compiled:
-    """Compile a step for a target, or take what an earlier process was told of it.
+def compiled(step: Step, target: str, quick: bool = False) -> Compiled:
+    """Compile a step for a target, or take what an earlier process was told of it. `quick`: with the TPU compiler's least
+    effort, a sixth of its time; the messages are the same, temporaries may be more.
 
     JAX's own cache does not hand out programs for devices that are only described, so what the compiler said lies in a file
     of ours, under the hash of the program, the target and the compiler's version (`train.cache`). A program too large
     for its device is a result as well; other failures are raised."""
     lowered, began = step.lowered, time.perf_counter()
     version = getattr(step.mesh.devices.flat[0].client, "platform_version", "")
-    name = hashlib.sha256("\n".join((target, version, jax.__version__, lowered.as_text())).encode()).hexdigest()
+    options = {"exec_time_optimization_effort": -1.0} if quick else {}
+    facts = (target, version, jax.__version__, *map(str, options.items()), lowered.as_text())
+    name = hashlib.sha256("\n".join(facts).encode()).hexdigest()
     told = cache.read(name)
     kept = told is not None
     if told is None:
         began_cpu = time.process_time()
-        told = _told(lowered)
+        told = _told(lowered, options)
         told["cpu"] = time.process_time() - began_cpu
         cache.write(name, told)
     seconds, held = time.perf_counter() - began, step.held()
@@ -159,10 +162,10 @@ def compiled(step: Step, target: str) -> Compiled:
     return Compiled(seconds, told["text"], memory, told["needs"], None, kept, told.get("cpu", 0.0))
 
 
-def _told(lowered: Any) -> dict[str, Any]:
+def _told(lowered: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     """What the compiler says of a program: its text, or None where it does not fit, and the bytes that it needs."""
     try:
-        program = lowered.compile()
+        program = lowered.compile(dict(options))
     except jax.errors.JaxRuntimeError as error:
         found = exceeded(str(error))
         if found is None:

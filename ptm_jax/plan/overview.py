@@ -20,7 +20,7 @@ SMALL_CONFIGS = ("megatron_bert_336m", "megatron_bert_1300m", "megatron_1b")
 HEADER = "| config | topology | mesh | rules | bytes a device | fits | step | utilisation | compiler, CPU time |"
 
 
-def write(path: Path, plan: Callable[..., Mapping[str, Any]], say: Callable[[str], None]) -> int:
+def write(path: Path, plan: Callable[..., Mapping[str, Any]], say: Callable[[str], None], *, quick: bool = False) -> int:
     """Compile what the table lacks and write it after every line, so that it may be interrupted and go on.
 
     `plan(request, topology)` gives {"plans": [document]}, as the child process of `ptm plan` does."""
@@ -32,13 +32,14 @@ def write(path: Path, plan: Callable[..., Mapping[str, Any]], say: Callable[[str
                 continue
             began = time.perf_counter()
             try:
-                row = _row(name, plan({"target": name, "topology": str(where), "set": ()}, where)["plans"][0])
+                request = {"target": name, "topology": str(where), "set": (), "quick": quick}
+                row = _row(name, plan(request, where)["plans"][0])
             except UserError as error:
                 if "libtpu" in str(error):
                     raise
                 row = f"| {name} | {where} | | | | | {error} | | |"
             lines[name, str(where)] = row
-            _save(path, lines)
+            _save(path, lines, quick)
             say(f"{row} ({time.perf_counter() - began:.0f} s)")
     return 0
 
@@ -65,12 +66,14 @@ def _there(path: Path) -> dict[tuple[str, str], str]:
     return found
 
 
-def _save(path: Path, lines: Mapping[tuple[str, str], str]) -> None:
+def _save(path: Path, lines: Mapping[tuple[str, str], str], quick: bool) -> None:
+    options = " --quick" if quick else ""
     head = [
         "# Pod configs, compiled for TPUs",
         "",
-        "Written by `ptm plan --table FILE`; a line is what `ptm plan CONFIG --topology TOPOLOGY` says. The step and its",
-        "utilisation are a bound by the roofline of `ptm_jax/plan/roofline.py`, not measured; the memory is the compiler's.",
+        f"Written by `ptm plan --table FILE{options}`; a line is what `ptm plan CONFIG --topology TOPOLOGY{options}` says.",
+        "The step and its utilisation are a bound by the roofline of `ptm_jax/plan/roofline.py`, not measured; the memory",
+        "is the compiler's.",
         "",
         HEADER,
         "|" + " --- |" * (HEADER.count("|") - 1),

@@ -98,7 +98,9 @@ def rules_of(config: Experiment, mesh: dict[str, int]) -> str:
     return names
 
 
-def plan(config: Experiment, topology: Topology, *, phase: int | None = None, efficiency: float = 1.0) -> Plan:
+def plan(
+    config: Experiment, topology: Topology, *, phase: int | None = None, efficiency: float = 1.0, quick: bool = False
+) -> Plan:
     """Compile the step of an experiment for a topology, or model it where it is of GPUs.
 
     For others the process must have the environment of `mesh.chips.environment`. Raises UserError."""
@@ -108,7 +110,7 @@ def plan(config: Experiment, topology: Topology, *, phase: int | None = None, ef
     mesh = tables.make_mesh(sizes, devices(topology))
     step = lowering.step_of(config, mesh, phase)
     work = estimate.work_of(config, phase)
-    found = lowering.compiled(step, str(topology))
+    found = lowering.compiled(step, str(topology), quick and topology.kind == "tpu")
     if found.text is None:
         parts, messages, limit = estimate.memory(step, work), estimate.messages(step, work), found.limit
         rest = max(0, found.needs - parts["parameters"] - parts["optimizer"])

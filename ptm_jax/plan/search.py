@@ -38,11 +38,12 @@ def search(
     phase: int | None = None,
     efficiency: float = 1.0,
     best: int = 1,
+    quick: bool = False,
     say: Callable[[str], None] = lambda line: None,
 ) -> list[Plan]:
     """Plans by step time, those that fit first; the `best` first of them are compiled, where there is a compiler.
 
-    Raises UserError where no mesh can take the experiment."""
+    `quick`: with the compiler's least effort. Raises UserError where no mesh can take the experiment."""
     config, _, phase = planning.prepared(config, topology, phase)
     work = estimate.work_of(config, phase)
     there = devices(topology) if topology.kind == "tpu" else None
@@ -60,6 +61,6 @@ def search(
     say(f"{len(found)} meshes and rules modelled; compiling the best {best}")
     if topology.kind == "gpu":
         return [plan for plan, _ in found]
-    first = [planning.plan(here, topology, phase=phase, efficiency=efficiency) for _, here in found[:best]]
+    first = [planning.plan(here, topology, phase=phase, efficiency=efficiency, quick=quick) for _, here in found[:best]]
     first.sort(key=lambda plan: (not plan.fits, plan.times.step))
     return first + [plan for plan, _ in found[best:]]
