@@ -12,6 +12,8 @@ WORKDIR ?= runs/quickstart
 # Full tests that compute longer than they compile.
 LONG := tests/systems tests/train tests/bench tests/convert/test_minilm.py
 
+BEAM := tests/data/test_pipeline.py
+
 .PHONY: quickstart test test-full lint bench golden status clean
 
 quickstart: $(VENV)/.run
@@ -24,8 +26,9 @@ quickstart: $(VENV)/.run
 test: $(VENV)/.test
 	PTM_TEST_COMPILE=fast $(PYTEST) -m "not full"
 
-test-full: $(VENV)/.parity $(VENV)/.tpu
-	PTM_TEST_COMPILE=fast $(PYTEST) -m full $(LONG:%=--ignore %)
+test-full: $(VENV)/.parity $(VENV)/.tpu $(VENV)/.beam
+	PTM_TEST_COMPILE=fast $(PYTEST) -m full $(LONG:%=--ignore %) --ignore $(BEAM)
+	PYTHONPATH=$(CURDIR)/$(VENV)/beam $(PYTEST) -m full $(BEAM)
 	$(PYTEST) -m full $(LONG)
 
 lint: $(VENV)/.test
@@ -57,6 +60,11 @@ $(VENV)/.test: $(VENV)/.run
 
 $(VENV)/.parity: $(VENV)/.test
 	$(PIP) -e ".[test,parity]"
+	touch $@
+
+# Beam asks for an older protobuf than the one with which Transformers reads sentencepiece models.
+$(VENV)/.beam: $(VENV)/.test
+	$(PIP) --target $(VENV)/beam "apache-beam>=2.70"
 	touch $@
 
 # The TPU compiler, where the children of `ptm plan` find it and no other process does.
