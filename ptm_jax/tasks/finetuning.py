@@ -135,7 +135,9 @@ def with_head(init: str, classes: int, head: str = "classify") -> System:
     if head == "lm":
         return _writer(system, init)
     encoder = system.towers[name].encoder
-    tower = Model(encoder=encoder, heads={head: _head(head, classes, _summary(encoder))})
+    # A run that was fine-tuned goes on with what it was tuned to read (STILTs): the mean, or the first token.
+    own = getattr(system.towers[name].heads.get("classify"), "summary", None)
+    tower = Model(encoder=encoder, heads={head: _head(head, classes, own or _summary(encoder))})
     return dataclasses.replace(system, towers={"main": tower}, ties=(), adapt=())
 
 

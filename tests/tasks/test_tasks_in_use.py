@@ -14,10 +14,11 @@ import pytest
 
 import ptm_jax
 from ptm_jax.cli.main import main
-from ptm_jax.core import towers
+from ptm_jax.core import spec, towers
 from ptm_jax.data.labelled import Example
 from ptm_jax.data.questions import Asked, Questions
 from ptm_jax.data.tables import Source
+from ptm_jax.nn.task_heads import Summary
 from ptm_jax.tasks import evaluating, finetuning
 from ptm_jax.tasks.catalogue import catalogue
 from ptm_jax.tasks.kinds import Said
@@ -118,6 +119,18 @@ def model_of(published):  # noqa: F811
         return Pretrained(system, params, ptm_jax.load(published).tokenizer)
 
     return made
+
+
+def test_a_tuned_model_goes_on_with_what_it_was_tuned_to_read(published, tmp_path):  # noqa: F811
+    """STILTs on a sentence encoder: the head of the next task takes the mean of the states, as that of the one before."""
+    system = finetuning.with_head(str(published), 3)
+    tower = system.towers["main"]
+    head = dataclasses.replace(tower.heads["classify"], summary=Summary("none", at="mean"))
+    system = dataclasses.replace(system, towers={"main": dataclasses.replace(tower, heads={"classify": head})})
+    record = {"config": {"system": spec.to_json(system)}}
+    (tmp_path / "config.json").write_text(json.dumps(record))
+    found = finetuning.with_head(str(tmp_path), 2).towers["main"].heads["classify"]
+    assert found.summary == head.summary and found.classes == 2
 
 
 def test_choices_are_told_together(model_of, tmp_path):
