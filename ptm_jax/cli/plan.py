@@ -50,9 +50,9 @@ class Args:
     quick: options.Flag = False
     """Compile with the TPU compiler's least effort: a sixth of its time, the same messages, at times more memory."""
     search: options.Flag = False
-    """Rank all meshes and rules: modelled first, the best --best of them compiled."""
+    """Rank all meshes and rules: modelled first, then compiled until --best of them fit."""
     best: Annotated[int, tyro.conf.arg(metavar="N")] = 1
-    """How many of --search are compiled."""
+    """How many of --search are to fit when compiled."""
     scaling: options.Flag = False
     """Weak scaling of Megatron-LM's four sizes from 1 chip to the whole topology, modelled, beside the paper's."""
     table: options.Path = None

@@ -51,6 +51,8 @@ def ranking(plans: Sequence[Mapping[str, Any]], limit: int = 20) -> str:
         lines.append(f"{mesh:<32} {plan['rules']:<18} {size:>10} {fits:>5} {step:>9.1f} {use:>12.1%}  {plan['source']}")
     if len(plans) > limit:
         lines.append(f"and {len(plans) - limit} more (--json has them all)")
+    if plans and not plans[0]["fits"]:
+        lines += ["none of them fits; of the first:", *(f"  {line}" for line in plans[0]["advice"])]
     return "\n".join(lines)
 
 

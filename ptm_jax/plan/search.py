@@ -31,6 +31,10 @@ def candidates(count: int) -> Iterator[tuple[dict[str, int], str]]:
                 yield {"data": rest // fsdp, "fsdp": fsdp, "model": model}, join("fsdp")
 
 
+SPARE = 4
+"""The model's memory is a little less than the compiler's: as many of its favourites may not fit."""
+
+
 def search(
     config: Experiment,
     topology: Topology,
@@ -41,7 +45,8 @@ def search(
     quick: bool = False,
     say: Callable[[str], None] = lambda line: None,
 ) -> list[Plan]:
-    """Plans by step time, those that fit first; the `best` first of them are compiled, where there is a compiler.
+    """Plans by step time, those that fit first; where there is a compiler, so many are compiled, from the first on, that
+    `best` of them fit, or `SPARE` more than `best`.
 
     `quick`: with the compiler's least effort. Raises UserError where no mesh can take the experiment."""
     config, _, phase = planning.prepared(config, topology, phase)
@@ -61,6 +66,9 @@ def search(
     say(f"{len(found)} meshes and rules modelled; compiling the best {best}")
     if topology.kind == "gpu":
         return [plan for plan, _ in found]
-    first = [planning.plan(here, topology, phase=phase, efficiency=efficiency, quick=quick) for _, here in found[:best]]
-    first.sort(key=lambda plan: (not plan.fits, plan.times.step))
-    return first + [plan for plan, _ in found[best:]]
+    tried: list[Plan] = []
+    while len(tried) < len(found) and sum(plan.fits for plan in tried) < best and len(tried) < best + SPARE:
+        here = found[len(tried)][1]
+        tried.append(planning.plan(here, topology, phase=phase, efficiency=efficiency, quick=quick))
+    plans = tried + [plan for plan, _ in found[len(tried) :]]
+    return sorted(plans, key=lambda plan: (not plan.fits, plan.source != "compiled", plan.times.step))

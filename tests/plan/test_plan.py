@@ -148,6 +148,8 @@ def test_a_search_ranks_what_fits_by_time(tiny):
     assert len(plans) > 3 and all(plan.source == "modelled" for plan in plans)
     times = [plan.times.step for plan in plans if plan.fits]
     assert times == sorted(times) and "mesh" in report.ranking([plan.document() for plan in plans])
+    large = {**plans[0].document(), "fits": False, "advice": ["it needs more", "take --remat full"]}
+    assert report.ranking([large]).endswith("none of them fits; of the first:\n  it needs more\n  take --remat full")
     assert {math.prod(mesh.values()) for mesh, _ in candidates(12)} == {12}
 
 
