@@ -23,6 +23,7 @@ HEADER = "| config | topology | mesh | rules | bytes a device | fits | step | ut
 def write(path: Path, plan: Callable[..., Mapping[str, Any]], say: Callable[[str], None], *, quick: bool = False) -> int:
     """Compile what the table lacks and write it after every line, so that it may be interrupted and go on.
 
+    Where the config's rules do not fit a chip, those that slice parameters and optimizer state as well are taken.
     `plan(request, topology)` gives {"plans": [document]}, as the child process of `ptm plan` does."""
     lines = _there(path)
     for name in pods.PODS:
@@ -33,7 +34,11 @@ def write(path: Path, plan: Callable[..., Mapping[str, Any]], say: Callable[[str
             began = time.perf_counter()
             try:
                 request = {"target": name, "topology": str(where), "set": (), "quick": quick}
-                row = _row(name, plan(request, where)["plans"][0])
+                found = plan(request, where)["plans"][0]
+                if not found["fits"] and not found["rules"].endswith(("fsdp", "zero")):  # a chip smaller than the paper's
+                    sliced = f"{found['rules']}_zero".removeprefix("replicated_")
+                    found = plan({**request, "rules": sliced}, where)["plans"][0]
+                row = _row(name, found)
             except UserError as error:
                 if "libtpu" in str(error):
                     raise

@@ -195,6 +195,18 @@ def test_the_overview_goes_on_where_it_stopped(tiny, tmp_path):
     assert len(asked) == 4 * len(pods.PODS) + 1 and len(path.read_text().splitlines()) == len(lines)
 
 
+def test_the_overview_slices_what_does_not_fit(tiny, tmp_path):
+    document = planning.modelled(tiny, topology("h200x1")).document()
+
+    def plan(request, where):
+        rules = request.get("rules", "megatron_sp")
+        return {"plans": [{**document, "topology": str(where), "rules": rules, "fits": rules.endswith("zero")}]}
+
+    overview.write(tmp_path / "plans.md", plan, lambda line: None)
+    lines = [line for line in (tmp_path / "plans.md").read_text().splitlines() if line.startswith("| megatron_8b")]
+    assert len(lines) == 4 and all("| megatron_sp_zero |" in line and "| yes |" in line for line in lines)
+
+
 def test_what_a_compiler_said_is_kept_whole_or_not_at_all(monkeypatch, tmp_path):
     monkeypatch.setenv("PTM_CACHE", str(tmp_path))
     assert cache.read("a") is None
