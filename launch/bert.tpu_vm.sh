@@ -1,5 +1,5 @@
 #!/bin/bash
-# ptm launch tpu-vm configs/bert.py --workdir /work/bert --data /work/wikibooks --topology v6e:4x4 --setup 'source /work/env/bin/activate' --mount 10.0.0.2:/share=/work --project PROJECT --zone us-east5-b --spot
+# ptm launch tpu-vm configs/bert.py --workdir /store/bert --data /store/wikibooks --topology v6e:4x4 --setup 'source /store/env/bin/activate' --mount 10.0.0.2:/share=/store --project PROJECT --zone us-east5-b --spot
 #
 #   bash bert.tpu_vm.sh     asks for the slice, starts the run, and stays to look after it
 #
@@ -25,13 +25,13 @@ cat > "$files/ptm-run.sh" <<'PTM_END'
 cd || exit 1
 echo $$ > ptm.pid
 finish() { echo "$1" > ptm.status.new && mv ptm.status.new ptm.status; exit "$1"; }
-mountpoint -q /work || { sudo mkdir -p /work && sudo mount -t nfs 10.0.0.2:/share /work; } || finish 1
+mountpoint -q /store || { sudo mkdir -p /store && sudo mount -t nfs 10.0.0.2:/share /store; } || finish 1
 export PTM_HOSTS=auto
-source /work/env/bin/activate
-set -- ptm train ptm-config.py --workdir /work/bert --data /work/wikibooks
+source /store/env/bin/activate
+set -- ptm train ptm-config.py --workdir /store/bert --data /store/wikibooks
 worker=$(curl -sf -H 'Metadata-Flavor: Google' \
   http://metadata.google.internal/computeMetadata/v1/instance/attributes/agent-worker-number) || worker=$(hostname)
-log=/work/bert/launch/host-$worker.log
+log=/store/bert/launch/host-$worker.log
 # Run the command given as arguments, hand SIGTERM on to it and wait until it has saved; its output also goes to $log.
 child='' asked=''
 trap 'asked=1; [ -z "$child" ] || kill -TERM "$child"' TERM

@@ -1,5 +1,5 @@
 #!/bin/bash
-# ptm launch tpu-vm configs/megatron_lm.py --workdir /work/8b --data /work/lm --topology v5p:8x8x8 --mesh data=64,model=8 --rules megatron --setup 'source /work/env/bin/activate' --mount 10.0.0.2:/share=/work --project PROJECT --zone us-east5-a
+# ptm launch tpu-vm configs/megatron_lm.py --workdir /store/8b --data /store/lm --topology v5p:8x8x8 --mesh data=64,model=8 --rules megatron --setup 'source /store/env/bin/activate' --mount 10.0.0.2:/share=/store --project PROJECT --zone us-east5-a
 #
 #   bash megatron-lm.tpu_vm.sh     asks for the slice, starts the run, and stays to look after it
 #
@@ -25,13 +25,13 @@ cat > "$files/ptm-run.sh" <<'PTM_END'
 cd || exit 1
 echo $$ > ptm.pid
 finish() { echo "$1" > ptm.status.new && mv ptm.status.new ptm.status; exit "$1"; }
-mountpoint -q /work || { sudo mkdir -p /work && sudo mount -t nfs 10.0.0.2:/share /work; } || finish 1
+mountpoint -q /store || { sudo mkdir -p /store && sudo mount -t nfs 10.0.0.2:/share /store; } || finish 1
 export PTM_HOSTS=auto
-source /work/env/bin/activate
-set -- ptm train ptm-config.py --workdir /work/8b --data /work/lm --mesh data=64,model=8 --rules megatron
+source /store/env/bin/activate
+set -- ptm train ptm-config.py --workdir /store/8b --data /store/lm --mesh data=64,model=8 --rules megatron
 worker=$(curl -sf -H 'Metadata-Flavor: Google' \
   http://metadata.google.internal/computeMetadata/v1/instance/attributes/agent-worker-number) || worker=$(hostname)
-log=/work/8b/launch/host-$worker.log
+log=/store/8b/launch/host-$worker.log
 # Run the command given as arguments, hand SIGTERM on to it and wait until it has saved; its output also goes to $log.
 child='' asked=''
 trap 'asked=1; [ -z "$child" ] || kill -TERM "$child"' TERM

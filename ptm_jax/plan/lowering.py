@@ -28,7 +28,7 @@ from ptm_jax.mesh.layout import layout_of
 from ptm_jax.mesh.padding import padding_of, stored
 from ptm_jax.nn.blocks import Stack
 from ptm_jax.train import cache, setup
-from ptm_jax.train.step import Program, TrainState, program
+from ptm_jax.train.step import Program, TrainState, jitted, program
 
 
 def published(config: Experiment) -> Experiment:
@@ -89,13 +89,9 @@ class Step:
     def lowered(self) -> Any:
         """The step, as `train.loop` jits it. Raises UserError for what the system refuses."""
         shardings = jax.tree.map(lambda leaf: leaf.sharding, self.state)
-        jitted = jax.jit(
-            functools.partial(self.program.step, accumulate=self.config.system.recipe.accumulate),
-            donate_argnums=0,
-            out_shardings=(shardings, tables.replicated(self.mesh)),
-        )
+        step = jitted(self.program, shardings, tables.replicated(self.mesh), self.config.system.recipe.accumulate)
         with jax.set_mesh(self.mesh), setup.building(self.config.system):
-            return jitted.lower(self.state, self.batch)
+            return step.lower(self.state, self.batch)
 
     def held(self) -> dict[str, int]:
         """Bytes of a device: `parameters` and `optimizer` (moments, counters, memories)."""

@@ -22,7 +22,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
-import functools
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -39,7 +38,7 @@ from ptm_jax.mesh import tables
 from ptm_jax.mesh.layout import layout_of
 from ptm_jax.train import devices, evaluation, features, flops, group, initial, logs, setup
 from ptm_jax.train.checkpoints import Checkpoints
-from ptm_jax.train.step import TrainState, program
+from ptm_jax.train.step import TrainState, jitted, program
 
 
 @dataclasses.dataclass(frozen=True)
@@ -220,11 +219,7 @@ def _phases(run, state, done, position, quiet):
 def _steps(run, state, done, end, phase, stream, bar):
     """Steps of one phase, until `end` or until the signal comes to one of the processes."""
     config, batches = run.config, iter(stream)
-    step = jax.jit(
-        functools.partial(run.program.step, accumulate=run.recipe.accumulate),
-        donate_argnums=0,
-        out_shardings=(run.shardings, tables.replicated(run.mesh)),
-    )
+    step = jitted(run.program, run.shardings, tables.replicated(run.mesh), run.recipe.accumulate)
     crowded = run.mesh.size > 1 and run.mesh.devices.flat[0].platform == "cpu"
     since, clock = 0, time.perf_counter()
     while done < end and not run.ended and not group.current().stop(done):

@@ -11,6 +11,7 @@ one, and it does not matter how rows lie on devices.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -159,6 +160,12 @@ class Program:
         if self.system.corruption is None:
             return batch
         return self.system.corruption(stream(self.seed, f"corruption-{name}", step), batch)
+
+
+def jitted(program: Program, shardings: TrainState, everywhere: Any, accumulate: int) -> Any:
+    """The step as it is run and planned; `shardings` are of the state, which is donated, `everywhere` of the metrics."""
+    step = functools.partial(program.step, accumulate=accumulate)
+    return jax.jit(step, donate_argnums=0, out_shardings=(shardings, everywhere))
 
 
 def program(system: System, seed: int) -> Program:

@@ -27,15 +27,15 @@ HOSTILE = (
 KINDS = {
     "local": "",
     "slurm": "--partition gpu --account me --hours 30.5 --topology h100x16",
-    "gke": "--topology v5p:2x2x4 --image example.org/ptm --mount claim=/work --spot --zone us-east5-a",
-    "tpu-vm": "--topology v6e:4x4 --project mine --zone us-east5-b --mount 10.0.0.2:/share=/work --spot",
+    "gke": "--topology v5p:2x2x4 --image example.org/ptm --mount claim=/store --spot --zone us-east5-a",
+    "tpu-vm": "--topology v6e:4x4 --project mine --zone us-east5-b --mount 10.0.0.2:/share=/store --spot",
 }
 HOSTS = {"local": "--hosts 2", "slurm": "", "gke": "", "tpu-vm": ""}
 
 
 def words(kind: str, target: str, *more: str) -> list[str]:
     """The arguments of a job of this kind; `more` come after them."""
-    return [kind, target, *shlex.split(f"--workdir /work/run {HOSTS[kind]} {KINDS[kind]}"), *more]
+    return [kind, target, *shlex.split(f"--workdir /store/run {HOSTS[kind]} {KINDS[kind]}"), *more]
 
 
 def job(arguments: list[str]):

@@ -234,12 +234,12 @@ BAD = [
     ("slurm", "bert_base --run", "sbatch is not on this machine"),
     ("slurm", "bert_base --run --out x", "--out writes and --run runs; give one of them"),
     ("gke", "bert_base --topology v5p:8x8x8", "gke needs --image and --mount"),
-    ("gke", "bert_base --image x --mount c=/other --topology v5e:4x4", "--workdir /work/run is not below /other"),
-    ("gke", "bert_base --image x --mount c=/work", "gke needs --topology"),
+    ("gke", "bert_base --image x --mount c=/other --topology v5e:4x4", "--workdir /store/run is not below /other"),
+    ("gke", "bert_base --image x --mount c=/store", "gke needs --topology"),
     ("gke", "bert_base --image x --mount work --topology v5e:4x4", "--mount takes SOURCE=FOLDER"),
-    ("gke", "bert_base --image x --mount c=/work --topology v5e:5x5", "v5e:5x5 is no slice of v5e that can be had"),
-    ("gke", "bert_base --image x --mount c=/work --topology h100-nvlx8", "GKE has no nodes with h100-nvl"),
-    ("tpu-vm", "bert_base --project p --zone z --mount n=/work", "tpu-vm needs a TPU slice"),
+    ("gke", "bert_base --image x --mount c=/store --topology v5e:5x5", "v5e:5x5 is no slice of v5e that can be had"),
+    ("gke", "bert_base --image x --mount c=/store --topology h100-nvlx8", "GKE has no nodes with h100-nvl"),
+    ("tpu-vm", "bert_base --project p --zone z --mount n=/store", "tpu-vm needs a TPU slice"),
     ("tpu-vm", "bert_base --topology v6e:4x4", "tpu-vm needs --project and --zone and --mount"),
     ("local", "bert_base --topology h100x8", "local runs several hosts on this machine's CPU"),
 ]
@@ -248,7 +248,7 @@ BAD = [
 @pytest.mark.parametrize(("kind", "line", "words"), BAD, ids=[f"{kind} {line}" for kind, line, _ in BAD])
 def test_bad_input_is_one_line(kind, line, words, capsys, monkeypatch):
     monkeypatch.setenv("PATH", "")
-    assert main(["launch", kind, "--workdir", "/work/run", *shlex.split(line)]) == 1
+    assert main(["launch", kind, "--workdir", "/store/run", *shlex.split(line)]) == 1
     out, err = capsys.readouterr()
     assert not out and err.startswith("ptm: ") and err.count("\n") == 1 and words in err, err
 
