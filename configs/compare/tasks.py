@@ -63,6 +63,8 @@ class Args:
     """As `ptm train --adapt`."""
     words: str = ""
     """More words for every command, as '--set towers.main.encoder.stack.unroll=6', which a CPU likes."""
+    torch: Path | None = None
+    """Where `tasks_in_torch.py` left its results, for a second table."""
     out: Path = Path("benchmarks/tasks.md")
     """The table."""
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
@@ -117,8 +119,28 @@ def _write(args: Args, results: dict) -> None:
         if tasks and (not wnli or "wnli" in tasks):
             lines += ["", f"GLUE average {'with' if wnli else 'without'} WNLI: {100 * value:.1f}, over {', '.join(tasks)}."]
     lines += ["", "```", *(f"ptm {shlex.join(found['words'])}" for found in results.values()), "```"]
+    lines += _beside(args.torch, results) if args.torch else []
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text("\n".join(lines) + "\n", encoding="utf8")
+
+
+def _beside(folder: Path, results: dict) -> list[str]:
+    """The table of the same fine-tuning in torch: both means, and their difference in standard deviations of one seed."""
+    lines = ["", "## Beside torch", ""]
+    lines += ["The same rows, schedule and seeds (`configs/compare/tasks_in_torch.py`). Last: the difference of the means over"]
+    lines += ["the root mean square of both sides' standard deviations.", ""]
+    lines += ["| task | metric | ptm_jax | torch | difference | in sd |", "| --- | --- | --- | --- | --- | --- |"]
+    for task, found in results.items():
+        record = folder / f"{task}.json"
+        theirs = json.loads(record.read_text(encoding="utf8"))["metrics"] if record.is_file() else {}
+        for name, value in theirs.items():
+            ours = found["metrics"][name]
+            spread = ((ours["sd"] ** 2 + value["sd"] ** 2) / 2) ** 0.5
+            both = (f"{100 * side['mean']:.1f} ± {100 * side['sd']:.1f}" for side in (ours, value))
+            apart = ours["mean"] - value["mean"]
+            share = f"{apart / spread:+.1f}" if spread else ""
+            lines.append(f"| {task} | {name} | {' | '.join(both)} | {100 * apart:+.1f} | {share} |")
+    return lines
 
 
 if __name__ == "__main__":

@@ -3,11 +3,13 @@
 Every kernel is compiled for v4, v5e, v5p and v6e inside of `shard_map` over rows and heads, forward and backward, with all
 that scores may hold, and a step of BERT-large, of two layers, for v5p. PTM_TEST_TPUS=all: further cases, and the steps of
 T5 and XLNet-large too, for all four chips; half a minute of a processor each. What was compiled holds no [L, L] buffer, in
-whatever shape: no two dimensions of a row's length, and none of their product.
+whatever shape: no two dimensions of a row's length, and none of their product. A step has no [tokens, V] buffer either: what
+has the vocabulary's size, whole or a device's share, has the table's width beside it or nothing.
 """
 
 import dataclasses
 import json
+import math
 import os
 import re
 import subprocess
@@ -23,18 +25,31 @@ pytestmark = pytest.mark.full
 CHIPS = {"v4": "v4:2x2x1", "v5e": "v5e:2x2", "v5p": "v5p:2x2x1", "v6e": "v6e:2x2"}
 QUICK = {"exec_time_optimization_effort": -1.0}
 STEPS = {"bert_large": 384, "t5_base": 384, "xlnet_large": 384}
+WIDTHS = {"bert_large": 1024, "t5_base": 768, "xlnet_large": 1024}
 EVERYWHERE = os.environ.get("PTM_TEST_TPUS") == "all"
 KERNELS = ["attention", "attention_keys", "attention_queries"]
 
 
+def arrays(text):
+    """{as written: dimensions} of every array of a compiled module, those inside of fusions included."""
+    found = set(re.findall(r"\b(?:f32|bf16|f16|s32|u32|s8|u8|pred)\[([\d,]+)\]", text))
+    return {dims: [int(size) for size in dims.split(",")] for dims in sorted(found)}
+
+
 def square(text, lengths):
     """Shapes of a compiled module that hold the scores of a row: all pairs of its places."""
-    found = set()
-    for dims in set(re.findall(r"\b(?:f32|bf16|f16|s32|u32|s8|u8|pred)\[([\d,]+)\]", text)):
-        sizes = [int(size) for size in dims.split(",")]
-        if sum(size in lengths for size in sizes) > 1 or any(a * b in sizes for a in lengths for b in lengths):
-            found.add(dims)
-    return sorted(found)
+    pair = lambda sizes: sum(size in lengths for size in sizes) > 1 or any(a * b in sizes for a in lengths for b in lengths)
+    return [dims for dims, sizes in arrays(text).items() if pair(sizes)]
+
+
+def worded(text, words, width):
+    """Shapes of a compiled module with a score for every word: a dimension of the vocabulary, and others than the width."""
+    found = []
+    for dims, sizes in arrays(text).items():
+        rest = [math.prod(sizes) // size for size in sizes if size in words]
+        if rest and min(rest) not in (1, width):
+            found.append(dims)
+    return found
 
 
 def mesh_of(name):
@@ -92,7 +107,7 @@ def of_kernels(mesh, width, compute):
 
 
 def of_step(mesh, name, length):
-    """A training step of two layers: squares, and how many kernels it calls."""
+    """A training step of two layers: squares, arrays of scores over the words, and how many kernels it calls."""
     from ptm_jax.core import spec
     from ptm_jax.core.system import Experiment
     from ptm_jax.nn.blocks import Stack
@@ -101,15 +116,22 @@ def of_step(mesh, name, length):
 
     system = get(name)
     shallow = spec.respell(system.towers, Stack, lambda old: dataclasses.replace(old, layers=2))
-    phase = dataclasses.replace(system.recipe.phases[-1], batch=8, length=length)
+    phase = dataclasses.replace(system.recipe.phases[-1], batch=64, length=length)
     recipe = dataclasses.replace(system.recipe, phases=(phase,), accumulate=1)
     system = dataclasses.replace(system, towers=shallow, recipe=recipe)
-    config = Experiment(system=system, precision="bfloat16", rules="megatron", impl="pallas")
-    step = lowering.step_of(lowering.published(config), mesh, 0)
+    config = lowering.published(Experiment(system=system, precision="bfloat16", rules="megatron", impl="pallas"))
+    step = lowering.step_of(config, mesh, 0)
     text = step.lowered.compile(QUICK).as_text()
     memory = getattr(system.towers["main"].encoder, "memory", 0)
     lengths = {length, length + memory} if isinstance(memory, int) else {length}
-    return {"squares": square(text, lengths), "kernels": text.count("tpu_custom_call")}
+    size = lowering.vocab_of(config).size
+    shares = {size, -(-size // 2), 2 * -(-size // 2)}  # whole, a device's, and padded to be divided
+    assert any(words in sizes for words in shares for sizes in arrays(text).values())
+    return {
+        "squares": square(text, lengths),
+        "scores": worded(text, shares, WIDTHS[name]),
+        "kernels": text.count("tpu_custom_call"),
+    }
 
 
 def main(chip, *names):
@@ -146,4 +168,4 @@ def test_the_kernels_compile(chip):
 def test_a_training_step_holds_no_scores(chip):
     found = compiled(chip, *(STEPS if EVERYWHERE else ["bert_large"]))
     for name, step in found.items():
-        assert step["squares"] == [] and step["kernels"] >= 3, (name, step)
+        assert step["squares"] == step["scores"] == [] and step["kernels"] >= 3, (name, step)
