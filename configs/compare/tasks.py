@@ -127,8 +127,8 @@ def _write(args: Args, results: dict) -> None:
 def _beside(folder: Path, results: dict) -> list[str]:
     """The table of the same fine-tuning in torch: both means, and their difference in standard deviations of one seed."""
     lines = ["", "## Beside torch", ""]
-    lines += ["The same rows, schedule and seeds (`configs/compare/tasks_in_torch.py`). Last: the difference of the means over"]
-    lines += ["the root mean square of both sides' standard deviations.", ""]
+    lines += ["The same rows, schedule and seeds (`configs/compare/tasks_in_torch.py`). Last: the difference of the"]
+    lines += ["means over the root mean square of both sides' standard deviations.", ""]
     lines += ["| task | metric | ptm_jax | torch | difference | in sd |", "| --- | --- | --- | --- | --- | --- |"]
     for task, found in results.items():
         record = folder / f"{task}.json"
