@@ -4,8 +4,9 @@
 
 For texts and words with tags: what `configs/compare/tasks.py` measures is measured beside it, on the same held-out
 examples. The head is ours (on the mean of the states where the checkpoint was trained for that, else on the pooler's; on
-the first piece of a word), the optimizer torch's AdamW with the fields of our recipe, everything in float32. Random are
-the dropout and the head's beginning, which torch draws. The results go to WORKDIR/TASK.json.
+the first piece of a word), the optimizer torch's AdamW with the fields of our recipe, products in bfloat16 by autocast as
+ours are (--float32: none are). Random are the dropout and the head's beginning, which torch draws. The results go to
+WORKDIR/TASK.json.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import dataclasses
 import json
 import time
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import tyro
@@ -43,6 +45,8 @@ class Args:
     """Tokens of a row."""
     lr: float | None = None
     """The highest learning rate."""
+    float32: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """No autocast to bfloat16."""
 
 
 def main(args: Args) -> None:
@@ -51,7 +55,7 @@ def main(args: Args) -> None:
     config = finetuning.experiment(args.task, args.init, args.data, **asked)
     spec = TokenizerSpec(path=args.init)
     corpus = config.system.examples.corpus(config.data, args.workdir / f"{args.task}_data", spec)
-    runs = [_run(config, args.init, corpus, args.task, seed) for seed in range(args.seeds)]
+    runs = [_run(config, args, corpus, seed) for seed in range(args.seeds)]
     names = runs[0]["metrics"]
     spread = {
         name: {
@@ -65,13 +69,13 @@ def main(args: Args) -> None:
     print(json.dumps(document, indent=1))
 
 
-def _run(config, init: str, corpus, task: str, seed: int) -> dict:
+def _run(config, args: Args, corpus, seed: int) -> dict:
     import torch
 
     torch.manual_seed(seed)
     examples, recipe = config.system.examples, config.system.recipe
     (phase,) = recipe.phases
-    model = _Model(init, config.system)
+    model = _Model(args.init, config.system)
     kept = [p for name, p in model.module.named_parameters() if "bias" in name or "LayerNorm" in name]
     plain = {id(p) for p in kept}
     decayed = [p for p in model.module.parameters() if id(p) not in plain]
@@ -86,17 +90,19 @@ def _run(config, init: str, corpus, task: str, seed: int) -> dict:
     began, losses = time.perf_counter(), []
     model.module.train()
     for _ in range(steps):
-        loss = model.loss(next(stream))
+        with torch.autocast("cpu", torch.bfloat16, enabled=not args.float32):
+            loss = model.loss(next(stream))
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.module.parameters(), recipe.clip)
         optimizer.step()
         schedule.step()
         losses.append(loss.item())
-    task_ = dataclasses.replace(finetuning.catalogue.get(task), examples=examples)
+    task_ = dataclasses.replace(finetuning.catalogue.get(args.task), examples=examples)
     held = examples.examples(evaluating.heldout_of(task_, config.data))
     model.module.eval()
-    said = model.said(held, corpus.tokenizer(), phase.length, phase.batch)
+    with torch.autocast("cpu", torch.bfloat16, enabled=not args.float32):
+        said = model.said(held, corpus.tokenizer(), phase.length, phase.batch)
     found = metrics.measured(task_.metrics, held, said, task_)
     minutes = (time.perf_counter() - began) / 60
     return {"seed": seed, "metrics": found, "minutes": round(minutes, 1), "last_losses": losses[-5:]}
@@ -130,7 +136,7 @@ class _Model:
         if self.head == "classify":
             weights = mask[..., None].float()
             states = (states * weights).sum(1) / weights.sum(1).clamp(min=1) if self.mean else out.pooler_output
-        return self.module["classes"](self.module["dropout"](states))
+        return self.module["classes"](self.module["dropout"](states)).float()
 
     def loss(self, batch):
         """The weighted mean of cross-entropies, or of squared errors."""
