@@ -15,7 +15,7 @@ from ptm_jax.adapt.lora import LoRA
 from ptm_jax.adapt.pals import PALs
 from ptm_jax.adapt.prefix import Prefix
 from ptm_jax.adapt.rates import LayerDecay, PathRates
-from ptm_jax.adapt.representation import Aligned, Recurrent, Representation
+from ptm_jax.adapt.representation import Aligned, Biattentive, Recurrent, Representation
 from ptm_jax.adapt.side import KAdapter
 from ptm_jax.adapt.unfreezing import ChainThaw, GradualUnfreezing, SequentialUnfreezing
 from ptm_jax.core import spec
@@ -26,6 +26,7 @@ NAMES: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "mix": (Representation, (189,)),
     "bilstm": (Recurrent, (205,)),
     "esim": (Aligned, (205,)),
+    "bcn": (Biattentive, (33, 205)),
     "feature": (FeatureExtraction, (190, 205)),
     "frozen": (lambda: Frozen(pattern="/encoder/"), (190,)),
     "restart": (Restart, (196, 197, 198)),

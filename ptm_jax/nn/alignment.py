@@ -19,9 +19,35 @@ from ptm_jax.nn.task_heads import noisy
 
 
 def texts_of(batch):
-    """Masks [B, L] of the first and the second text of a row, by `token_type_ids`; their special tokens are of them."""
-    real, second = batch["segment_ids"] > 0, batch["token_type_ids"] > 0
+    """Masks [B, L] of the first and the second text of a row, by `token_type_ids`; their special tokens are of them, and
+    XLNet's classifying token, which has a type of its own, is of the first."""
+    real, second = batch["segment_ids"] > 0, batch["token_type_ids"] == 1
     return real & ~second, real & second
+
+
+def read_alone(layer, states, mask, rows, train: bool):
+    """[B, L, 2 hidden]: what a BiLSTM `layer` makes of the tokens of mask [B, L] as if no others were there; 0 at those."""
+    return layer(Encoded(states), {"input_ids": mask, "segment_ids": mask, "rows": rows}, train=train).hidden
+
+
+def attended(x, y, allowed, precision: Precision):
+    """sum_j softmax_j(x_i . y_j) y_j [B, I, D] of x [B, I, D] and y [B, J, D], over the j that allowed [B, I, J] has for i;
+    0 where it has none."""
+    scores = precision.einsum("bid,bjd->bij", x, y, jnp.float32)
+    weights = jax.nn.softmax(jnp.where(allowed, scores, -1e30)) * allowed
+    return precision.einsum("bij,bjd->bid", weights, y).astype(x.dtype)
+
+
+def mean_of(states, mask):
+    """[B, D] float32: the mean of states [B, L, D] float32 over mask [B, L]; 0 where it is empty."""
+    inside = mask[..., None].astype(jnp.float32)
+    return (states * inside).sum(1) / jnp.maximum(inside.sum(1), 1.0)
+
+
+def most_of(states, mask):
+    """[B, D] float32: the maximum of states [B, L, D] float32 over mask [B, L]; 0 where it is empty."""
+    most = jnp.where(mask[..., None], states, -1e30).max(1)
+    return jnp.where(mask.any(1, keepdims=True), most, 0.0)
 
 
 class AlignedReader(nn.Module):
@@ -45,18 +71,12 @@ class AlignedReader(nn.Module):
         layers = [BiLSTMReader(self.hidden, 1, self.dropout, **given, name=name) for name in ("encode", "compose")]
 
         def alone(layer, states):
-            """[B, L, 2 hidden]: each text read as if the other were not there."""
-            parts = [
-                layer(Encoded(states), {"input_ids": first, "segment_ids": mask, "rows": rows}, train=train).hidden
-                for mask in (first, second)
-            ]
+            parts = [read_alone(layer, states, mask, rows, train) for mask in (first, second)]
             return parts[0] + parts[1]
 
         x = alone(layers[0], encoded.hidden)
-        pairs = (first[:, :, None] & second[:, None, :]) | (second[:, :, None] & first[:, None, :])
-        scores = self.precision.einsum("bid,bjd->bij", x, x, jnp.float32)
-        weights = jax.nn.softmax(jnp.where(pairs, scores, -1e30)) * pairs
-        y = self.precision.einsum("bij,bjd->bid", weights, x).astype(x.dtype)
+        others = (first[:, :, None] & second[:, None, :]) | (second[:, :, None] & first[:, None, :])
+        y = attended(x, x, others, self.precision)
         joined = jnp.concatenate([x, y, x - y, x * y], -1)
         dense = Dense(self.hidden, initializer=self.initializer, precision=self.precision, name="project")
         context = Context(visibility=None, rows=rows, train=train)
@@ -88,11 +108,8 @@ class PairHead(nn.Module):
         del table
         found = []
         for mask in (first, second):
-            inside = mask[..., None].astype(jnp.float32)
             states = hidden.astype(jnp.float32)
-            mean = (states * inside).sum(1) / jnp.maximum(inside.sum(1), 1.0)
-            most = jnp.where(mask[..., None], states, -1e30).max(1)
-            found += [mean, jnp.where(mask.any(1, keepdims=True), most, 0.0)]
+            found += [mean_of(states, mask), most_of(states, mask)]
         dense = lambda n, name: Dense(n, initializer=self.initializer, precision=self.precision, name=name)
         pooled = noisy(self.dropout, jnp.concatenate(found, -1).astype(hidden.dtype), context)
         inner = noisy(self.dropout, jnp.tanh(dense(self.hidden, "dense")(pooled)), context)
