@@ -24,6 +24,23 @@ class AdamW:
 
 
 @spec
+class Adamax:
+    """Adam by the infinity norm (Kingma & Ba 2015, Algorithm 2) with decoupled weight decay. `eps` keeps an element that
+    has had no gradient from 0 / 0. `bias_correction=False` is MT-DNN's original."""
+
+    b1: float = 0.9
+    b2: float = 0.999
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    decay_rules: tuple[tuple[str, float], ...] = NO_DECAY
+    bias_correction: bool = True
+
+    def __post_init__(self):
+        if self.eps <= 0:
+            raise ValueError(f"eps of Adamax is {self.eps}; it must be above 0")
+
+
+@spec
 class LAMB:
     """Layer-wise adaptive Adam (You et al. 2020, Algorithm 2): the update of each tensor is scaled by ||w|| / ||u||."""
 
@@ -67,7 +84,7 @@ class SGD:
             raise ValueError("SGD with nesterov=True needs a momentum above 0; give one, or leave nesterov out")
 
 
-Optimizer = AdamW | LAMB | Adafactor | Adagrad | SGD
+Optimizer = AdamW | Adamax | LAMB | Adafactor | Adagrad | SGD
 
 
 @spec

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ptm_jax.core.errors import UserError, unknown
-from ptm_jax.core.recipe import AdamW, Linear, Phase, Recipe
+from ptm_jax.core.recipe import Adamax, Linear, Phase, Recipe
 from ptm_jax.core.system import Experiment
 from ptm_jax.data.mixed import MixedTasks
 from ptm_jax.encoders.model import Model
@@ -34,11 +34,12 @@ def experiment(
     adapt: Sequence[Any] = (),
     seed: int = 0,
 ) -> Experiment:
-    """A model tuned on all tasks of `data` {name of a task: its data}, on texts or pairs.
+    """A model tuned on all tasks of `data` {name of a task: its data}, on texts or pairs, as MT-DNN was (section 4.2, and
+    namisan/mt-dnn): Adamax without bias correction, warm-up over a tenth of the steps, linear decay to 0, clipped at 1.
 
     answer_networks  the tasks whose head is a stochastic answer network (`nn.san`), which must be on pairs
     kind             how a batch's task is drawn (`data.mixed.MixedTasks`)
-    Adamax, of the original, is left for AdamW. Raises UserError.
+    Raises UserError.
     """
     sources = {name: (paths,) if isinstance(paths, str | os.PathLike) else tuple(paths) for name, paths in data.items()}
     parts, heads, tasks, system = {}, {}, [], None
@@ -72,7 +73,7 @@ def experiment(
         recipe=Recipe(
             phases=(Phase(steps=steps, batch=batch, length=length),),
             lr=lr,
-            optimizer=AdamW(eps=1e-8),
+            optimizer=Adamax(eps=1e-6, weight_decay=0.01, bias_correction=False),
             schedule=Linear(warmup=max(1, steps // 10)),
         ),
     )

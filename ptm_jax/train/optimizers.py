@@ -29,7 +29,7 @@ import optax
 
 from ptm_jax.core import levels, paths
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.recipe import LAMB, SGD, Adafactor, Adagrad, AdamW, Recipe
+from ptm_jax.core.recipe import LAMB, SGD, Adafactor, Adagrad, Adamax, AdamW, Recipe
 from ptm_jax.train import schedules
 from ptm_jax.train.freedom import Freedom, along, held
 
@@ -174,12 +174,17 @@ def rule_of(spec: Any) -> Rule:
     raise TypeError(f"no optimizer is known for {type(spec).__name__}; register one with optimizers.rule_of.register")
 
 
+def _bias(b: float, t: Array) -> Array:
+    """What an average of t gradients that began with 0 falls short by: 1 - b**t."""
+    # From its logarithm: 1 - 0.999 loses four digits in float32.
+    return -jnp.expm1(t * math.log(b)) if b > 0 else jnp.ones_like(t)
+
+
 def _adam(b1: float, b2: float, eps: float, bias_correction: bool):
     """Kingma & Ba 2015, Algorithm 1: the moments and m / (sqrt(v) + eps)."""
 
     def correction(b, t):
-        # 1 - b**t from its logarithm: 1 - 0.999 loses four digits in float32.
-        return -jnp.expm1(t * math.log(b)) if bias_correction and b > 0 else 1.0
+        return _bias(b, t) if bias_correction else 1.0
 
     def init(param, axes):
         return {"mu": jnp.zeros_like(param, jnp.float32), "nu": jnp.zeros_like(param, jnp.float32)}
@@ -202,6 +207,23 @@ def _adamw(spec: AdamW) -> Rule:
     def update(g, param, moments, *, decay, axes, t):
         direction, moments = adam(g, moments, t)
         return direction + (spec.weight_decay * decay) * param, moments
+
+    return Rule(init, update)
+
+
+@rule_of.register
+def _adamax(spec: Adamax) -> Rule:
+    """Kingma & Ba 2015, section 7.1, Algorithm 2: u = max(b2 u, |g| + eps), m / ((1 - b1**t) u), as in torch and optax,
+    whose transform keeps its state in another shape; the decay scaled by the learning rate, as in namisan/mt-dnn."""
+
+    def init(param, axes):
+        return {"mu": jnp.zeros_like(param, jnp.float32), "nu": jnp.zeros_like(param, jnp.float32)}
+
+    def update(g, param, moments, *, decay, axes, t):
+        mu = spec.b1 * moments["mu"] + (1.0 - spec.b1) * g
+        nu = jnp.maximum(spec.b2 * moments["nu"], jnp.abs(g) + spec.eps)
+        scale = 1.0 / _bias(spec.b1, t) if spec.bias_correction else 1.0
+        return scale * mu / nu + (spec.weight_decay * decay) * param, {"mu": mu, "nu": nu}
 
     return Rule(init, update)
 

@@ -154,7 +154,7 @@ def test_nothing_mutates_and_untouched_parts_are_shared():
         ("recipe.accumulate", "inf", ["must be a whole number"]),
         ("recipe.accumulate", "3", ["recipe: ", "does not divide the batch of 8"]),
         ("recipe.optimizer.bias_correction", "perhaps", ["must be true or false"]),
-        ("recipe.optimizer", "Adam", ["kind of recipe.optimizer 'Adam'", "AdamW, LAMB, SGD", "Did you mean"]),
+        ("recipe.optimizer", "Adam", ["kind of recipe.optimizer 'Adam'", "AdamW, Adamax, LAMB, SGD", "Did you mean"]),
         ("recipe.optimizer", "LAMB(b3=1)", ["field of LAMB 'b3'", "b1, b2"]),
         ("recipe.optimizer", "LAMB(b1=x)", ["recipe.optimizer.b1 must be a number; given 'x'"]),
         ("recipe.optimizer", "LAMB(0.9)", ["write LAMB(name=value, ...)"]),

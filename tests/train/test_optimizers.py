@@ -9,7 +9,7 @@ import pytest
 
 from ptm_jax.core import paths
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.recipe import LAMB, SGD, Adafactor, Adagrad, AdamW, Constant, Linear, Phase, Recipe
+from ptm_jax.core.recipe import LAMB, SGD, Adafactor, Adagrad, Adamax, AdamW, Constant, Linear, Phase, Recipe
 from ptm_jax.train import optimizers
 
 STEPS = 5
@@ -81,6 +81,16 @@ def adamw_bert(path, s, w, g, t):
     return adam(s, g, t, correct=False) + decay(path) * w
 
 
+def adamax_paper(path, s, w, g, t, correct=True):
+    s["m"] = 0.9 * s.get("m", 0) + 0.1 * g
+    s["u"] = np.maximum(0.999 * s.get("u", 0), np.abs(g) + 1e-8)
+    return s["m"] / (s["u"] * (1 - 0.9**t if correct else 1)) + decay(path) * w
+
+
+def adamax_original(path, s, w, g, t):
+    return adamax_paper(path, s, w, g, t, correct=False)
+
+
 def lamb_paper(path, s, w, g, t):
     u = adam(s, g, t) + decay(path) * w
     return np.linalg.norm(w) / np.linalg.norm(u) * u
@@ -143,6 +153,8 @@ def adafactor_paper(relative=True, momentum=None):
     [
         (AdamW(), adamw_paper),
         (AdamW(bias_correction=False), adamw_bert),
+        (Adamax(weight_decay=0.01), adamax_paper),
+        (Adamax(weight_decay=0.01, bias_correction=False), adamax_original),
         (LAMB(), lamb_paper),
         (Adafactor(), adafactor_paper()),
         (Adafactor(relative=False, momentum=0.9), adafactor_paper(relative=False, momentum=0.9)),
@@ -157,7 +169,8 @@ def test_paper(optimizer, paper):
     grads = [draw(k + 1) for k in range(STEPS)]
     got, want = ours(recipe(optimizer), grads)[0], brute(paper, grads)
     for path, value in want.items():
-        np.testing.assert_allclose(got[path], value, rtol=2e-5, atol=1e-6, err_msg=path)
+        rtol = 1e-6 if isinstance(optimizer, Adamax) else 2e-5
+        np.testing.assert_allclose(got[path], value, rtol=rtol, atol=1e-6, err_msg=path)
 
 
 def test_schedule_and_rates_by_path():
@@ -189,7 +202,7 @@ def test_a_gradient_of_zero_only_decays_what_decays():
     for path, value in before.items():
         shrink = 1.0 if path.endswith(("bias", "scale")) else 1 - 0.01 * 0.1
         np.testing.assert_allclose(after[path], value * shrink, rtol=1e-6)
-    for optimizer in (LAMB(), Adafactor(), Adagrad(), SGD()):
+    for optimizer in (Adamax(), LAMB(), Adafactor(), Adagrad(), SGD()):
         assert all(np.isfinite(leaf).all() for leaf in ours(recipe(optimizer), [zero])[0].values())
 
 
@@ -226,7 +239,7 @@ def test_everything_frozen_is_an_error():
         optimizers.build(recipe(AdamW()), trainable=lambda path: False).init({"a": jnp.ones(3)})
 
 
-@pytest.mark.parametrize("optimizer", [AdamW(), LAMB(), Adafactor(), Adagrad(), SGD(momentum=0.9)])
+@pytest.mark.parametrize("optimizer", [AdamW(), Adamax(), LAMB(), Adafactor(), Adagrad(), SGD(momentum=0.9)])
 def test_moments_lie_at_the_path_and_rank_of_their_parameter(optimizer):
     params = paths.flatten(ours(recipe(optimizer), [])[0])
     state = ours(recipe(optimizer), [draw(1)])[1]
@@ -262,13 +275,15 @@ def test_first_step_of_adam_is_exact():
 
 
 def test_an_unknown_optimizer_is_named():
+    with pytest.raises(ValueError, match="eps of Adamax is 0; it must be above 0"):
+        Adamax(eps=0)
     with pytest.raises(TypeError, match="no optimizer is known for Linear"):
         optimizers.build(dataclasses.replace(recipe(AdamW()), optimizer=Linear()))
 
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    "optimizer", [AdamW(eps=1e-8, decay_rules=()), Adagrad(eps=1e-10), SGD(momentum=0.99, nesterov=True)]
+    "optimizer", [AdamW(eps=1e-8, decay_rules=()), Adamax(), Adagrad(eps=1e-10), SGD(momentum=0.99, nesterov=True)]
 )
 def test_torch(optimizer):
     name = type(optimizer).__name__
@@ -277,6 +292,7 @@ def test_torch(optimizer):
     theirs = {path: torch.nn.Parameter(torch.tensor(w, dtype=torch.float32)) for path, w in draw(0, 0.5).items()}
     options = {
         "AdamW": {"weight_decay": 0.01},
+        "Adamax": {},
         "Adagrad": {"initial_accumulator_value": 0.1},
         "SGD": {"momentum": 0.99, "nesterov": True},
     }[name]
