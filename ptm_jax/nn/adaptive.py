@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from ptm_jax.core.precision import Precision
+from ptm_jax.core.streams import counter_bits
 from ptm_jax.core.types import Vocab, record, static
 from ptm_jax.kernels import cross_entropy
 from ptm_jax.kernels.choice import Impl
@@ -141,6 +142,21 @@ class AdaptiveReadout:
             low += count
         loss = -found if not smoothing else -(1 - smoothing) * found - smoothing * total / words
         return cross_entropy.Judged(-found, loss, jax.lax.stop_gradient(found >= top))
+
+    def draw(self, seeds, *, temperature: float = 1.0):
+        """A word [..] int32 of the softmax at a temperature, by seeds [..] uint32: the best of the clusters' best."""
+        lengths = [len(table) for table in self.tables]
+        size = low = lengths[0] - len(lengths) + 1
+        options = {"temperature": temperature, "precision": self.precision, "impl": self.impl}
+        names = jax.lax.stop_gradient(cross_entropy.logits(self._linear(0, size, lengths[0]), self.precision))
+        found, best = cross_entropy.race(self._linear(0, 0, size), seeds, **options)
+        for i, count in enumerate(lengths[1:], 1):
+            less = names[..., i - 1] - jax.lax.stop_gradient(self._scored(i, count, jnp.zeros_like(found), 0.0).log_sum)
+            word, value = cross_entropy.race(self._linear(i, 0, count), counter_bits(jnp.uint32(i), seeds), **options)
+            value += less / temperature
+            found, best = jnp.where(value > best, low + word, found), jnp.maximum(value, best)
+            low += count
+        return found
 
     def _linear(self, cluster, start, stop):
         """Some lines of a cluster's table."""

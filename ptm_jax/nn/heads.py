@@ -49,6 +49,11 @@ class Readout:
         options = {"precision": self.precision, "impl": self.impl}
         return cross_entropy.judge(self.linear, labels, smoothing=smoothing, z_loss=z_loss, **options)
 
+    def draw(self, seeds, *, temperature: float = 1.0):
+        """A word [..] int32 of the softmax at a temperature, by seeds [..] uint32 (`core.streams.uniform_bits`)."""
+        options = {"precision": self.precision, "impl": self.impl}
+        return cross_entropy.draw(self.linear, seeds, temperature=temperature, **options)
+
 
 class MLMHead(nn.Module):
     """Dense (to the table's width), activation and norm, then the tied table and a bias: BERT, RoBERTa, ALBERT.

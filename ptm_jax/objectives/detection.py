@@ -9,7 +9,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
-from ptm_jax.core.streams import named, row_keys
+from ptm_jax.core.streams import named, uniform_bits
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, Batch, Encoded, Loss, add_losses
 from ptm_jax.objectives.base import OnePass, binary_loss, first_memory, gather, next_memory, real_tokens
@@ -67,13 +67,12 @@ class RTD:
         return Loss(loss.sum, loss.weight, {**mlm.metrics, **loss.metrics}, carry or None)
 
     def filled(self, generator: Tower, encoded: Encoded, batch: Batch, key: Array | None) -> Array:
-        """[B, L] the row with a word drawn at every chosen place, by a key of the row's own."""
+        """[B, L] the row with a word drawn at every chosen place, by a seed of the row and the place."""
         places = gather(encoded.hidden, batch["mlm_positions"])
-        logits = jax.lax.stop_gradient(generator.head("mlm", places).logits()) / self.temperature
-        rows = batch["rows"] if "rows" in batch else jnp.arange(len(logits), dtype=jnp.int32)
-        keys = row_keys(named(jax.random.key(0) if key is None else key, "draw"), rows)
-        drawn = jax.vmap(jax.random.categorical)(keys, logits)
-        return put(batch["input_ids"], batch, drawn.astype(jnp.int32))
+        rows = batch["rows"] if "rows" in batch else jnp.arange(len(places), dtype=jnp.int32)
+        seeds = uniform_bits(named(jax.random.key(0) if key is None else key, "draw"), rows, places.shape[1:2])
+        drawn = generator.head("mlm", places).draw(seeds, temperature=self.temperature)
+        return put(batch["input_ids"], batch, drawn)
 
     def initial_carry(self, towers: Mapping[str, Tower], batch: Batch) -> Any:
         """{tower: memory} of the towers that have one, or None."""

@@ -62,6 +62,11 @@ class Scores:
     def nll(self, labels):
         return -jnp.take_along_axis(jax.nn.log_softmax(self.scores), labels[..., None], -1)[..., 0]
 
+    def draw(self, seeds, temperature=1.0):
+        of_seed = lambda seed, scores: jax.random.categorical(jax.random.key(seed), scores / temperature)
+        flat = jax.vmap(of_seed)(seeds.reshape(-1), self.scores.reshape(-1, self.scores.shape[-1]))
+        return flat.reshape(seeds.shape).astype(jnp.int32)
+
     def judge(self, labels, smoothing=0.0):
         nll, uniform = self.nll(labels), -jax.nn.log_softmax(self.scores).mean(-1)
         loss = (1 - smoothing) * nll + smoothing * uniform

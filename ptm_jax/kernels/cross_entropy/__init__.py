@@ -11,6 +11,8 @@ a gigabyte for XLM-R's. `impl` says who computes it:
     pallas      `tpu`: a kernel for TPUs. Not run on hardware yet
     auto        reference up to `HELD` scores on a device, xla above; pallas by name only
 
+A word of the same softmax, without its scores either: `draw` (`drawn`).
+
 Label smoothing (Vaswani et al. 2017, section 5.4), the z-loss (Chowdhery et al. 2022, section 5), soft targets of a teacher
 (Hinton et al. 2015), a vocabulary that a layout splits (`scored`); losses by samples are in `sampled`.
 """
@@ -28,10 +30,12 @@ from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import Array, record
 from ptm_jax.kernels.choice import Impl, named
 from ptm_jax.kernels.cross_entropy import blocked, plain, tpu
+from ptm_jax.kernels.cross_entropy.drawn import drawn
 from ptm_jax.kernels.cross_entropy.plain import logits
 from ptm_jax.kernels.cross_entropy.scored import Linear, Scored, scored
 
-__all__ = ["HELD", "Judged", "Linear", "Scored", "distillation", "judge", "linear_cross_entropy", "logits", "score"]
+__all__ = ["HELD", "Judged", "Linear", "Scored"]
+__all__ += ["distillation", "draw", "judge", "linear_cross_entropy", "logits", "race", "score"]
 
 HELD = 1 << 22
 """So many scores on a device are held: 16 MB. On a CPU (768 wide, bfloat16, 30,522 words) the plain way takes 0.7 of the
@@ -109,6 +113,24 @@ def distillation(
     labels = jnp.zeros(student.features.shape[:-1], jnp.int32)
     found = score(at(student), labels, teacher=at(teacher), precision=precision, impl=impl)
     return found.log_sum - found.soft - found.entropy
+
+
+def draw(
+    one: Linear, seeds: Array, *, temperature: float = 1.0, precision: Precision = Precision(), impl: Impl = "auto"
+) -> Array:
+    """A word [..] int32 of softmax(scores / temperature) for every token, by its own seed: seeds [..] uint32.
+
+    The draw is a function of scores, seed and word number: of no block, slice or layout. No gradient goes through."""
+    return race(one, seeds, temperature=temperature, precision=precision, impl=impl)[0]
+
+
+def race(
+    one: Linear, seeds: Array, *, temperature: float = 1.0, precision: Precision = Precision(), impl: Impl = "auto"
+) -> tuple[Array, Array]:
+    """(`draw`, the value by which that word is the best [..] float32): of several softmaxes, the best value tells whose."""
+    words = len(one.table)
+    whole = named(impl) == "reference" or (impl == "auto" and seeds.size * words / _devices() <= HELD)
+    return drawn(one, seeds, temperature=temperature, precision=precision, block=words if whole else None)
 
 
 def score(

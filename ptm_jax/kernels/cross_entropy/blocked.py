@@ -39,14 +39,14 @@ def words_of_block(tokens: int, words: int) -> int:
     return -(-words // count // 128) * 128
 
 
-def _loop(words, block, body, state):
+def loop(words, block, body, state):
     """body(start, size, state) for every block; the last may be smaller."""
     full = words // block
     state = jax.lax.fori_loop(0, full, lambda i, state: body(i * block, block, state), state)
     return body(full * block, words % block, state) if words % block else state
 
 
-def _block(plan, one, start, size):
+def scores_of(plan, one, start, size):
     """(the block's lines of the table in the type of products, scores [size, T] float32)."""
     lines = jax.lax.dynamic_slice_in_dim(one.table, start, size).astype(plan.precision.dtype)
     scores = plan.precision.einsum("vd,td->vt", lines, one.features, jnp.float32)
@@ -55,7 +55,7 @@ def _block(plan, one, start, size):
     return lines, scores
 
 
-def _numbers(start, size, first):
+def numbers_of(start, size, first):
     """The numbers of the block's words [size, 1]."""
     numbers = start + jax.lax.broadcasted_iota(jnp.int32, (size, 1), 0)
     return numbers if first is None else numbers + first
@@ -70,11 +70,11 @@ def _met(top, total, scores):
 
 def forward(plan, student, labels, teacher, first):
     """`Sums` of tokens [T] over the words of one device."""
-    student, teacher = _cast(plan, student), _cast(plan, teacher)
+    student, teacher = cast(plan, student), cast(plan, teacher)
 
     def meet(start, size, sums):
-        _, scores = _block(plan, student, start, size)
-        numbers = _numbers(start, size, first)
+        _, scores = scores_of(plan, student, start, size)
+        numbers = numbers_of(start, size, first)
         real = numbers < plan.words if plan.padded else None
         z = scores if real is None else jnp.where(real, scores, LOW)
         top, total, _, _ = _met(sums.top, sums.total, z)
@@ -84,7 +84,7 @@ def forward(plan, student, labels, teacher, first):
             every = every + scores.sum(0)
         if teacher is None:
             return Sums(top, total, label, every)
-        _, known = _block(plan, teacher, start, size)
+        _, known = scores_of(plan, teacher, start, size)
         known = known if real is None else jnp.where(real, known, LOW)
         soft_top, soft_total, fade, weights = _met(sums.soft_top, sums.soft_total, known)
         mixed = sums.mixed * fade + (weights * scores).sum(0)
@@ -96,24 +96,24 @@ def forward(plan, student, labels, teacher, first):
     soft = (none,) * 4 if teacher is None else (low, zeros, zeros, zeros)
     sums = Sums(low, zeros, zeros, zeros if plan.mean else none, *soft)
     words = len(student.table)
-    return _loop(words, words_of_block(len(labels), words), meet, sums)
+    return loop(words, words_of_block(len(labels), words), meet, sums)
 
 
 def backward(plan, student, labels, teacher, log_sums, grads, first):
     """(d features [T, D], d table, d bias or None), float32, of one device's words."""
-    student, teacher = _cast(plan, student), _cast(plan, teacher)
+    student, teacher = cast(plan, student), cast(plan, teacher)
     (log_sum, soft_log_sum), (tokens, width) = log_sums, student.features.shape
     words, product = len(student.table), plan.precision.einsum
 
     def meet(start, size, carry):
         dx, table, bias = carry
-        lines, scores = _block(plan, student, start, size)
+        lines, scores = scores_of(plan, student, start, size)
         dz = grads.log_sum[None] * jnp.exp(scores - log_sum[None])
-        dz += jnp.where(_numbers(start, size, first) == labels[None], grads.label[None], 0.0)
+        dz += jnp.where(numbers_of(start, size, first) == labels[None], grads.label[None], 0.0)
         if plan.mean:
             dz += grads.mean[None]
         if teacher is not None:
-            dz += grads.soft[None] * jnp.exp(_block(plan, teacher, start, size)[1] - soft_log_sum[None])
+            dz += grads.soft[None] * jnp.exp(scores_of(plan, teacher, start, size)[1] - soft_log_sum[None])
         if bias is not None:
             bias = jax.lax.dynamic_update_slice_in_dim(bias, dz.sum(1), start, 0)
         dz = dz.astype(plan.precision.dtype)
@@ -123,9 +123,9 @@ def backward(plan, student, labels, teacher, log_sums, grads, first):
 
     bias = None if student.bias is None else jnp.zeros((words,), jnp.float32)
     carry = jnp.zeros((tokens, width), jnp.float32), jnp.zeros((words, width), jnp.float32), bias
-    return _loop(words, words_of_block(tokens, words), meet, carry)
+    return loop(words, words_of_block(tokens, words), meet, carry)
 
 
-def _cast(plan, one):
+def cast(plan, one):
     """Features in the type of products, once for all blocks."""
     return one and type(one)(one.features.astype(plan.precision.dtype), one.table, one.bias)

@@ -147,13 +147,13 @@ def scored(
         shape, flat = labels.shape, lambda one: None if one is None else one.flat()
         found = _scored(plan, None, flat(student), labels.reshape(-1), flat(teacher))
         return jax.tree.map(lambda x: x.reshape(shape), found)
-    places = _places(layout, student)
-    student, teacher = _padded(student, places.parts), _padded(teacher, places.parts)
+    places = places_of(layout, student)
+    student, teacher = padded(student, places.parts), padded(teacher, places.parts)
     plan = dataclasses.replace(plan, padded=len(student.table) != plan.words)
     return _scored(plan, places, student, labels, teacher)
 
 
-def _places(layout, student):
+def places_of(layout, student):
     """One token [D] has no rows to divide; a dimension that its axes do not divide is whole on every device."""
     shape = student.features.shape
     names = ["rows", *["length"] * (len(shape) - 2), None][: len(shape)] if len(shape) > 1 else [None]
@@ -165,7 +165,7 @@ def _places(layout, student):
     return _Places(layout.mesh, spec, tokens, words, width)
 
 
-def _padded(one, parts):
+def padded(one, parts):
     """With rows of zeros, so that every device has as many words."""
     if one is None or len(one.table) % parts == 0:
         return one
@@ -184,7 +184,7 @@ def _forward(plan, places, student, labels, teacher):
         found = _result(plan, plan.kernel.forward(plan, student, labels, teacher, None))
     else:
         inputs = places.linear(student), places.labels, None if teacher is None else places.linear(teacher)
-        found = _mapped(places, functools.partial(_share, plan, places), inputs, places.labels)(student, labels, teacher)
+        found = mapped(places, functools.partial(_share, plan, places), inputs, places.labels)(student, labels, teacher)
     return found, (student, labels, teacher, found.log_sum, found.soft_log_sum)
 
 
@@ -230,7 +230,7 @@ def _backward(plan, places, residuals, g):
         inputs = places.linear(student), one, None if teacher is None else places.linear(teacher), one, one
         outputs = places.features, P(places.words or None, places.width or None), places.linear(student).bias
         share = functools.partial(_share_backward, plan, places)
-        found = _mapped(places, share, inputs, outputs)(student, labels, teacher, log_sums, grads)
+        found = mapped(places, share, inputs, outputs)(student, labels, teacher, log_sums, grads)
     features, table, bias = found
     cast = lambda x, like: None if like is None else x.astype(like.dtype)
     found = cast(features, student.features), cast(table, student.table), cast(bias, student.bias)
@@ -257,5 +257,5 @@ def _share_backward(plan, places, student, labels, teacher, log_sums, grads):
     return features.reshape(shape), table, bias
 
 
-def _mapped(places, function, inputs, outputs):
+def mapped(places, function, inputs, outputs):
     return jax.shard_map(function, mesh=places.mesh, in_specs=inputs, out_specs=outputs, check_vma=False)

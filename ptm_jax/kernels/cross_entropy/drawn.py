@@ -1,0 +1,83 @@
+"""A word of the softmax over a vocabulary, drawn without its scores: no [tokens, V] array exists.
+
+By Gumbel's maximum (Gumbel 1954; Maddison et al. 2014, arXiv 1411.0030, section 2), over the blocks of words of `blocked`:
+
+    argmax_v z_v / temperature + g_v,   g_v = -log(-log u_v),   u_v uniform in (0, 1)
+
+has the distribution softmax(z / temperature). A maximum of blocks is the maximum of all, so a pass keeps the best value and
+its word for every token, and holds block x tokens scores.
+
+u_v is the hash of (the token's seed, v), a function of no block, slice or device (`core.streams`): whoever divides the words
+or the tokens in another way draws the same words, but where two values are as near as products are rounded. Devices that
+share out the vocabulary exchange the best value of every token and the word of whoever has it; of equal ones, the first.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+
+from ptm_jax.core.layout import current
+from ptm_jax.core.precision import Precision
+from ptm_jax.core.streams import counter_bits
+from ptm_jax.core.types import Array
+from ptm_jax.kernels.cross_entropy import blocked
+from ptm_jax.kernels.cross_entropy.scored import LOW, Linear, Plan, mapped, padded, places_of
+
+LAST = 1 - 2**-24
+Drawn = tuple[Array, Array]
+
+
+def drawn(one: Linear, seeds: Array, *, temperature: float, precision: Precision, block: int | None = None) -> Drawn:
+    """(words [..] int32, their values) by seeds [..] uint32; blocks of so many words, or of as many as `blocked` takes."""
+    if temperature <= 0:
+        raise ValueError(f"temperature is {temperature}; it must be above 0")
+    one, layout = jax.lax.stop_gradient(one), current()
+    plan = Plan(None, len(one.table), precision)
+    if layout is None:
+        words, values = _best(plan, one.flat(), seeds.reshape(-1), temperature, block, None)
+        return words.reshape(seeds.shape), values.reshape(seeds.shape)
+    places = places_of(layout, one)
+    one = padded(one, places.parts)
+    plan = dataclasses.replace(plan, padded=len(one.table) != plan.words)
+    share = functools.partial(_share, plan, places, temperature, block)
+    return mapped(places, share, (places.linear(one), places.labels), (places.labels,) * 2)(one, seeds)
+
+
+def gumbel(numbers: Array, seeds: Array) -> Array:
+    """What is added to the scores of words by their number, float32. -log(1 - v) is computed of small v, which decide the
+    maximum, so that a word of probability 1e-9 keeps its own."""
+    bits = counter_bits(numbers.astype(jnp.uint32), seeds)
+    v = jnp.minimum((bits.astype(jnp.float32) + 0.5) * 2**-32, LAST)
+    return -jnp.log(-jnp.log1p(-v))
+
+
+def _best(plan, one, seeds, temperature, block, first):
+    """(the best word, its value) of tokens [T] over the words of one device."""
+    one = blocked.cast(plan, one)
+
+    def meet(start, size, best):
+        _, scores = blocked.scores_of(plan, one, start, size)
+        numbers = blocked.numbers_of(start, size, first)
+        values = scores / temperature + gumbel(numbers, seeds[None])
+        values = jnp.where(numbers < plan.words, values, LOW) if plan.padded else values
+        top = values.max(0)
+        word = jnp.where(values == top[None], numbers, plan.words).min(0)
+        return jnp.where(top > best[1], word, best[0]), jnp.maximum(top, best[1])
+
+    words = len(one.table)
+    state = jnp.zeros(seeds.shape, jnp.int32), jnp.full(seeds.shape, LOW, jnp.float32)
+    return blocked.loop(words, min(block or blocked.words_of_block(len(seeds), words), words), meet, state)
+
+
+def _share(plan, places, temperature, block, one, seeds):
+    """One device's tokens, and the word that all devices agree on."""
+    first = jax.lax.axis_index(places.words) * len(one.table) if places.words else None
+    word, top = _best(plan, one.flat(), seeds.reshape(-1), temperature, block, first)
+    if places.words:
+        best = jax.lax.pmax(top, places.words)
+        word, top = jax.lax.pmin(jnp.where(top == best, word, plan.words), places.words), best
+    return word.reshape(seeds.shape), top.reshape(seeds.shape)
