@@ -1,4 +1,4 @@
-"""Attention alone, forward and backward: by blocks, beside the naive float32 path and torch's."""
+"""Attention alone, forward and backward: by blocks, beside the naive float32 path, torch's and tokamax's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ptm_jax.bench import peer, rivals, timing
+from ptm_jax.bench import peer, rivals, timing, tokamax_peer
 from ptm_jax.bench.record import Entry, median, over, settings, spread
 from ptm_jax.bench.steps import BFLOAT16, products
 from ptm_jax.core.precision import Precision
@@ -59,34 +59,39 @@ def _entry(case: str, sizes: AttentionSizes, repeats: int, say: timing.Say) -> E
     }
     first, _, naive = programs
     meters = {name: timing.clocked(call) for name, (call, _) in programs.items()}
-    absent, field = peer.missing(), rivals.Field()
+    tokamax, failures = tokamax_peer.programs(functools.partial(_tokamax, case, sizes, segments))
+    others = {name: timing.clocked(call) for name, (call, _) in tokamax.items()}
+    absent = peer.missing()
     with contextlib.ExitStack() as stack:
-        if not absent:
-            task = {**sizes.shapes(), "case": case, "segments": segments.tolist(), "buckets": _buckets(sizes).tolist()}
-            field = rivals.attention(task, meters[first], sizes.screening, stack, say)
-        if field.best is not None:
-            meters[field.best] = field.meters[field.best]
-        say(f"attention: {repeats} rounds of ours, the naive path and {field.best or 'no peer'}")
+        task = {**sizes.shapes(), "case": case, "segments": segments.tolist(), "buckets": _buckets(sizes).tolist()}
+        task = None if absent else task
+        field = rivals.attention(task, others, meters[first], sizes.screening, stack, say)
+        best = [name for side in ("torch", tokamax_peer.SIDE) if (name := field.best_of(side))]
+        meters |= {name: field.meters[name] for name in best}
+        say(f"attention: {repeats} rounds of ours, the naive path and {' and '.join(best) or 'no peer'}")
         found = timing.alternate({**meters, "gemm": timing.products(sizes.gemm)}, repeats, warmup=2, say=say)
     figures = {name: {"seconds": median(found[name])} for name in meters}
-    for name, (_, held) in programs.items():
+    for name in best:
+        figures[name]["over ours"] = median(over(found[name], found[first]))
+    figures |= {name: {"seconds": seconds} for name, seconds in field.seconds.items() if name not in best}
+    for name, (_, held) in (programs | tokamax).items():
         figures[name]["temporary_bytes"] = float(held)
     ratios = over(found[naive], found[first])
     return Entry(
         name=f"attention/{case}",
         ours={name: figures[name] for name in programs if name != naive},
-        peers={naive: figures[naive], **{n: figures.get(n, {"seconds": s}) for n, s in field.seconds.items()}},
+        peers={naive: figures[naive], **{name: figures[name] for name in field.seconds}},
         ratio=median(ratios),
         spread=spread(ratios),
         roofline=products(_operations(case, sizes, segments), found[first], found["gemm"]),
         settings=settings(
             ratio=f"seconds of the naive float32 path over ours ({first})",
             compares="seconds",
-            reason="; ".join([absent] if absent else field.failures) or None,
+            reason="; ".join([*([absent] if absent else []), *field.failures, *failures]) or None,
             precision=BFLOAT16,
             work="forward, and gradients of q, k, v and the table of buckets; no dropout",
             naive="einsum, bias or mask, softmax, einsum, by jax.grad; every score is held",
-            peer="scaled_dot_product_attention with a float bias (t5), is_causal or a boolean mask",
+            peer="scaled_dot_product_attention with a float bias (t5), is_causal or a boolean mask; tokamax the same",
             documents=None if case != "packed" else int((np.diff(segments) > 0).sum() + len(segments)),
             **sizes.shapes(),
         ),
@@ -150,6 +155,23 @@ def _naive(case: str, sizes: AttentionSizes, segments: np.ndarray, q, k, v, tabl
     if case == "packed":
         scores = jnp.where((segments[:, :, None] == segments[:, None, :])[:, None], scores, -1e30)
     return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores), v)
+
+
+def _tokamax(case: str, sizes: AttentionSizes, segments: np.ndarray, compute: str) -> tokamax_peer.Program:
+    """`tokamax.dot_product_attention` with what a case adds or hides."""
+    from tokamax import dot_product_attention
+
+    def attend(q, k, v, table):
+        given: dict[str, Any] = {"is_causal": True} if case == "causal" else {}
+        if case == "t5":
+            given = {"bias": table[_buckets(sizes)].transpose(2, 0, 1)[None]}
+        if case == "packed":
+            given = {"mask": jnp.asarray(segments[:, :, None] == segments[:, None, :])[:, None]}
+        return dot_product_attention(
+            q, k, v, scale=_scale(case, sizes), implementation=tokamax_peer.implementation(), **given
+        )
+
+    return _compiled(attend, _operands(sizes, jnp.dtype(compute)))
 
 
 def _scale(case: str, sizes: AttentionSizes) -> float:

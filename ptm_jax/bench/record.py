@@ -100,7 +100,7 @@ def _processor() -> str:
 def versions() -> dict[str, str]:
     """Versions of what is measured, and of peers where they are installed."""
     found = {"python": platform.python_version()}
-    for package in ("ptm_jax", "jax", "jaxlib", "flax", "orbax-checkpoint", "torch", "transformers"):
+    for package in ("ptm_jax", "jax", "jaxlib", "flax", "orbax-checkpoint", "torch", "transformers", "tokamax"):
         try:
             found[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:

@@ -27,7 +27,11 @@ class Field:
 
     @property
     def best(self) -> str | None:
-        return min(self.seconds, key=self.seconds.get, default=None)
+        return self.best_of("")
+
+    def best_of(self, side: str) -> str | None:
+        """The fastest of the variants whose names begin so."""
+        return min((name for name in self.seconds if name.startswith(side)), key=self.seconds.get, default=None)
 
 
 def variants(precisions: tuple[str, ...]) -> dict[str, dict[str, Any]]:
@@ -70,13 +74,22 @@ def layers(
 
 
 def attention(
-    task: Mapping[str, Any], ours: timing.Meter, rounds: int, stack: ExitStack, say: timing.Say
+    task: Mapping[str, Any] | None,
+    others: Mapping[str, timing.Meter],
+    ours: timing.Meter,
+    rounds: int,
+    stack: ExitStack,
+    say: timing.Say,
 ) -> Field:
-    """The field of attention alone: torch's own function in both precisions."""
-    say("attention: trying 2 settings of the peer")
-    child, field = stack.enter_context(peer.Peer("attention", task, threads())), Field()
-    requests = {f"torch, {precision}, sdpa": (child, {"precision": precision}) for precision in ("float32", "bfloat16")}
-    _try(field, requests, ours, rounds, say)
+    """The field of attention alone: torch's own function in both precisions (no task: no torch), and `others`."""
+    requests: dict[str, tuple[Any, Any]] = dict.fromkeys(others, (None, None))
+    if task is not None:
+        child = stack.enter_context(peer.Peer("attention", task, threads()))
+        requests |= {f"torch, {given}, sdpa": (child, {"precision": given}) for given in ("float32", "bfloat16")}
+    field = Field(meters=dict(others))
+    if requests:
+        say(f"attention: trying {len(requests)} settings of the peers")
+        _try(field, requests, ours, rounds, say)
     return field
 
 

@@ -73,13 +73,13 @@ BENCHMARKS: Mapping[str, Benchmark] = {
         {"compile_limit": 0},
     ),
     "attention": Benchmark(
-        "attention forward and backward by blocks, beside the naive float32 path and torch",
+        "attention forward and backward by blocks, beside the naive float32 path, torch and tokamax",
         attention.run,
         attention.AttentionSizes(),
         {"screening": 1},
     ),
     "cross_entropy": Benchmark(
-        "cross-entropy over a vocabulary without its scores, beside optax with the projection and torch",
+        "cross-entropy over a vocabulary without its scores, beside optax with the projection, torch and tokamax",
         crossentropy.run,
         crossentropy.CrossEntropySizes(),
         {"vocabularies": (30522,), "screening": 1},

@@ -4,11 +4,12 @@ import dataclasses
 import json
 import math
 import os
+import sys
 
 import pytest
 
 from ptm_jax import systems
-from ptm_jax.bench import peer, record, report, suite, timing
+from ptm_jax.bench import peer, record, report, suite, timing, tokamax_peer
 from ptm_jax.bench.record import Entry
 from ptm_jax.cli.main import main
 from ptm_jax.core.errors import UserError
@@ -44,6 +45,7 @@ FIELDS = ["name", "ours", "peers", "ratio", "spread", "roofline", "settings"]
 def alone(monkeypatch):
     """A machine without the peers."""
     monkeypatch.setattr(peer, "missing", lambda: "torch not installed")
+    monkeypatch.setitem(sys.modules, "tokamax", None)
 
 
 def measure(name, repeats=2):
@@ -100,6 +102,9 @@ def asked(names):
 def test_a_benchmark_gives_whole_rows(name, alone):
     rows = [check(entry) for entry in measure(name)]
     assert {row["name"]: set(row["ours"]) for row in rows} == ROWS[name]
+    if name in ("attention", "cross_entropy"):
+        assert {row["settings"]["reason"] for row in rows} == {"torch not installed; tokamax not installed"}
+        assert not [peer for row in rows for peer in row["peers"] if "tokamax" in peer]
 
 
 @pytest.mark.full
@@ -110,6 +115,18 @@ def test_a_peer_is_measured_in_turn(name):
     for entry in measure(name):
         row = check(entry)
         assert row["ratio"] > 0 and len(row["peers"]) >= 4
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["attention", "cross_entropy"])
+def test_tokamax_is_measured_in_turn(name):
+    if reason := tokamax_peer.missing():
+        pytest.skip(reason)
+    for entry in measure(name):
+        peers = check(entry)["peers"]
+        theirs = [peers[f"tokamax, {precision}, xla"] for precision in ("float32", "bfloat16")]
+        assert any("over ours" in figures for figures in theirs)
+        assert all(figures["temporary_bytes"] > 0 for figures in theirs)
 
 
 def test_a_child_that_fails_is_one_line(monkeypatch):
