@@ -8,7 +8,7 @@ Example:
   ptm train --init path/to/hugging-face-checkpoint --task sst2 --data SST-2 --workdir runs/sst2
   ptm train --init path/to/hugging-face-checkpoint --task wnut17 --data wnut17 --seeds 3 --best --workdir runs/wnut17
   ptm train --init path/to/hugging-face-checkpoint --task sst2 --data SST-2 --adapt 'lora(rank=8)' --workdir runs/lora
-  ptm train --init path/to/hugging-face-checkpoint --tasks mnli rte --data mnli=MNLI rte=RTE --workdir runs/both
+  ptm train --init path/to/hugging-face-checkpoint --tasks mnli rte --data mnli=MNLI rte=RTE --seeds 3 --workdir runs/both
   srun ptm train bert_base --data prepared --workdir /shared/base --rules fsdp
 
 Under srun, mpirun, on Cloud TPU and in Kubernetes every process of a job runs the same command, with a workdir that all
@@ -61,13 +61,13 @@ class Args:
     lr: Annotated[float | None, tyro.conf.arg(metavar="X")] = None
     """Of --task: the highest learning rate."""
     seeds: Annotated[int, tyro.conf.arg(metavar="N")] = 1
-    """Of --task: as many runs, in --workdir's seed_0, seed_1, ..; their mean and standard deviation are printed."""
+    """Of --task, --tasks: as many runs, in --workdir's seed_0, seed_1, ..; their mean and standard deviation are printed."""
     tagger: Literal["linear", "crf"] = "linear"
     """Of a --task that tags words: every tag on its own, or a CRF that never breaks the scheme of the tags."""
     best: options.Flag = False
-    """Of --task: measure the held-out examples every epoch, and choose the best checkpoint."""
+    """Of --task, --tasks: measure the held-out examples every epoch, and choose the best checkpoint (by the tasks' mean)."""
     patience: Annotated[int, tyro.conf.arg(metavar="N")] = 0
-    """Of --task: end after N epochs without a better one."""
+    """Of --task, --tasks: end after N epochs without a better one."""
     adapt: Annotated[tuple[str, ...], tyro.conf.arg(metavar="ADAPTATION ...")] = ()
     """How the model is adapted: houlsby, 'lora(rank=8)', feature mix, ...; `ptm list --adaptations` shows them."""
     mesh: options.Text = None
@@ -116,14 +116,10 @@ def _run(args: Args) -> int:
 
         adapt = (*config.system.adapt, *catalogue.read_all(args.adapt))
         config = dataclasses.replace(config, system=dataclasses.replace(config.system, adapt=adapt))
-    if args.task is not None:
+    if args.task is not None or args.tasks:
         from ptm_jax.cli import tuning
 
         return tuning.run(args, config)
-    if args.tasks:
-        from ptm_jax.cli import tuning
-
-        return tuning.run_mixture(args, config)
     result = loop.train(config, args.workdir)
     if group.current().index:
         pass
@@ -169,9 +165,8 @@ def _mixture(args: Args, words: list[str]):
         raise UserError("--tasks fine-tunes the model of --init; leave the system out, or leave --task")
     if args.init is None or not args.data:
         raise UserError("--tasks needs the model to begin with (--init) and NAME=PATH for every task (--data)")
-    for name in ("seeds", "tagger", "best", "patience"):
-        if getattr(args, name) not in (False, 0, 1, "linear"):
-            raise UserError(f"--{name} is of one --task; leave it out")
+    if args.tagger != "linear":
+        raise UserError("--tagger is of one --task that tags words; leave it out")
     from ptm_jax.core import spec
     from ptm_jax.systems.kinds import kinds_of
     from ptm_jax.tasks import multitask

@@ -1,4 +1,4 @@
-"""`ptm train --task`: fine-tuning with the task's metrics, over one seed or several, and what it prints."""
+"""`ptm train --task`, `--tasks`: fine-tuning with the metrics of the tasks, over one seed or several, and what it prints."""
 
 from __future__ import annotations
 
@@ -45,35 +45,6 @@ def run(args: Any, config: Any) -> int:
     return STOPPED if stopped else 0
 
 
-def run_mixture(args: Any, config: Any) -> int:
-    """Fine-tune for several tasks at once, and print the held-out metrics of each."""
-    import ptm_jax
-    from ptm_jax.cli.train import STOPPED
-    from ptm_jax.tasks import evaluating, multitask
-    from ptm_jax.tasks.catalogue import catalogue
-    from ptm_jax.train import group, loop
-
-    result = loop.train(config, args.workdir)
-    if group.current().index:
-        return STOPPED if result.stopped else 0
-    if result.stopped:
-        print(_stopped(result))
-        return STOPPED
-    model, found = ptm_jax.load(args.workdir), {}
-    for name, paths in config.system.examples.files(config.data).items():
-        task = dataclasses.replace(catalogue.get(name), examples=config.system.examples.parts[name])
-        source = evaluating.heldout_of(task, paths)
-        one = evaluating.evaluate(multitask.of_task(model, name), task, source)
-        found[name] = {"examples": len(one.examples), "metrics": dict(one.metrics), "remarks": dict(one.remarks)}
-    if args.json:
-        numbers = {"step": result.step, "steps": result.steps, "resumed_from": result.resumed_from}
-        options.print_json({"tasks": found, **numbers, "workdir": str(result.workdir)})
-        return 0
-    rows = [[name, f"{one['examples']:,}", _figures(one["metrics"])] for name, one in found.items()]
-    print(f"{len(found)} tasks, checkpoint of step {result.step}\n" + options.table(["task", "held out", "metrics"], rows))
-    return 0
-
-
 def _figures(metrics: Any) -> str:
     return ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
 
@@ -93,16 +64,24 @@ def _document(runs: list[Any], stopped: bool) -> dict[str, Any]:
 
     document = {"task": runs[0].task, "runs": found, "stopped": stopped}
     if not stopped:
-        spread = selection.spread(runs)
-        document["metrics"] = {name: {"mean": mean, "sd": sd} for name, (mean, sd) in spread.items()}
+        spread = {name: {"mean": mean, "sd": sd} for name, (mean, sd) in selection.spread(runs).items()}
+        document |= {"metrics": spread} | _tasks(runs[0], spread)
     return document
+
+
+def _tasks(run: Any, metrics: Any) -> dict[str, Any]:
+    """{"tasks": {task: its examples, remarks and metrics}} of a run on several; else nothing."""
+    named = [(*name.partition("/")[::2], value) for name, value in metrics.items()]
+    own = lambda task: {metric: value for name, metric, value in named if metric and name == task}
+    found = {task: {**part, "metrics": own(task)} for task, part in run.parts.items()}
+    return {"tasks": found} if found else {}
 
 
 def _run(run: Any) -> dict[str, Any]:
     document = {
         "task": run.task, "step": run.step, "examples": run.examples, "metrics": dict(run.metrics), "ended": run.ended,
         "workdir": str(run.workdir), "checkpoint": str(run.checkpoint),
-    }  # fmt: skip
+    } | _tasks(run, run.metrics)  # fmt: skip
     if run.result is not None:
         heldout = {name: value for name, value in run.result.heldout.items() if math.isfinite(value)}
         document |= {"steps": run.result.steps, "resumed_from": run.result.resumed_from, "heldout": heldout}
@@ -110,19 +89,30 @@ def _run(run: Any) -> dict[str, Any]:
 
 
 def _text(runs: list[Any], stopped: bool) -> str:
-    from ptm_jax.tasks import selection
-
     last = runs[-1]
     if stopped:
         return _stopped(last.result)
-    how = {"done": "", "early": ", ended early"}
-    if len(runs) == 1:
-        lines = [f"{last.task}: {last.examples:,} held-out examples, checkpoint of step {last.step}{how[last.ended]}"]
-        lines += [f"  {name:<18} {value:.4f}" for name, value in last.metrics.items()]
-        return "\n".join([*lines, f"  checkpoint         {last.checkpoint}"])
+    ended = {"done": "", "early": ", ended early"}[last.ended]
+    if len(runs) > 1:
+        return _spread(runs)
+    if last.parts:
+        tasks = _tasks(last, last.metrics)["tasks"]
+        rows = [[name, f"{one['examples']:,}", _figures(one["metrics"])] for name, one in tasks.items()]
+        head = f"{len(rows)} tasks, checkpoint of step {last.step}{ended}\n"
+        rows.append(["all", f"{last.examples:,}", f"mean of the first {last.main:.4f}"])
+        return head + options.table(["task", "held out", "metrics"], rows)
+    lines = [f"{last.task}: {last.examples:,} held-out examples, checkpoint of step {last.step}{ended}"]
+    lines += [f"  {name:<18} {value:.4f}" for name, value in last.metrics.items()]
+    return "\n".join([*lines, f"  checkpoint         {last.checkpoint}"])
+
+
+def _spread(runs: list[Any]) -> str:
+    """A line for every metric, of every task where there are several: each run's, their mean and standard deviation."""
+    from ptm_jax.tasks import selection
+
     header = ["metric", *(run.workdir.name for run in runs), "mean ± sd"]
     rows = [
         [name, *(f"{run.metrics[name]:.4f}" for run in runs), f"{mean:.4f} ± {sd:.4f}"]
         for name, (mean, sd) in selection.spread(runs).items()
     ]
-    return f"{last.task}: {last.examples:,} held-out examples\n" + options.table(header, rows)
+    return f"{runs[0].task}: {runs[0].examples:,} held-out examples\n" + options.table(header, rows)

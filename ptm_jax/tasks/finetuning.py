@@ -19,6 +19,7 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.recipe import AdamW, Linear, Phase, Recipe
 from ptm_jax.core.system import Experiment, System
 from ptm_jax.data import tokenizers
+from ptm_jax.data.mixed import MixedTasks
 from ptm_jax.data.tagged import Tagged
 from ptm_jax.data.targets import Targets
 from ptm_jax.data.tokenizers import TokenizerSpec
@@ -110,11 +111,13 @@ def _chained(system: System, examples: Any) -> System:
 
 
 def per_epoch(config: Experiment) -> int:
-    """Steps of an epoch of a task's experiment."""
+    """Steps of an epoch of a task's experiment, or of several tasks'."""
     examples, phase = config.system.examples, config.system.recipe.phases[-1]
     spec = config.tokenizer.path if isinstance(config.tokenizer, TokenizerSpec) else None
-    count = examples.count(config.data, _tokenizer(spec or config.init), phase.length)
-    return math.ceil(count * examples.readings / phase.batch)
+    files = examples.files(config.data) if isinstance(examples, MixedTasks) else {"": config.data}
+    parts = examples.parts if isinstance(examples, MixedTasks) else {"": examples}
+    counts = (parts[name].count(files[name], _tokenizer(spec or config.init), phase.length) for name in parts)
+    return sum(math.ceil(count * examples.readings / phase.batch) for count in counts)
 
 
 def _tokenizer(init: str | os.PathLike) -> Any:

@@ -5,6 +5,9 @@ workdir, so that a run that was stopped goes on, and one that is done is only re
 
     task.jsonl     {"step", "metrics"} of every evaluation of the held-out examples
     task.json      task, examples, metrics, the step that they are of, how the run ended
+
+Of several tasks at once the metrics are "mean", of every task's first metric, by which checkpoints are chosen, and
+"TASK/METRIC" of each; `parts` has the examples and remarks of every task.
 """
 
 from __future__ import annotations
@@ -24,8 +27,7 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.system import Experiment, in_effect
 from ptm_jax.data import tokenizers
 from ptm_jax.data.taskdata import tell
-from ptm_jax.tasks import evaluating, finetuning
-from ptm_jax.tasks.catalogue import Task
+from ptm_jax.tasks import evaluating, finetuning, multitask
 from ptm_jax.tasks.pretrained import Pretrained
 
 DONE, CURVE = "task.json", "task.jsonl"
@@ -56,7 +58,8 @@ class Selection:
 class Tuned:
     """A run: the held-out metrics of its chosen checkpoint, which is of `step`; `main` is the first of them.
 
-    ended is "done", "early" (patience) or "stopped" (SIGTERM); result is the trainer's, where it was called.
+    ended is "done", "early" (patience) or "stopped" (SIGTERM); result is the trainer's, where it was called; parts is
+    {task: {"examples", "remarks"}} of a run on several tasks.
     """
 
     workdir: Path
@@ -66,6 +69,7 @@ class Tuned:
     metrics: Mapping[str, float]
     ended: str = "done"
     result: Any = None
+    parts: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
 
     @property
     def main(self) -> float:
@@ -78,13 +82,42 @@ class Tuned:
         return self.workdir / "checkpoints" / f"step_{self.step:08d}"
 
 
+class _Measure:
+    """The held-out examples of the task of a run, or (None) of all tasks of its mixture, and what a model says to them."""
+
+    def __init__(self, config: Experiment, task: str | None):
+        examples = config.system.examples
+        self._mixed = task is None
+        files = examples.files(config.data) if self._mixed else {task: config.data}
+        parts = examples.parts if self._mixed else {task: examples}
+        own = lambda name: dataclasses.replace(finetuning.catalogue.get(name), examples=parts[name])
+        self._parts = {name: (own(name), files[name]) for name in parts}
+        self.name = "+".join(parts)
+
+    def __call__(self, model: Any, aloud: bool = False) -> dict[str, Any]:
+        """{"examples", "metrics", "parts"} as `Tuned` has them; `aloud` tells what was cut."""
+        found = {}
+        for name, (task, data) in self._parts.items():
+            one = multitask.of_task(model, name) if self._mixed else model
+            found[name] = evaluating.evaluate(one, task, evaluating.heldout_of(task, data))
+            if aloud:
+                tell(found[name].remarks, found[name].source.path)
+        examples = sum(len(one.examples) for one in found.values())
+        if not self._mixed:
+            return {"examples": examples, "metrics": dict(found[self.name].metrics), "parts": {}}
+        metrics = {"mean": float(np.mean([next(iter(one.metrics.values())) for one in found.values()]))}
+        metrics |= {f"{name}/{metric}": value for name, one in found.items() for metric, value in one.metrics.items()}
+        parts = {name: {"examples": len(one.examples), "remarks": dict(one.remarks)} for name, one in found.items()}
+        return {"examples": examples, "metrics": metrics, "parts": parts}
+
+
 class _Watcher:
     """Measures the held-out examples whenever the trainer evaluates; the checkpoints of the best and the newest stay."""
 
-    def __init__(self, workdir: Path, task: Task, config: Experiment, selection: Selection):
-        self._workdir, self._task, self._config, self._selection = workdir, task, config, selection
+    def __init__(self, workdir: Path, measure: _Measure, selection: Selection):
+        self._workdir, self._measure, self._selection = workdir, measure, selection
         self.curve = _lines(workdir / CURVE)
-        self.ended = False
+        self.ended, self.last = False, None
 
     def __call__(self, step: int, program: Any, params: Any) -> bool:
         self.curve = [line for line in self.curve if line["step"] < step]
@@ -92,9 +125,8 @@ class _Watcher:
             dataclasses.replace(program.system, towers=program.towers), in_effect(program.system, params),
             tokenizers.load(self._workdir / "tokenizer"),
         )  # fmt: skip
-        source = evaluating.heldout_of(self._task, self._config.data)
-        found = evaluating.evaluate(model, self._task, source)
-        self.curve.append({"step": step, "metrics": dict(found.metrics)})
+        self.last = self._measure(model)
+        self.curve.append({"step": step, "metrics": self.last["metrics"]})
         (self._workdir / CURVE).write_text("".join(json.dumps(line) + "\n" for line in self.curve), encoding="utf8")
         self._sweep()
         scores = [next(iter(line["metrics"].values())) for line in self.curve]
@@ -120,52 +152,49 @@ def tuned(workdir: str | Path) -> Tuned | None:
         return None
     try:
         found = json.loads(path.read_text(encoding="utf8"))
-        return Tuned(Path(workdir), found["task"], found["step"], found["examples"], found["metrics"], found["ended"])
+        told = (found[name] for name in ("task", "step", "examples", "metrics", "ended"))
+        return Tuned(Path(workdir), *told, parts=found.get("parts", {}))
     except (ValueError, KeyError) as error:
         raise UserError(f"{path} is damaged ({error}); delete it and run again") from None
 
 
 def finetune(
-    config: Experiment, workdir: str | Path, task: str, *, train: Callable, load: Callable,
+    config: Experiment, workdir: str | Path, task: str | None, *, train: Callable, load: Callable,
     selection: Selection | None = None, quiet: bool = False,
 ) -> Tuned:  # fmt: skip
-    """Train and measure on the held-out examples; what SIGTERM stopped has no metrics. `train` and `load` are
-    `train.loop.train` and `ptm_jax.load`, which tasks do not import. Raises UserError."""
+    """Train and measure on the held-out examples of a task, or (None) of all tasks of a mixture; what SIGTERM stopped has no
+    metrics. `train` and `load` are `train.loop.train` and `ptm_jax.load`, which tasks do not import. Raises UserError."""
     selection, workdir = selection or Selection(), Path(workdir)
-    known, task_ = tuned(workdir), finetuning.catalogue.get(task)
+    known, measure = tuned(workdir), _Measure(config, task)
     if known is not None and known.ended != "done":
         return known
-    task_ = dataclasses.replace(task_, examples=config.system.examples)
     watcher = None
     if selection.watches:
         epoch = finetuning.per_epoch(config)
         count = max(1, math.ceil(config.system.recipe.steps / epoch))
         config = dataclasses.replace(config, eval_every=epoch, save_every=epoch, keep=count + 1)
-        watcher = _Watcher(workdir, task_, config, selection)
+        watcher = _Watcher(workdir, measure, selection)
     result = train(config, workdir, quiet=quiet, watch=watcher)
     if result.stopped and not (watcher is not None and watcher.ended):
-        return Tuned(workdir, task, result.step, 0, {}, "stopped", result)
+        return Tuned(workdir, measure.name, result.step, 0, {}, "stopped", result)
     if known is None:
-        known = _chosen(workdir, task_, config, result, watcher, selection, load)
+        known = _chosen(workdir, measure, result, watcher, selection, load)
     return dataclasses.replace(known, result=result)
 
 
-def _chosen(workdir, task: Task, config: Experiment, result, watcher, selection: Selection, load) -> Tuned:
+def _chosen(workdir, measure: _Measure, result, watcher, selection: Selection, load) -> Tuned:
     """The last checkpoint, or the best one, with its metrics, written down."""
-    step, examples, metrics = result.step, None, None
-    if watcher is None or not watcher.ended:
-        found = evaluating.evaluate(load(workdir), task, evaluating.heldout_of(task, config.data))
-        examples, metrics = len(found.examples), dict(found.metrics)
-        tell(found.remarks, found.source.path)
+    step, best = result.step, selection.best
+    if watcher is not None and watcher.ended:
+        found, best = watcher.last, True
+    else:
+        found = measure(load(workdir), aloud=True)
         if watcher is not None:
-            watcher.curve.append({"step": step, "metrics": metrics})
-    best = watcher.best() if watcher is not None else None
-    if best is not None and (selection.best or metrics is None):
-        step, metrics = best["step"], best["metrics"]
-    if examples is None:
-        examples = len(task.examples.examples(evaluating.heldout_of(task, config.data)))
+            watcher.curve.append({"step": step, "metrics": found["metrics"]})
+    line = watcher.best() if watcher is not None and best else {"step": step, "metrics": found["metrics"]}
     ended = "early" if watcher is not None and watcher.ended else "done"
-    made = {"task": task.name, "step": step, "examples": examples, "metrics": metrics, "ended": ended}
+    made = {"task": measure.name, **line, "examples": found["examples"], "ended": ended}
+    made |= {"parts": found["parts"]} if found["parts"] else {}
     draft = workdir / f"{DONE}.{os.getpid()}"  # every process of a run writes the same
     draft.write_text(json.dumps(made, indent=1) + "\n", encoding="utf8")
     draft.replace(workdir / DONE)

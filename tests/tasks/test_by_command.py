@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+import types
 from pathlib import Path
 
 import jax
@@ -13,8 +14,9 @@ import ptm_jax
 from ptm_jax.cli.main import main
 from ptm_jax.core import towers
 from ptm_jax.core.paths import flatten
-from ptm_jax.tasks import multitask
+from ptm_jax.tasks import evaluating, multitask, selection
 from ptm_jax.tasks.pretrained import Pretrained
+from ptm_jax.train import loop
 
 sys.path.append(str(Path(__file__).parents[1] / "tasks"))
 from test_finetuning import published, written  # noqa: E402, F401
@@ -59,7 +61,7 @@ def test_a_mixture_is_a_head_for_each_task(published, data):  # noqa: F811
     [
         (["--tasks", "sst2", "rte", "--data", "sst2=D"], "there are no data for rte; give rte=PATH"),
         (["--tasks", "sst2", "--data", "D"], "are name=PATH for each of sst2"),
-        (["--tasks", "sst2", "--data", "sst2=D", "--seeds", "3"], "--seeds is of one --task"),
+        (["--tasks", "sst2", "--data", "sst2=D", "--tagger", "crf"], "--tagger is of one --task"),
         (["--tasks", "sst2", "--data", "sst2=D", "--epochs", "1.5"], "must be a whole number"),
         (["--tasks", "sst2", "--task", "rte", "--data", "sst2=D"], "leave --task"),
         (["--task", "sst2", "--data", "D", "--mixing", "root"], "--mixing is of --tasks"),
@@ -73,18 +75,59 @@ def test_what_cannot_be_is_said(published, tmp_path, capsys, words, said):  # no
     assert re.search(said, capsys.readouterr().err)
 
 
+def test_several_tasks_have_a_mean_and_a_spread(published, data, tmp_path, capsys, monkeypatch):  # noqa: F811
+    """One seed of two tasks, then two, each run's best epoch by the tasks' mean; nothing is trained."""
+    told = {"sst2": iter([0, 0, 0.9, 0.1, 0.9, 0.3, 0.5, 0.4, 0.2]), "rte": iter([0, 0, 0.8, 0.6, 0.5, 0.8, 0.7, 0.6, 0.1])}
+
+    def train(config, workdir, quiet, watch):
+        (workdir / "checkpoints").mkdir(parents=True)
+        for step in (4, 8):
+            watch(step, types.SimpleNamespace(system=config.system, towers={}), {})
+        assert (config.system.recipe.steps, config.eval_every) == (12, 4)
+        return types.SimpleNamespace(step=12, steps=12, stopped=False, heldout={}, resumed_from=0)
+
+    def evaluate(model, task, source):
+        value = next(told[task.name])
+        return evaluating.Evaluation(task, source, [0] * 6, [], {"accuracy": value, "f1": 1 - value}, {})
+
+    monkeypatch.setattr(loop, "train", train)
+    monkeypatch.setattr(evaluating, "evaluate", evaluate)
+    monkeypatch.setattr(multitask, "of_task", lambda model, name: None)
+    monkeypatch.setattr(ptm_jax, "load", lambda path: None)
+    monkeypatch.setattr(selection, "Pretrained", lambda *args: None)
+    monkeypatch.setattr(selection.tokenizers, "load", lambda path: None)
+    words = ["train", "--init", str(published), "--tasks", "sst2", "rte", "--data", *data, "--epochs", "3", "--batch", "8"]
+    words += ["--best", "--workdir"]
+    assert main([*words, str(tmp_path / "one"), "--seeds", "0"]) == 1
+    assert "--seeds is 0; it must be at least 1" in capsys.readouterr().err
+    assert main([*words, str(tmp_path / "one")]) == 0
+    said = capsys.readouterr().out
+    table = r"2 tasks, checkpoint of step 12\n.*rte +6 +accuracy 0\.8000, .*all +12 +mean .* 0\.8500"
+    assert re.search(table, said, re.DOTALL)
+    assert main([*words, str(tmp_path / "run"), "--seeds", "2", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [run["step"] for run in found["runs"]] == [8, 4]  # means 0.35, 0.7, 0.55 and 0.6, 0.5, 0.15
+    assert found["runs"][1]["tasks"]["rte"]["metrics"] == pytest.approx({"accuracy": 0.7, "f1": 0.3})
+    assert found["metrics"]["mean"] == pytest.approx({"mean": 0.65, "sd": 0.1 / 2**0.5})
+    accuracies = {name: one["metrics"]["accuracy"] for name, one in found["tasks"].items()}
+    assert accuracies["sst2"] == pytest.approx({"mean": 0.7, "sd": 0.4 / 2**0.5})
+    assert accuracies["rte"] == pytest.approx({"mean": 0.6, "sd": 0.2 / 2**0.5})
+
+
 @pytest.mark.full
 def test_several_tasks_are_trained_and_measured_one_by_one(published, data, tmp_path, capsys):  # noqa: F811
-    words = ["train", "--init", str(published), "--tasks", "sst2", "rte", "--data", *data, "--epochs", "1", "--batch", "8"]
-    words += ["--length", "16", "--answer-networks", "rte", "--mixing", "equal", "--workdir", str(tmp_path / "run")]
-    assert main([*words, "--json"]) == 0
+    """Over two seeds, each run's best epoch."""
+    words = ["train", "--init", str(published), "--tasks", "sst2", "rte", "--data", *data, "--epochs", "2", "--batch", "8"]
+    words += ["--length", "16", "--answer-networks", "rte", "--mixing", "equal", "--seeds", "2", "--best"]
+    assert main([*words, "--workdir", str(tmp_path / "run"), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert set(found["tasks"]) == {"sst2", "rte"} and found["steps"] == 4
-    assert all(one["examples"] == 6 and 0 <= one["metrics"]["accuracy"] <= 1 for one in found["tasks"].values())
-    assert main(["evaluate", str(tmp_path / "run"), "--task", "rte", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["metrics"] == pytest.approx(found["tasks"]["rte"]["metrics"])
-    assert main(words) == 0  # nothing left to do; the table
-    assert re.search(r"2 tasks, checkpoint of step 4\n.*rte +6 +accuracy 0\.", capsys.readouterr().out, re.DOTALL)
+    assert set(found["tasks"]) == {"sst2", "rte"} and [run["steps"] for run in found["runs"]] == [8, 8]
+    parts = [part for run in found["runs"] for part in run["tasks"].values()]
+    assert len(parts) == 4 and all(one["examples"] == 6 and 0 <= one["metrics"]["accuracy"] <= 1 for one in parts)
+    curves = [(tmp_path / "run" / f"seed_{n}" / "task.jsonl").read_text().splitlines() for n in (0, 1)]
+    assert [[json.loads(line)["step"] for line in curve] for curve in curves] == [[4], [4]]
+    assert main(["evaluate", str(tmp_path / "run" / "seed_1"), "--task", "rte", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["metrics"] == pytest.approx(found["runs"][1]["tasks"]["rte"]["metrics"])
 
 
 @pytest.mark.full
