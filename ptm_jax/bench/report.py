@@ -10,7 +10,9 @@ from typing import Any
 
 from ptm_jax.bench.record import Entry
 from ptm_jax.core.errors import UserError
+from ptm_jax.kernels.choice import KERNELS
 
+HEADER_OF_KERNELS = ("kernel", "device", "compiled for", "agrees with", "hardware")
 HEADER = ("benchmark", "ours", "peer at its best", "ratio (10% to 90%)", "of the roofline", "date")
 UNITS = {"tokens_per_second": "tokens/s", "bytes_per_second": "B/s", "seconds": "s"}
 
@@ -40,17 +42,28 @@ def slug(device: str) -> str:
 
 
 def text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The page of one device: the table, then what every row was measured with."""
+    """The page of one device: the table, how far each kernel was tried, then what every row was measured with."""
     cells = [_cells(row) for row in rows]
     lines = [
         f"# {rows[0]['settings']['device']}",
         "",
         "Written by `ptm bench --out`. Medians; every ratio is that of alternating pairs, measured in one run.",
         "",
-        *(f"| {' | '.join(line)} |" for line in (HEADER, ["---"] * len(HEADER), *cells)),
+        *_table(HEADER, cells),
+        "",
+        "## Kernels",
+        "",
+        'Of the kernels for TPUs and GPUs, `impl="auto"` takes none that was not run on hardware. The ring is taken by',
+        "rules whose names end in `_ring`.",
+        "",
+        *_table(HEADER_OF_KERNELS, [(k.name, k.platform, k.compiled, k.checked, k.hardware) for k in KERNELS]),
         "",
     ]
     return "\n".join(lines + [line for row in rows for line in _details(row)])
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    return [f"| {' | '.join(line)} |" for line in (header, ["---"] * len(header), *rows)]
 
 
 def summary(entry: Entry) -> list[str]:

@@ -13,6 +13,7 @@ from ptm_jax.bench import peer, record, report, suite, timing, tokamax_peer
 from ptm_jax.bench.record import Entry
 from ptm_jax.cli.main import main
 from ptm_jax.core.errors import UserError
+from ptm_jax.kernels import choice
 from ptm_jax.systems import matrix
 
 NETWORK = {"layers": 2, "width": 32, "heads": 2, "vocab": 120, "batch": 2, "length": 16, "gemm": 64}
@@ -171,6 +172,8 @@ def test_the_table_keeps_other_rows_and_replaces_its_own(tmp_path):
     text = path.read_text()
     assert "| masking | 1,000 tokens/s, bfloat16 | 800 tokens/s, torch | 1.25 (1.2 to 1.31) | 50% | 2026-01-01 |" in text
     assert text.count("| step |") == 1
+    assert all(f"| {kernel.name} | {kernel.platform} |" in text for kernel in choice.KERNELS)
+    assert text.count("| not run on hardware |") == sum(not kernel.ran for kernel in choice.KERNELS)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a-chip-v2-2-cores.json", "a-chip-v2-2-cores.md"]
 
 

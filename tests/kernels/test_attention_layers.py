@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,9 +20,10 @@ from ptm_jax.core.precision import Precision
 from ptm_jax.core.registry import catalogue, discover
 from ptm_jax.core.system import Experiment
 from ptm_jax.core.types import Visibility, Vocab
-from ptm_jax.kernels import choice
+from ptm_jax.kernels import choice, cross_entropy
 from ptm_jax.kernels.attention import attend, blocked
 from ptm_jax.kernels.scores import Relative, Scores, Types, joint
+from ptm_jax.kernels.softmax import scale_mask_softmax
 from ptm_jax.mesh.layout import layout_of
 from ptm_jax.mesh.tables import make_mesh
 from ptm_jax.nn.attention import Attention, with_maps
@@ -85,6 +87,27 @@ def test_auto_goes_by_a_table():
     taken = lambda platform, queries, keys: choice.choose("auto", platform, queries, keys, lambda name: "no")
     assert taken("cpu", 128, 128) == taken("tpu", 4096, 4096) == taken("gpu", 512, 512) == "reference"
     assert taken("cpu", 512, 512) == "xla" and taken("cpu", 1, 4096) == "reference"
+
+
+def test_auto_takes_no_kernel_that_was_not_run_on_hardware():
+    """`choice.KERNELS` has a row for every module that launches one, and "auto" leads to none without a device there."""
+    source = Path(choice.__file__).parent
+    launching = {
+        ".".join(path.relative_to(source).with_suffix("").parts)
+        for path in source.rglob("*.py")
+        if re.search(r"\bpl\.pallas_call\b|\bplgpu\.kernel\(", path.read_text(encoding="utf8"))
+    }
+    assert {kernel.module for kernel in choice.KERNELS} == launching | {"ring"}
+    waiting = {kernel.module for kernel in choice.KERNELS if not kernel.ran}
+    for kernel in choice.KERNELS:
+        assert kernel.hardware == (", ".join(kernel.ran) or "not run on hardware")
+    for platform, module in (("tpu", "attention.tpu_block"), ("gpu", "attention.gpu_tile")):
+        taken = {choice.choose("auto", platform, length, length, lambda name: None) for length in (1, 128, 8192)}
+        assert module not in waiting or "pallas" not in taken
+    losses = {cross_entropy.choose("auto", tokens, 250_002, 768) for tokens in (1, 1 << 20)}
+    assert "cross_entropy.tpu" not in waiting or cross_entropy.tpu not in losses
+    auto = str(jax.make_jaxpr(lambda x: scale_mask_softmax(x, x > 0))(jnp.ones((8, 128))))
+    assert "softmax" not in waiting or "pallas_call" not in auto
 
 
 def test_what_cannot_be_computed_is_said_in_one_line():

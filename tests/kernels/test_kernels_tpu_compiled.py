@@ -1,0 +1,63 @@
+"""The softmax kernel and the ring by the TPU compiler, for every chip, forward and backward."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ptm_jax.mesh import chips
+
+pytestmark = pytest.mark.full
+
+CHIPS = ("v4:2x2x1", "v5e:2x2", "v5p:2x2x1", "v6e:2x2")
+
+
+def main(name):
+    """{what: how often its kernel, or a message to a neighbour, is in the program}, as JSON."""
+    import jax
+    import jax.numpy as jnp
+    from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
+
+    from ptm_jax.core.types import Visibility
+    from ptm_jax.kernels import softmax
+    from ptm_jax.kernels.ring import Ring, ring_attention
+    from ptm_jax.mesh import tables
+
+    devices = chips.devices(chips.topology(name))
+    total = lambda x: x.astype(jnp.float32).sum()
+
+    def text(loss, where, *shapes):
+        given = [jax.ShapeDtypeStruct(shape, dtype, sharding=where) for shape, dtype in shapes]
+        return jax.jit(jax.grad(loss)).lower(*given).compile({"exec_time_optimization_effort": -1.0}).as_text()
+
+    lines = (2, 4, 128, 384), jnp.bfloat16
+    one = SingleDeviceSharding(devices[0])
+    kernel = text(lambda x, seen: total(softmax._softmax(0.3, True, False, x, seen)), one, lines, (lines[0], bool))
+
+    mesh = tables.make_mesh({"seq": 4}, devices)
+    seen = Visibility(*[jnp.ones((2, 512), jnp.int32)] * 2)
+    with jax.set_mesh(mesh):
+        step = text(
+            lambda q: total(ring_attention(q, q, q, ring=Ring(mesh), visibility=seen, scale=0.1)),
+            NamedSharding(mesh, PartitionSpec(None, "seq")),
+            ((2, 512, 2, 64), jnp.bfloat16),
+        )
+    found = {"softmax": kernel.count("tpu_custom_call"), "ring": step.count("collective-permute")}
+    print(json.dumps(found | {"whole": step.count("512,512]")}))
+
+
+@pytest.mark.parametrize("name", CHIPS)
+def test_the_compiler_takes_them(name):
+    if chips.libtpu() is None:
+        pytest.skip("the TPU compiler (libtpu) is not installed; `make test-full` installs it beside the environment")
+    here = Path(__file__).resolve()
+    env = chips.environment(chips.topology(name))
+    env["PYTHONPATH"] = os.pathsep.join([str(here.parent), str(here.parents[2]), env["PYTHONPATH"]])
+    call = [sys.executable, "-c", f"import sys, {here.stem} as it; it.main(sys.argv[1])", name]
+    done = subprocess.run(call, env=env, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["softmax"] >= 2 and found["ring"] >= 2 and not found["whole"], found
