@@ -24,6 +24,7 @@ WAYS: dict[str, tuple[tuple[str, ...], float]] = {
     "feature": (("feature",), 20.0),
     "feature_mix": (("feature", "mix"), 20.0),
     "feature_mix_bilstm": (("feature", "mix", "bilstm"), 6.0),
+    "feature_mix_bcn": (("feature", "mix", "bcn"), 6.0),
     "embedding": (("embedding",), 2.0),
     "mix": (("mix",), 1.0),
     "layer_decay": (("layer_decay(decay=0.9)",), 1.5),
