@@ -22,6 +22,7 @@ from ptm_jax.bench import (
     steps,
 )
 from ptm_jax.bench.record import Entry
+from ptm_jax.core import spec
 from ptm_jax.core.errors import UserError, unknown
 
 REPEATS, QUICK_REPEATS = 15, 5
@@ -126,6 +127,19 @@ def run(
     if repeats < 1:
         raise UserError(f"repeats is {repeats}; it must be at least 1")
     return _run(names, quick, repeats, sizes or {}, say or _say)
+
+
+def sized(words: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """`sizes` of `run` from words NAME.FIELD=VALUE. Raises UserError for an unknown name or field, or a wrong value."""
+    changes: dict[str, dict[str, str]] = {}
+    for path, text in spec.parse_pairs(words).items():
+        name, _, field = path.partition(".")
+        changes.setdefault(_checked([name])[0], {})[field] = text
+    found = {}
+    for name, texts in changes.items():
+        own, new = BENCHMARKS[name].sizes, spec.override(BENCHMARKS[name].sizes, texts)
+        found[name] = {f: getattr(new, f) for f in spec.field_names(own) if getattr(new, f) != getattr(own, f)}
+    return found
 
 
 def _run(names: Iterable[str], quick, repeats, sizes, say) -> Iterator[list[Entry]]:

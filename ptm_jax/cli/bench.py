@@ -4,6 +4,7 @@ Example:
   ptm bench --list
   ptm bench step --quick
   ptm bench masking vocabulary --json
+  ptm bench lengths --set lengths.text=wikitext-2/valid.txt lengths.batch=16
   ptm bench --out benchmarks/
 """
 
@@ -27,6 +28,8 @@ class Args:
     """Fewer rounds and no compilation of the peer: figures to look at, not to quote."""
     repeats: options.Number = None
     """Rounds, in each of which all sides take a turn; 15 unless given, 5 with --quick."""
+    set: options.Sets = ()
+    """Other sizes than a benchmark's own, as NAME.FIELD=VALUE; a wrong field is told with those there are."""
     out: options.Path = None
     """A folder whose JSON and Markdown table of this device get the new rows."""
     json: options.Flag = False
@@ -40,7 +43,8 @@ def run(args: Args) -> int:
     if args.list:
         return _show(suite.BENCHMARKS, args.json)
     entries = []
-    for found in suite.run(args.names, quick=args.quick, repeats=args.repeats, say=options.say):
+    sizes = suite.sized(options.pairs(args.set))
+    for found in suite.run(args.names, quick=args.quick, repeats=args.repeats, sizes=sizes, say=options.say):
         entries += found
         if args.out is not None:
             options.say(f"written: {report.write(found, args.out)}")

@@ -207,3 +207,14 @@ def test_the_command_lists_and_refuses(capsys):
     assert "step" in capsys.readouterr().err
     assert main(["bench", "masking", "--repeats", "0"]) == 1
     assert "repeats" in capsys.readouterr().err
+
+
+def test_the_command_changes_sizes(capsys, monkeypatch):
+    asked = {}
+    monkeypatch.setattr(suite, "run", lambda *names, **options: asked.update(options) or iter([[entry()]]))
+    assert main(["bench", "lengths", "--set", "lengths.text=a.txt", "lengths.batch=16", "step.layers=2"]) == 0
+    assert asked["sizes"] == {"lengths": {"text": "a.txt", "batch": 16}, "step": {"layers": 2}}
+    capsys.readouterr()
+    for word, told in (("lengts.text=a", "'lengths'"), ("lengths.txt=a", "text"), ("lengths.batch=x", "whole number")):
+        assert main(["bench", "--set", word]) == 1
+        assert told in capsys.readouterr().err
