@@ -42,6 +42,7 @@ def test_a_notebook_is_committed_without_outputs(path):
     assert not any(cell.get("outputs") for cell in notebook.cells), "clear the outputs before committing"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs(path, kernel, tmp_path):
     import nbclient
