@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.streams import keep_mask
+from ptm_jax.nn.alignment import texts_of
 from ptm_jax.nn.initializers import TruncatedNormal
 from ptm_jax.nn.layers import Context, Dense, Dropout
 
@@ -23,7 +24,7 @@ class AnswerNetwork(nn.Module):
         P = mean_k softmax(W_3 [s_k; x_k; |s_k - x_k|; s_k x_k])
 
     In training each step's prediction is left out of the mean with probability `prediction_dropout`, for each row anew;
-    where none would stay all do. The texts are told apart by `token_type_ids`, their special tokens being of them.
+    where none would stay all do. The texts are those of `alignment.texts_of`.
     """
 
     classes: int
@@ -39,9 +40,8 @@ class AnswerNetwork(nn.Module):
         return encoded.hidden, ones, ones
 
     def reads(self, encoded, batch):
-        real = batch["segment_ids"] > 0
-        second = batch["token_type_ids"] > 0
-        return encoded.hidden, (real & ~second).astype(jnp.float32), (real & second).astype(jnp.float32)
+        first, second = texts_of(batch)
+        return encoded.hidden, first.astype(jnp.float32), second.astype(jnp.float32)
 
     @nn.compact
     def __call__(self, hidden, first, second, *, table=None, context: Context | None = None):
