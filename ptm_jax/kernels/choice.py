@@ -50,7 +50,7 @@ class Kernel:
 
 
 _TPUS, _CUDA = "v4, v5e, v5p, v6e", "lowered for cuda"
-_TPU, _GPU = "float64, in Pallas' interpreter", "float32, in an interpreter of Mosaic GPU"
+_TPU, _GPU = "float64, in Pallas' interpreter", "float64, in an interpreter of Mosaic GPU"
 KERNELS = (
     Kernel("attention, forward", "attention.tpu_block", "tpu", _TPUS, _TPU),
     Kernel("attention, backward", "attention.tpu_block", "tpu", _TPUS, _TPU),

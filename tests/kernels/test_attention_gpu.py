@@ -1,5 +1,5 @@
 """Attention on a Hopper GPU, without one: the kernels lower for CUDA, and in JAX's Mosaic GPU interpreter they agree with
-the reference to 2e-2 of the largest number."""
+the float64 reference to 2e-2 of the largest number."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def normal(*shape, seed=0, dtype=jnp.bfloat16):
 
 
 def compared(q, k, v, scores, races=False, **given):
-    """Result and gradients of everything with one, of the kernel and of the reference in float32."""
+    """Result and gradients of everything with one, of the kernel and of the reference in float64."""
     g = normal(*q.shape, seed=9)
 
     def run(function, q, k, v, scores):
@@ -54,9 +54,12 @@ def compared(q, k, v, scores, races=False, **given):
     with machine.interpreted(races) as simulated:
         got = jax.block_until_ready(jax.jit(lambda *args: run(kernel, *args))(q, k, v, scores))
         assert not races or not simulated.interpret_call.get_races().races_found
-    wide = lambda x: x.astype(jnp.float32) if jnp.issubdtype(x.dtype, jnp.floating) else x
     plain = lambda *args, **named: reference.attention(*args, **named)[0]
-    wanted = jax.jit(lambda *args: run(plain, *args))(*jax.tree.map(wide, (q, k, v, scores)))
+    with jax.enable_x64(True):
+        wide = lambda x: jnp.asarray(x, np.float64) if jnp.issubdtype(x.dtype, jnp.floating) else x
+        wanted = jax.jit(lambda *args: run(plain, *args))(*jax.tree.map(wide, (q, k, v, scores)))
+        assert all(x.dtype == np.float64 for x in jax.tree.leaves(wanted) if jnp.issubdtype(x.dtype, jnp.floating))
+        wanted = jax.tree.map(np.asarray, wanted)
     for x, y in zip(jax.tree.leaves(got), jax.tree.leaves(wanted), strict=True):
         machine.near(x, y, 2e-2)
     return got
