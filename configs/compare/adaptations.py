@@ -16,7 +16,7 @@ from pathlib import Path
 
 import tyro
 
-from ptm_jax.bench.commands import recorded
+from ptm_jax.bench.commands import heading, recorded, shown
 
 WAYS: dict[str, tuple[tuple[str, ...], float]] = {
     "full": ((), 1.0),
@@ -116,11 +116,11 @@ def _figures(document: dict) -> dict[str, list[float]]:
 
 
 def _write(args: Args, results: dict) -> None:
-    lines = [f"# Ways of adapting: {args.task}", "", f"`{Path(args.init).name or args.init}`, held-out, times 100.", ""]
+    lines = heading(f"Ways of adapting: {args.task}", args.init)
     lines += ["| way | trained parameters | share | metrics (mean ± sd) | seeds | minutes |"]
     lines += ["| --- | ---: | ---: | --- | --- | --- |"]
     for way, found in results.items():
-        figures = ", ".join(f"{name} {100 * mean:.1f} ± {100 * sd:.1f}" for name, (mean, sd) in found["metrics"].items())
+        figures = ", ".join(f"{name} {shown(mean, sd, args.seeds)}" for name, (mean, sd) in found["metrics"].items())
         share = 100 * found["trained"] / found["parameters"]
         lines.append(f"| {way} | {found['trained']:,} | {share:.2f}% | {figures} | {args.seeds} | {found['minutes']} |")
     lines += ["", "```", *(f"ptm {shlex.join(found['words'])}" for found in results.values()), "```"]

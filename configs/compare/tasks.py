@@ -21,7 +21,7 @@ from typing import Annotated
 
 import tyro
 
-from ptm_jax.bench.commands import recorded
+from ptm_jax.bench.commands import heading, recorded, shown
 from ptm_jax.tasks.metrics import glue_average
 
 TASKS = {
@@ -107,11 +107,11 @@ def _figures(document: dict) -> dict:
 
 def _write(args: Args, results: dict) -> None:
     """The table of all results, GLUE's averages with the tasks that are in them, and the commands."""
-    lines = ["# Downstream tasks", "", f"`{Path(args.init).name or args.init}`, held-out examples, times 100.", ""]
+    lines = heading("Downstream tasks", args.init)
     lines += ["| task | examples | metrics (mean ± sd) | seeds | minutes |", "| --- | --- | --- | --- | --- |"]
     for task, found in results.items():
-        shown = {name: v for name, v in found["metrics"].items() if not name.startswith(("best_", "answered", "unanswered"))}
-        figures = ", ".join(f"{name} {100 * v['mean']:.1f} ± {100 * v['sd']:.1f}" for name, v in shown.items())
+        told = {name: v for name, v in found["metrics"].items() if not name.startswith(("best_", "answered", "unanswered"))}
+        figures = ", ".join(f"{name} {shown(v['mean'], v['sd'], found['seeds'])}" for name, v in told.items())
         lines.append(f"| {task} | {found['examples']:,} | {figures} | {found['seeds']} | {found['minutes']} |")
     means = {task: {name: v["mean"] for name, v in found["metrics"].items()} for task, found in results.items()}
     for wnli in (True, False):
@@ -136,7 +136,7 @@ def _beside(folder: Path, results: dict) -> list[str]:
         for name, value in theirs.items():
             ours = found["metrics"][name]
             spread = ((ours["sd"] ** 2 + value["sd"] ** 2) / 2) ** 0.5
-            both = (f"{100 * side['mean']:.1f} ± {100 * side['sd']:.1f}" for side in (ours, value))
+            both = (shown(side["mean"], side["sd"], found["seeds"]) for side in (ours, value))
             apart = ours["mean"] - value["mean"]
             share = f"{apart / spread:+.1f}" if spread else ""
             lines.append(f"| {task} | {name} | {' | '.join(both)} | {100 * apart:+.1f} | {share} |")

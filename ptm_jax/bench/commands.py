@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import shlex
 import subprocess
@@ -53,3 +54,13 @@ def recorded(
         write(results)
     write(results)
     return results
+
+
+def heading(title: str, init: str) -> list[str]:
+    """The first lines of a table: what began, and when it was measured."""
+    return [f"# {title}", "", f"`{Path(init).name or init}`, held-out examples, times 100; {datetime.date.today()}.", ""]
+
+
+def shown(mean: float, sd: float, seeds: int) -> str:
+    """A mean times 100, with its standard deviation where there are several seeds."""
+    return f"{100 * mean:.1f} ± {100 * sd:.1f}" if seeds > 1 else f"{100 * mean:.1f}"
