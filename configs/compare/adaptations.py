@@ -32,6 +32,7 @@ WAYS: dict[str, tuple[tuple[str, ...], float]] = {
     "chain_thaw": (("chain_thaw",), 1.0),
     "siatl": (("sequential", "auxiliary"), 1.0),
     "houlsby": (("houlsby(width=32)",), 6.0),
+    "houlsby_64": (("houlsby(width=64)",), 8.0),
     "pfeiffer": (("pfeiffer(width=32)",), 6.0),
     "lora": (("lora(rank=8)",), 6.0),
     "prefix": (("prefix(length=10)",), 20.0),
