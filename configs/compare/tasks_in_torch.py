@@ -6,7 +6,7 @@ For texts and words with tags: what `configs/compare/tasks.py` measures is measu
 examples. The head is ours (on the mean of the states where the checkpoint was trained for that, else on the pooler's; on
 the first piece of a word), the optimizer torch's AdamW with the fields of our recipe, products in bfloat16 by autocast as
 ours are (--float32: none are). Random are the dropout and the head's beginning, which torch draws. The results go to
-WORKDIR/TASK.json.
+WORKDIR/TASK.json after every seed; seeds that are there are not run again.
 """
 
 from __future__ import annotations
@@ -51,22 +51,25 @@ class Args:
 
 def main(args: Args) -> None:
     """Train every seed, and write what the task measures."""
-    asked = {"epochs": args.epochs, "batch": args.batch, "length": args.length, "lr": args.lr}
-    config = finetuning.experiment(args.task, args.init, args.data, **asked)
+    sizes = {"epochs": args.epochs, "batch": args.batch, "length": args.length, "lr": args.lr}
+    asked = {**sizes, "float32": args.float32}
+    config = finetuning.experiment(args.task, args.init, args.data, **sizes)
     spec = TokenizerSpec(path=args.init)
     corpus = config.system.examples.corpus(config.data, args.workdir / f"{args.task}_data", spec)
-    runs = [_run(config, args, corpus, seed) for seed in range(args.seeds)]
-    names = runs[0]["metrics"]
-    spread = {
-        name: {
-            "mean": float(np.mean([run["metrics"][name] for run in runs])),
-            "sd": float(np.std([run["metrics"][name] for run in runs], ddof=min(1, len(runs) - 1))),
-        }
-        for name in names
-    }
-    document = {"task": args.task, "metrics": spread, "runs": runs}
-    (args.workdir / f"{args.task}.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf8")
-    print(json.dumps(document, indent=1))
+    record = args.workdir / f"{args.task}.json"
+    known = json.loads(record.read_text(encoding="utf8")) if record.is_file() else {}
+    runs = known["runs"] if known.get("asked") == asked else []
+    for seed in range(len(runs), args.seeds):
+        runs.append(_run(config, args, corpus, seed))
+        spread = {name: _spread([run["metrics"][name] for run in runs]) for name in runs[0]["metrics"]}
+        known = {"task": args.task, "asked": asked, "metrics": spread, "runs": runs}
+        record.write_text(json.dumps(known, indent=1) + "\n", encoding="utf8")
+    print(json.dumps(known, indent=1))
+
+
+def _spread(values: list[float]) -> dict[str, float]:
+    """Mean and standard deviation."""
+    return {"mean": float(np.mean(values)), "sd": float(np.std(values, ddof=min(1, len(values) - 1)))}
 
 
 def _run(config, args: Args, corpus, seed: int) -> dict:
