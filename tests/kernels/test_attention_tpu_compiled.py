@@ -4,7 +4,7 @@ Every kernel is compiled for v4, v5e, v5p and v6e inside of `shard_map` over row
 that scores may hold; and for v5p a step of BERT-large, of two layers, by them and by the kernels of the cross-entropy.
 PTM_TEST_TPUS=all: more cases, and steps of T5 and XLNet-large too, for all four chips; half a minute each. What was compiled
 holds no [L, L] buffer, in whatever shape: no two dimensions of a row's length, and none of their product. A step has no
-[tokens, V] buffer either: what has the vocabulary's size, whole or a device's share, is a table, a vector or a block of lines.
+[tokens, V] buffer either: what has the vocabulary's size, whole or a device's share, is a table or a vector.
 """
 
 import dataclasses
