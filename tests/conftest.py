@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import json
 import os
+import subprocess
+import sys
 from collections import defaultdict
 from importlib.metadata import version
 from pathlib import Path
@@ -46,6 +48,27 @@ def data() -> Path:
     if not DATA.is_dir():
         pytest.skip("the real data sets (../shared/data) are not on this machine; make test-full runs this where they are")
     return DATA
+
+
+@pytest.fixture(scope="session")
+def on_tpu():
+    """`on_tpu("v5e:2x2", function, *arguments)`: what a function of a test file returns in a process of its own, in which
+    the TPU compiler stands for those chips; results and arguments are what JSON can hold."""
+    from ptm_jax.mesh import chips
+
+    if chips.libtpu() is None:
+        pytest.skip("the TPU compiler (libtpu) is not installed; `make test-full` installs it beside the environment")
+
+    def call(topology, function, *arguments):
+        here = Path(function.__code__.co_filename)
+        env = chips.environment(chips.topology(topology))
+        env["PYTHONPATH"] = os.pathsep.join([str(here.parent), str(ROOT), env["PYTHONPATH"]])
+        code = f"import json, {here.stem} as it; print(json.dumps(it.{function.__name__}(*{arguments!r})))"
+        done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=900)
+        assert done.returncode == 0, done.stderr[-3000:]
+        return json.loads(done.stdout.splitlines()[-1])
+
+    return call
 
 
 @pytest.hookimpl(tryfirst=True)

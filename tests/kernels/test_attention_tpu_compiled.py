@@ -8,13 +8,9 @@ holds no [L, L] buffer, in whatever shape: no two dimensions of a row's length, 
 """
 
 import dataclasses
-import json
 import math
 import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -138,38 +134,28 @@ def of_step(mesh, name, length):
     }
 
 
-def main(chip, *names):
-    """In a process of its own: what was found, as JSON on the last line."""
+def kernels_for(chip):
+    """{width: what `of_kernels` found}."""
     mesh = mesh_of(CHIPS[chip])
-    found = {name: of_step(mesh, name, STEPS[name]) for name in names}
-    if not names:
-        found = {"64": of_kernels(mesh, 64, "bfloat16")}
-        found |= {"128": of_kernels(mesh, 128, "float32")} if EVERYWHERE else {}
-    print(json.dumps(found))
+    found = {"64": of_kernels(mesh, 64, "bfloat16")}
+    return found | ({"128": of_kernels(mesh, 128, "float32")} if EVERYWHERE else {})
 
 
-def compiled(chip, *names):
-    if chips.libtpu() is None:
-        pytest.skip("the TPU compiler (libtpu) is not installed; `make test-full` installs it beside the environment")
-    here = Path(__file__).resolve()
-    env = chips.environment(chips.topology(CHIPS[chip]))
-    env["PYTHONPATH"] = os.pathsep.join([str(here.parent), str(here.parents[2]), env["PYTHONPATH"]])
-    code = f"import {here.stem} as it; it.main{(chip, *names)}"
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=900)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+def steps_for(chip, *names):
+    """{system: what `of_step` found}."""
+    mesh = mesh_of(CHIPS[chip])
+    return {name: of_step(mesh, name, STEPS[name]) for name in names}
 
 
 @pytest.mark.parametrize("chip", CHIPS)
-def test_the_kernels_compile(chip):
-    found = compiled(chip)
-    for width, cases in found.items():
+def test_the_kernels_compile(on_tpu, chip):
+    for width, cases in on_tpu(CHIPS[chip], kernels_for, chip).items():
         for name, case in cases.items():
             assert (case["squares"], case["kernels"]) == ([], KERNELS), (width, name)
 
 
 @pytest.mark.parametrize("chip", list(CHIPS) if EVERYWHERE else ["v5p"])
-def test_a_training_step_holds_no_scores(chip):
-    found = compiled(chip, *(STEPS if EVERYWHERE else ["bert_large"]))
-    for name, step in found.items():
+def test_a_training_step_holds_no_scores(on_tpu, chip):
+    names = STEPS if EVERYWHERE else ["bert_large"]
+    for name, step in on_tpu(CHIPS[chip], steps_for, chip, *names).items():
         assert step["squares"] == step["scores"] == [] and step["kernels"] == CALLS[name], (name, step)

@@ -1,11 +1,6 @@
 """The TPU kernels by the TPU compiler, for every chip: forward and backward, on one device and over words and rows."""
 
-import json
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -22,8 +17,8 @@ CASES = (
 )
 
 
-def main(name, count):
-    """{how: [how many kernels, arrays of scores]} of so many cases, as JSON."""
+def kernels_and_scores(name, count):
+    """{how: [how many kernels, arrays of scores]} of so many cases."""
     import jax
     import jax.numpy as jnp
 
@@ -35,7 +30,7 @@ def main(name, count):
 
     devices = chips.devices(chips.topology(name))
     found = {}
-    for sizes, rules, precision in CASES[: int(count)]:
+    for sizes, rules, precision in CASES[:count]:
         layout = layout_of(tables.make_mesh(sizes, devices), rules)
 
         def total(student, labels, layout=layout, precision=precision):
@@ -56,20 +51,11 @@ def main(name, count):
         shapes = {tuple(map(int, dims.split(","))) for dims in re.findall(r"\w\[([\d,]+)\]", text)}
         scores = [s for s in shapes if len(s) > 1 and s[-1] >= WORDS // 2 and s[-2] >= 64]
         found[f"{rules} {precision}"] = [len(re.findall(r"custom-call.*tpu_custom_call", text)), scores]
-    print(json.dumps(found))
+    return found
 
 
 @pytest.mark.parametrize("name", CHIPS)
-def test_the_compiler_takes_the_kernels_and_holds_no_scores(name):
-    if chips.libtpu() is None:
-        pytest.skip("the TPU compiler (libtpu) is not installed; `make test-full` installs it beside the environment")
-    here = Path(__file__).resolve()
-    env = chips.environment(chips.topology(name))
-    env["PYTHONPATH"] = os.pathsep.join([str(here.parent), str(here.parents[2]), env["PYTHONPATH"]])
-    code = f"import sys, {here.stem} as it; it.main(*sys.argv[1:])"
-    call = [sys.executable, "-c", code, name, str(CHIPS[name])]
-    done = subprocess.run(call, env=env, capture_output=True, text=True, timeout=900)
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout.splitlines()[-1])
+def test_the_compiler_takes_the_kernels_and_holds_no_scores(on_tpu, name):
+    found = on_tpu(name, kernels_and_scores, name, CHIPS[name])
     assert len(found) == CHIPS[name]
     assert all(kernels == 3 and not scores for kernels, scores in found.values()), found

@@ -1,11 +1,5 @@
 """The softmax kernel and the ring by the TPU compiler, for every chip, forward and backward."""
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from ptm_jax.mesh import chips
@@ -15,8 +9,8 @@ pytestmark = pytest.mark.full
 CHIPS = ("v4:2x2x1", "v5e:2x2", "v5p:2x2x1", "v6e:2x2")
 
 
-def main(name):
-    """{what: how often its kernel, or a message to a neighbour, is in the program}, as JSON."""
+def counted(name):
+    """{what: how often its kernel, or a message to a neighbour, is in the program}."""
     import jax
     import jax.numpy as jnp
     from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
@@ -46,18 +40,10 @@ def main(name):
             ((2, 512, 2, 64), jnp.bfloat16),
         )
     found = {"softmax": kernel.count("tpu_custom_call"), "ring": step.count("collective-permute")}
-    print(json.dumps(found | {"whole": step.count("512,512]")}))
+    return found | {"whole": step.count("512,512]")}
 
 
 @pytest.mark.parametrize("name", CHIPS)
-def test_the_compiler_takes_them(name):
-    if chips.libtpu() is None:
-        pytest.skip("the TPU compiler (libtpu) is not installed; `make test-full` installs it beside the environment")
-    here = Path(__file__).resolve()
-    env = chips.environment(chips.topology(name))
-    env["PYTHONPATH"] = os.pathsep.join([str(here.parent), str(here.parents[2]), env["PYTHONPATH"]])
-    call = [sys.executable, "-c", f"import sys, {here.stem} as it; it.main(sys.argv[1])", name]
-    done = subprocess.run(call, env=env, capture_output=True, text=True, timeout=900)
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout.splitlines()[-1])
+def test_the_compiler_takes_them(on_tpu, name):
+    found = on_tpu(name, counted, name)
     assert found["softmax"] >= 2 and found["ring"] >= 2 and not found["whole"], found

@@ -17,11 +17,6 @@ Compiled with the least effort, in a sixth of the time; at full effort (`ptm pla
 """
 
 import collections
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -34,7 +29,7 @@ ACTIVATION = ROWS * LENGTH * WIDTH * 2  # bfloat16
 
 
 def compile_for_the_pod(*tables_of_rules):
-    """In a process of its own: {rules: collectives} as JSON on the last line."""
+    """In a process of its own: {rules: collectives}."""
     import dataclasses
 
     import jax
@@ -67,20 +62,12 @@ def compile_for_the_pod(*tables_of_rules):
             lowered = jax.jit(work.step, donate_argnums=0, out_shardings=placed).lower(state, batch)
         compiled = lowered.compile({"exec_time_optimization_effort": -1.0})
         found[rules] = [dataclasses.asdict(one) for one in collectives(compiled.as_text(), mesh)]
-    print(json.dumps(found))
+    return found
 
 
 @pytest.fixture(scope="module")
-def found():
-    if chips.libtpu() is None:
-        pytest.skip("the TPU compiler (libtpu) is not installed; `make test-full` installs it beside the environment")
-    here = Path(__file__).resolve()
-    env = chips.environment(chips.topology("v5p:8x8x8"))
-    env["PYTHONPATH"] = os.pathsep.join([str(here.parent), str(here.parents[2]), env["PYTHONPATH"]])
-    code = f"import {here.stem}; {here.stem}.compile_for_the_pod('megatron', 'megatron_sp')"
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=900)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+def found(on_tpu):
+    return on_tpu("v5p:8x8x8", compile_for_the_pod, "megatron", "megatron_sp")
 
 
 def test_a_mesh_may_cut_the_axes_of_the_torus(found):
