@@ -9,6 +9,7 @@ import pytest
 import tyro
 
 from ptm_jax import systems
+from ptm_jax.adapt.catalogue import NAMES
 from ptm_jax.cli import options, target, train
 from ptm_jax.core.system import Experiment, System, refusal
 from ptm_jax.mesh.tables import ACTIVATIONS, AXES, TABLES, as_axes
@@ -73,3 +74,25 @@ def test_every_transformer_of_the_survey_has_a_config():
     catalogued = {row for name in systems.names() for row in systems.get(name).rows if 42 <= row <= 66}
     covered = {row for path in CONFIGS for row in rows_in(notebook(path))}
     assert catalogued == set(range(42, 67)) and catalogued <= covered
+
+
+def test_every_adaptation_is_compared_by_commands_that_are_understood(monkeypatch, tmp_path):
+    """configs/compare/adaptations.py: none of the catalogue is missing, and each way is a command."""
+    monkeypatch.syspath_prepend(str(ROOT / "configs" / "compare"))
+    import adaptations
+
+    for name in ("train", "dev"):
+        (tmp_path / f"{name}.tsv").write_text("sentence\tlabel\ngood film\t1\nno\t0\n")
+    asked = adaptations.Args(init="m", task="sst2", data=str(tmp_path), workdir=tmp_path / "w", other="cr=CR")
+    (tmp_path / "w").mkdir()
+    used, ways = set(), [*adaptations.WAYS, *adaptations.ROUTES]
+    for way in ways:
+        before = [command[2:] for command in adaptations._before(way, asked) if command[0] == "ptm"]
+        for words in [*before, adaptations._words(way, asked)[1:]]:
+            args = tyro.cli(train.Args, args=words)
+            used |= {text.partition("(")[0] for text in args.adapt}
+    assert used == set(NAMES) and {"further", "stilts", "tanda", "mt_dnn", "augmented"} < set(ways)
+    assert (tmp_path / "w" / "further_before.txt").read_text() == "good film\nno\n"
+    assert [way for way in ways if way not in adaptations._taken(asked)] == ["feature_mix_esim"]
+    tags = adaptations.Args(init="m", task="wnut17", data="d", workdir=tmp_path)
+    assert not {"mt_dnn", "augmented", "feature_mix_bcn", "stilts"} & set(adaptations._taken(tags))

@@ -2,17 +2,21 @@
 
     python configs/compare/adaptations.py --init MODEL --task sst2 --data SST-2 --workdir runs/adapt
     python configs/compare/adaptations.py --init MODEL --task wnut17 --data WNUT17 --workdir runs/ner --only houlsby lora
+    python configs/compare/adaptations.py --init MODEL --task sst2 --data SST-2 --other cr=CR --workdir runs/adapt
 
 Every way is `ptm train --task --adapt` as the table prints it, with the rate that its paper finds right for it, and goes on
-where it was stopped. `random` begins with nothing of the model but its size. Trained parameters count the heads. The table
-goes to --out.
+where it was stopped. `random` begins with nothing of the model but its size. The ways of `ROUTES` have a command before it:
+further pre-training on the task's own texts, another task first (--other), texts made by conditional BERT. Ways that the
+task does not take are left out, and named. Trained parameters count the heads. The table goes to --out.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import shlex
+import sys
 from pathlib import Path
+from typing import Any
 
 import tyro
 
@@ -25,8 +29,11 @@ WAYS: dict[str, tuple[tuple[str, ...], float]] = {
     "feature_mix": (("feature", "mix"), 20.0),
     "feature_mix_bilstm": (("feature", "mix", "bilstm"), 6.0),
     "feature_mix_bcn": (("feature", "mix", "bcn"), 6.0),
+    "feature_mix_esim": (("feature", "mix", "esim"), 6.0),
     "embedding": (("embedding",), 2.0),
     "mix": (("mix",), 1.0),
+    "frozen": (("frozen(pattern='/embed/')",), 1.0),
+    "rates": (("rates(table=(('heads_', 5.0),))",), 1.0),
     "layer_decay": (("layer_decay(decay=0.9)",), 1.5),
     "gradual": (("gradual", "layer_decay(decay=0.9)"), 1.5),
     "chain_thaw": (("chain_thaw",), 1.0),
@@ -45,6 +52,34 @@ WAYS: dict[str, tuple[tuple[str, ...], float]] = {
 }
 """{way: (its adaptations, its rate as a multiple of --lr)}."""
 
+FURTHER = (
+    "recipe.phases.0.steps=600 recipe.phases.0.batch=64 recipe.phases.0.length=64 recipe.phases.1.steps=10 "
+    "recipe.phases.1.batch=64 recipe.phases.1.length=64 recipe.schedule.warmup=60"
+)
+_ONE, _OTHER = "--task {task} --epochs {epochs} --lr {lr}", "ptm train --init {init} --task {other} --data {other_data}"
+_BOTH = "--init {init} --tasks {task} {other} --data {task}={data} {other}={other_data} --epochs {epochs:.0f} --lr {lr}"
+ROUTES: dict[str, tuple[str, str]] = {
+    "further": (
+        f"ptm train {{init}} --data {{before}}.txt --workdir {{before}} --set {FURTHER}",
+        f"--init {{before}} --data {{data}} {_ONE}",
+    ),
+    "stilts": (f"{_OTHER} --workdir {{before}}", f"--init {{before}} --data {{data}} {_ONE} --adapt restart"),
+    "tanda": (f"{_OTHER} --workdir {{before}}", f"--init {{before}} --data {{data}} {_ONE}"),
+    "mt_dnn": ("", _BOTH),
+    "pals_tasks": ("", f"{_BOTH} --mixing annealed --adapt 'pals(width=48, heads=12)'"),
+    "augmented": (
+        "python configs/compare/augmented.py --init {init} --task {task} --data {data} --workdir {before} --epochs 3",
+        f"--init {{init}} --data {{before}}/train.tsv {{heldout}} {_ONE}",
+    ),
+}
+"""{way: (the command before it, the words of its own)}: further pre-training within the task (Sun et al. 2019, section 5.4),
+STILTs (Phang et al. 2018), TANDA (Garg et al. 2020), MT-DNN, PALs with annealed sampling, conditional BERT."""
+ON_TEXTS = {"feature_mix_bcn", "tanda", "mt_dnn", "pals_tasks", "augmented"}
+"""Ways for classes of whole texts."""
+ON_PAIRS = {"feature_mix_esim"}
+OF_TWO = {"stilts", "tanda", "mt_dnn", "pals_tasks"}
+"""Ways that need another task."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Args:
@@ -62,6 +97,8 @@ class Args:
     """The rate of full fine-tuning."""
     epochs: float = 2.0
     """Of every way."""
+    other: str = ""
+    """NAME=PATH: another task with its data, for STILTs, TANDA, MT-DNN and PALs; without it they are left out."""
     seeds: int = 1
     """Runs of a way."""
     words: str = ""
@@ -73,24 +110,70 @@ class Args:
 def main(args: Args) -> None:
     """Run what is missing, and write the table."""
     recorded(
-        "way", WAYS, args.only, args.workdir,
+        "way", [*WAYS, *ROUTES], args.only or _taken(args), args.workdir,
         words=lambda way: _words(way, args), facts=lambda way, found: _facts(way, found, args),
-        write=lambda results: _write(args, results),
+        before=lambda way: _before(way, args), write=lambda results: _write(args, results),
     )  # fmt: skip
+
+
+def _taken(args: Args) -> list[str]:
+    """The ways that fit the task; what is left out is named."""
+    from ptm_jax.data.labelled import Labelled
+    from ptm_jax.tasks.catalogue import catalogue
+
+    examples = catalogue.get(args.task).examples
+    texts, pairs = isinstance(examples, Labelled), bool(getattr(examples, "second", ()))
+    unfit = (set() if texts else ON_TEXTS) | (set() if pairs else ON_PAIRS) | (set() if args.other else OF_TWO)
+    if unfit:
+        print(f"left out: {', '.join(sorted(unfit))} (for classes of texts, pairs, or with --other)", file=sys.stderr)
+    return [way for way in [*WAYS, *ROUTES] if way not in unfit]
 
 
 def _facts(way: str, found: dict, args: Args) -> dict:
     """What the table says of a way."""
-    return {**_counts(args.workdir / way), "metrics": _figures(found)}
+    own = {name.removeprefix(f"{args.task}/"): value for name, value in _figures(found).items()}
+    return {**_counts(args.workdir / way), "metrics": {name: value for name, value in own.items() if "/" not in name}}
 
 
 def _words(way: str, args: Args) -> list[str]:
     """The words of the command of a way."""
-    adapt, rate = WAYS[way]
-    words = ["train", "--init", args.init, "--task", args.task, "--data", args.data, "--epochs", str(args.epochs)]
-    words += ["--lr", f"{args.lr * rate:g}", "--seeds", str(args.seeds), *shlex.split(args.words)]
-    words += ["--adapt", *adapt] if adapt else []
-    return [*words, "--workdir", str(args.workdir / way)]
+    if way in ROUTES:
+        words = ["train", *shlex.split(ROUTES[way][1].format(**_names(way, args)))]
+        adapt = words.index("--adapt") if "--adapt" in words else len(words)
+        words, last = words[:adapt], words[adapt:]
+    else:
+        adapt, rate = WAYS[way]
+        words = ["train", "--init", args.init, "--task", args.task, "--data", args.data, "--epochs", str(args.epochs)]
+        words += ["--lr", f"{args.lr * rate:g}"]
+        last = ["--adapt", *adapt] if adapt else []
+    return [*words, "--seeds", str(args.seeds), *shlex.split(args.words), *last, "--workdir", str(args.workdir / way)]
+
+
+def _before(way: str, args: Args) -> list[list[str]]:
+    """The command before that of a way, if there is one. Writes the texts that it reads."""
+    command = shlex.split(ROUTES[way][0].format(**_names(way, args))) if way in ROUTES else []
+    if not command:
+        return []
+    if way == "further":
+        from ptm_jax.tasks.catalogue import catalogue
+
+        examples = catalogue.get(args.task).examples.settled((args.data,))
+        rows = examples.examples(examples.files((args.data,))["train"])
+        folder = Path(_names(way, args)["before"])
+        folder.with_suffix(".txt").write_text("".join(f"{text}\n" for row in rows for text in examples.texts(row)))
+    changes = shlex.split(args.words)
+    sets = [word for at, word in enumerate(changes) if at and changes[at - 1] == "--set"]
+    return [[*command, *(["--set", *sets] if sets else [])]]
+
+
+def _names(way: str, args: Args) -> dict[str, Any]:
+    """What stands for the words in braces."""
+    from ptm_jax.tasks.catalogue import catalogue
+
+    other, _, path = args.other.partition("=")
+    heldout = catalogue.get(args.task).examples.files((args.data,))["heldout"].path
+    own = {"init": args.init, "task": args.task, "data": args.data, "epochs": args.epochs, "lr": f"{args.lr:g}"}
+    return {**own, "other": other, "other_data": path, "heldout": heldout, "before": args.workdir / f"{way}_before"}
 
 
 def _counts(workdir: Path) -> dict[str, int]:
@@ -124,7 +207,8 @@ def _write(args: Args, results: dict) -> None:
         figures = ", ".join(f"{name} {shown(mean, sd, args.seeds)}" for name, (mean, sd) in found["metrics"].items())
         share = 100 * found["trained"] / found["parameters"]
         lines.append(f"| {way} | {found['trained']:,} | {share:.2f}% | {figures} | {args.seeds} | {found['minutes']} |")
-    lines += ["", "```", *(f"ptm {shlex.join(found['words'])}" for found in results.values()), "```"]
+    commands = [one for found in results.values() for one in (*found.get("before", []), ["ptm", *found["words"]])]
+    lines += ["", "```", *map(shlex.join, commands), "```"]
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text("\n".join(lines) + "\n", encoding="utf8")
 

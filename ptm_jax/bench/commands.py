@@ -24,10 +24,12 @@ def recorded(
     words: Callable[[str], list[str]],
     facts: Callable[[str, dict[str, Any]], dict[str, Any]],
     write: Callable[[Results], None],
+    before: Callable[[str], list[list[str]]] = lambda name: [],
 ) -> Results:
     """{name: words, minutes and facts} of the names in `only`, or of all that are `known`, as WORKDIR/results.json keeps it.
 
-    words   the command of a name; one that is recorded with the same words is not run again
+    words   the command of a name, as `ptm` takes it; one that is recorded with the same words is not run again
+    before  commands that must have run before it, each with its program: `ptm` or `python`
     facts   of a name and what its command printed as JSON
     write   the table of all results
 
@@ -39,21 +41,29 @@ def recorded(
     record = workdir / "results.json"
     results: Results = json.loads(record.read_text(encoding="utf8")) if record.is_file() else {}
     for name in only or known:
-        asked = words(name)
+        asked, first = words(name), before(name)
         if results.get(name, {}).get("words") == asked:
             continue
-        print(f"ptm {shlex.join(asked)}", file=sys.stderr, flush=True)
         began = time.perf_counter()
-        command = [sys.executable, "-m", "ptm_jax.cli.main", *asked, "--json"]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
-        if done.returncode:
-            sys.exit(done.returncode)
+        for command in first:
+            _run(command)
+        done = _run(["ptm", *asked, "--json"])
         minutes = round((time.perf_counter() - began) / 60, 1)
-        results[name] = {"words": asked, "minutes": minutes, **facts(name, json.loads(done.stdout))}
+        results[name] = {"before": first, "words": asked, "minutes": minutes, **facts(name, json.loads(done))}
         record.write_text(json.dumps(results, indent=1) + "\n", encoding="utf8")
         write(results)
     write(results)
     return results
+
+
+def _run(command: Sequence[str]) -> str:
+    """What a command prints. Ends the program where it fails."""
+    print(shlex.join(command), file=sys.stderr, flush=True)
+    module = ["-m", "ptm_jax.cli.main"] if command[0] == "ptm" else []
+    done = subprocess.run([sys.executable, *module, *command[1:]], stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        sys.exit(done.returncode)
+    return done.stdout
 
 
 def heading(title: str, init: str) -> list[str]:
