@@ -8,12 +8,18 @@ import os
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 from ptm_jax.bench import peer, programs, rivals, timing
 from ptm_jax.bench.programs import Sizes
 from ptm_jax.bench.record import Entry, median, over, settings, spread
+from ptm_jax.core.precision import Precision
+from ptm_jax.core.recipe import Recipe
 from ptm_jax.core.streams import stream
 from ptm_jax.corruptions.base import capacity
+from ptm_jax.kernels.cross_entropy import linear_cross_entropy
+from ptm_jax.train import optimizers
 
 OURS = ("bfloat16", "float32")
 BFLOAT16 = "bfloat16 products with float32 accumulation"
@@ -156,12 +162,16 @@ def vocabulary(sizes: VocabularySizes, repeats: int, say: timing.Say) -> list[En
         batch = programs.rows(here)
         works[vocab] = programs.training(programs.bert(here, "bfloat16"), batch)
         meters[vocab] = timing.Step(works[vocab].step, works[vocab].state, batch)
-    found = timing.alternate({**meters, "gemm": timing.products(sizes.gemm)}, repeats, warmup=2, say=say)
+    parts = _of_the_table(sizes, works[sizes.vocab].program.system.recipe)
+    found = timing.alternate({**meters, **parts, "gemm": timing.products(sizes.gemm)}, repeats, warmup=2, say=say)
     ratios = over(found[sizes.vocab], found[sizes.small])
+    seconds = {f"vocabulary {vocab:,}": {"seconds": median(found[vocab])} for vocab in works}
+    more = [large - small for large, small in zip(found[sizes.vocab], found[sizes.small], strict=True)]
+    seconds |= {"what the larger one adds": {"seconds": median(more)}}
     return [
         Entry(
             name="vocabulary",
-            ours={f"vocabulary {vocab:,}": {"seconds": median(found[vocab])} for vocab in works},
+            ours=seconds | {f"alone, {name}": {"seconds": median(found[name])} for name in parts},
             peers={},
             ratio=median(ratios),
             spread=spread(ratios),
@@ -175,3 +185,32 @@ def vocabulary(sizes: VocabularySizes, repeats: int, say: timing.Say) -> list[En
             ),
         )
     ]
+
+
+def _of_the_table(sizes: Sizes, recipe: Recipe) -> dict[str, timing.Meter]:
+    """What a step does with a table of words [V, D], each thing alone."""
+    draw = np.random.default_rng(0)
+    table, bias = jnp.asarray(draw.standard_normal((sizes.vocab, sizes.width), np.float32)) * 0.02, jnp.zeros(sizes.vocab)
+    masked = sizes.batch * capacity(sizes.length, 0.15)
+    features = jnp.asarray(draw.standard_normal((masked, sizes.width), np.float32))
+    labels = jnp.asarray(draw.integers(0, sizes.vocab, masked), jnp.int32)
+    looked_up = jnp.asarray(draw.integers(0, sizes.vocab, sizes.batch * sizes.length), jnp.int32)
+    rows = jnp.asarray(draw.standard_normal((len(looked_up), sizes.width), np.float32))
+    optimizer = optimizers.build(recipe)
+
+    def moved(state, gradient):
+        params, moments = state
+        updates, moments = optimizer.update({"token": gradient}, moments, params)
+        return (optimizers.apply(params, updates), moments), ()
+
+    def loss(features, table, bias):
+        return linear_cross_entropy(features, table, bias, labels, precision=Precision("bfloat16")).sum()
+
+    head = jax.jit(jax.value_and_grad(loss, (0, 1, 2)))
+    lookup = jax.jit(lambda gradient: jnp.zeros_like(gradient).at[looked_up].add(rows) + gradient)
+    state = {"token": jnp.copy(table)}, optimizer.init({"token": table})
+    return {
+        "AdamW of the table": timing.Step(jax.jit(moved, donate_argnums=0), state, table),
+        "the head and its gradients": timing.clocked(lambda: head(features, table, bias)),
+        "gradient of the words looked up, added to the head's": timing.clocked(lambda: lookup(table)),
+    }

@@ -74,11 +74,16 @@ def test_every_benchmark_has_its_tiny_sizes():
     assert list(TINY) == list(suite.BENCHMARKS)
 
 
+OF_THE_TABLE = (
+    "alone, AdamW of the table",
+    "alone, the head and its gradients",
+    "alone, gradient of the words looked up, added to the head's",
+)
 ROWS = {
     "input": {"input/32": {"packed"}},
     "masking": {"masking": {"step", "step without masking", "masking alone"}},
     "corruptions": {f"corruption/{task}": {"corruption alone", "step"} for task in CORRUPTING},
-    "vocabulary": {"vocabulary": {"vocabulary 110", "vocabulary 120"}},
+    "vocabulary": {"vocabulary": {"vocabulary 110", "vocabulary 120", "what the larger one adds", *OF_THE_TABLE}},
     "step": {"step": {"bfloat16", "float32"}},
     "lengths": {"lengths": {"packed"}},
     "packing": {"packing": {"packed, reference", "dense, reference"}},
