@@ -131,8 +131,10 @@ def _taken(args: Args) -> list[str]:
 
 def _facts(way: str, found: dict, args: Args) -> dict:
     """What the table says of a way."""
-    own = {name.removeprefix(f"{args.task}/"): value for name, value in _figures(found).items()}
-    return {**_counts(args.workdir / way), "metrics": {name: value for name, value in own.items() if "/" not in name}}
+    figures, mine = _figures(found), f"{args.task}/"
+    several = any("/" in name for name in figures)  # a mean of the tasks, and TASK/METRIC
+    own = {name.removeprefix(mine): value for name, value in figures.items() if not several or name.startswith(mine)}
+    return {**_counts(args.workdir / way), "metrics": own}
 
 
 def _words(way: str, args: Args) -> list[str]:
