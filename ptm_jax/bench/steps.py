@@ -165,7 +165,7 @@ def vocabulary(sizes: VocabularySizes, repeats: int, say: timing.Say) -> list[En
     parts = _of_the_table(sizes, works[sizes.vocab].program.system.recipe)
     found = timing.alternate({**meters, **parts, "gemm": timing.products(sizes.gemm)}, repeats, warmup=2, say=say)
     ratios = over(found[sizes.vocab], found[sizes.small])
-    seconds = {f"vocabulary {vocab:,}": {"seconds": median(found[vocab])} for vocab in works}
+    seconds = {f"vocabulary {vocab:,}": {"seconds": median(found[vocab]), "fastest": min(found[vocab])} for vocab in works}
     more = [large - small for large, small in zip(found[sizes.vocab], found[sizes.small], strict=True)]
     seconds |= {"what the larger one adds": {"seconds": median(more)}}
     return [
