@@ -56,15 +56,16 @@ FURTHER = (
     "recipe.phases.0.steps=600 recipe.phases.0.batch=64 recipe.phases.0.length=64 recipe.phases.1.steps=10 "
     "recipe.phases.1.batch=64 recipe.phases.1.length=64 recipe.schedule.warmup=60"
 )
-_ONE, _OTHER = "--task {task} --epochs {epochs} --lr {lr}", "ptm train --init {init} --task {other} --data {other_data}"
+_ONE = "--task {task} --epochs {epochs} --lr {lr}"
+_OTHER = "ptm train --init {init} --task {other} --data {other_data} --workdir {tuned}"
 _BOTH = "--init {init} --tasks {task} {other} --data {task}={data} {other}={other_data} --epochs {epochs:.0f} --lr {lr}"
 ROUTES: dict[str, tuple[str, str]] = {
     "further": (
         f"ptm train {{init}} --data {{before}}.txt --workdir {{before}} --set {FURTHER}",
         f"--init {{before}} --data {{data}} {_ONE}",
     ),
-    "stilts": (f"{_OTHER} --workdir {{before}}", f"--init {{before}} --data {{data}} {_ONE} --adapt restart"),
-    "tanda": (f"{_OTHER} --workdir {{before}}", f"--init {{before}} --data {{data}} {_ONE}"),
+    "stilts": (_OTHER, f"--init {{tuned}} --data {{data}} {_ONE} --adapt restart"),
+    "tanda": (_OTHER, f"--init {{tuned}} --data {{data}} {_ONE}"),
     "mt_dnn": ("", _BOTH),
     "pals_tasks": ("", f"{_BOTH} --mixing annealed --adapt 'pals(width=48, heads=12)'"),
     "augmented": (
@@ -77,6 +78,7 @@ STILTs (Phang et al. 2018), TANDA (Garg et al. 2020), MT-DNN, PALs with annealed
 ON_TEXTS = {"feature_mix_bcn", "tanda", "mt_dnn", "pals_tasks", "augmented"}
 """Ways for classes of whole texts."""
 ON_PAIRS = {"feature_mix_esim"}
+"""Ways for pairs of texts."""
 OF_TWO = {"stilts", "tanda", "mt_dnn", "pals_tasks"}
 """Ways that need another task."""
 
@@ -162,9 +164,12 @@ def _before(way: str, args: Args) -> list[list[str]]:
         examples = catalogue.get(args.task).examples.settled((args.data,))
         rows = examples.examples(examples.files((args.data,))["train"])
         folder = Path(_names(way, args)["before"])
-        folder.with_suffix(".txt").write_text("".join(f"{text}\n" for row in rows for text in examples.texts(row)))
-    changes = shlex.split(args.words)
-    sets = [word for at, word in enumerate(changes) if at and changes[at - 1] == "--set"]
+        lines = "".join(f"{text}\n" for row in rows for text in examples.texts(row))
+        folder.with_suffix(".txt").write_text(lines, encoding="utf8")
+    sets, option = [], ""
+    for word in shlex.split(args.words):
+        option = word if word.startswith("--") else option
+        sets += [word] if option == "--set" and word != option else []
     return [[*command, *(["--set", *sets] if sets else [])]]
 
 
@@ -174,8 +179,9 @@ def _names(way: str, args: Args) -> dict[str, Any]:
 
     other, _, path = args.other.partition("=")
     heldout = catalogue.get(args.task).examples.files((args.data,))["heldout"].path
+    folders = {"before": args.workdir / f"{way}_before", "tuned": args.workdir / f"{other}_before"}
     own = {"init": args.init, "task": args.task, "data": args.data, "epochs": args.epochs, "lr": f"{args.lr:g}"}
-    return {**own, "other": other, "other_data": path, "heldout": heldout, "before": args.workdir / f"{way}_before"}
+    return {**own, "other": other, "other_data": path, "heldout": heldout, **folders}
 
 
 def _counts(workdir: Path) -> dict[str, int]:

@@ -16,7 +16,7 @@ import numpy as np
 from ptm_jax.bench import peer, programs, rivals, texts, timing
 from ptm_jax.bench.programs import Sizes
 from ptm_jax.bench.record import Entry, median, over, settings, spread
-from ptm_jax.bench.steps import BFLOAT16, allocator, products
+from ptm_jax.bench.steps import BFLOAT16, products
 from ptm_jax.core import spec
 from ptm_jax.core.types import Vocab
 from ptm_jax.corruptions.base import capacity
@@ -165,7 +165,6 @@ def packing(sizes: PackingSizes, repeats: int, say: timing.Say) -> list[Entry]:
             settings=settings(
                 ratio=f"seconds per operation of {best['packed']} over {best['dense']}",
                 compares="seconds",
-                environment=allocator(),
                 operations="6 T (N (4 D^2 + 2 D F)) + 12 N D sum of squared lengths + 6 P (D^2 + V D)",
                 text=f"{len(pieces):,} paragraphs of {_named(sizes.text)}",
                 real_tokens=real,

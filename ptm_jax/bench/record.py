@@ -69,7 +69,14 @@ def settings(*, ratio: str, compares: str, **more: Any) -> dict[str, Any]:
         "threads": threads(),
         "date": datetime.date.today().isoformat(),
         "versions": versions(),
+        "environment": environment(),
     }
+
+
+def environment() -> str:
+    """What of the environment says how memory is taken, and what XLA does."""
+    names = ("GLIBC_TUNABLES", "XLA_FLAGS", "LD_PRELOAD", "MALLOC_ARENA_MAX")
+    return ", ".join(f"{name}={os.environ[name]}" for name in names if name in os.environ) or "default"
 
 
 def threads() -> int:

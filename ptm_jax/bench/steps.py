@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 from typing import Any
 
 import jax
@@ -92,14 +91,7 @@ def _step_settings(sizes: StepSizes) -> dict[str, Any]:
         "ours": f"corruption inside the step, head on the masked positions; bfloat16: {BFLOAT16}; {programs.UNROLLED}",
         "peer": "logits at all positions, as the library has it; inputs are there already; one process of its own",
         "processes": "strictly alternating, in turned order",
-        "environment": allocator(),
     }
-
-
-def allocator() -> str:
-    """What of the environment says how memory is taken."""
-    names = ("GLIBC_TUNABLES", "XLA_FLAGS", "LD_PRELOAD", "MALLOC_ARENA_MAX")
-    return ", ".join(f"{name}={os.environ[name]}" for name in names if name in os.environ) or "default"
 
 
 def products(operations: float, seconds, rates) -> dict[str, float]:
@@ -180,7 +172,6 @@ def vocabulary(sizes: VocabularySizes, repeats: int, say: timing.Say) -> list[En
             settings=settings(
                 ratio=f"seconds of the step with vocabulary {sizes.vocab:,} over {sizes.small:,}",
                 compares="seconds",
-                environment=allocator(),
                 precision=BFLOAT16,
                 layers_are=programs.UNROLLED,
                 **sizes.shapes(),

@@ -60,7 +60,7 @@ def check(entry):
     json.dumps(row, allow_nan=False)
     assert row["ours"] and all(math.isfinite(v) for figures in row["ours"].values() for v in figures.values())
     assert any(row["settings"]["compares"] in figures for figures in row["ours"].values())
-    assert {"device", "threads", "date", "versions", "ratio", "rounds", "quick"} <= set(row["settings"])
+    assert {"device", "threads", "date", "versions", "environment", "ratio", "rounds", "quick"} <= set(row["settings"])
     assert {"jax", "jaxlib"} <= set(row["settings"]["versions"])
     assert row["roofline"].get("share", 1.0) > 0
     if row["ratio"] is None:
