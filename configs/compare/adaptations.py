@@ -47,6 +47,7 @@ WAYS: dict[str, tuple[tuple[str, ...], float]] = {
     "pals": (("pals(width=48, heads=12)",), 1.0),
     "k_adapter": (("k_adapter(width=96, heads=12)",), 4.0),
     "adversarial": (("adversarial(eps=0.15)",), 1.0),
+    "rdrop": (("rdrop",), 1.0),
     "self_ensemble": (("self_ensemble(last=5, every=10)",), 1.0),
     "self_distillation": (("self_distillation(last=2)",), 1.0),
 }

@@ -6,6 +6,7 @@
     representation  which layers the heads read
     adapters, pals, lora, prefix, side   small networks in or beside a frozen one
     adversarial     word vectors moved where the loss grows                 AdversarialTraining
+    agreement       two passes with other dropout that shall say the same   RDrop
     auxiliary       a language model's loss beside the task's               AuxiliaryLanguage
     averaging       the mean of the last parameters, as model and as teacher
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from ptm_jax.adapt.adapters import Houlsby, Pfeiffer
 from ptm_jax.adapt.adversarial import AdversarialTraining
+from ptm_jax.adapt.agreement import RDrop
 from ptm_jax.adapt.auxiliary import AuxiliaryLanguage
 from ptm_jax.adapt.averaging import SelfDistillation, SelfEnsemble
 from ptm_jax.adapt.freezing import BitFit, FeatureExtraction, Frozen, Restart
@@ -37,6 +38,7 @@ NAMES: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "sequential": (SequentialUnfreezing, (194,)),
     "auxiliary": (AuxiliaryLanguage, (194,)),
     "adversarial": (AdversarialTraining, (210,)),
+    "rdrop": (RDrop, ()),
     "pals": (PALs, (200,)),
     "houlsby": (Houlsby, (201,)),
     "pfeiffer": (Pfeiffer, (202,)),
@@ -47,7 +49,7 @@ NAMES: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "self_ensemble": (SelfEnsemble, (203,)),
     "self_distillation": (SelfDistillation, (203,)),
 }
-"""{name: (its value with the defaults, rows of the survey's catalogue)}."""
+"""{name: (its value with the defaults, rows of the survey's catalogue; none for what is younger)}."""
 
 
 def read(text: str) -> Any:

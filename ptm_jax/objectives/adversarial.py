@@ -12,8 +12,8 @@ import jax.numpy as jnp
 from ptm_jax.core.streams import named, row_keys
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, Batch, Loss, add_losses
-from ptm_jax.objectives.base import OnePass, real_rows, real_tokens, token_loss
-from ptm_jax.objectives.downstream import scores_of
+from ptm_jax.objectives.agreement import distributions, divergence, needs_scores
+from ptm_jax.objectives.base import real_tokens
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,8 +24,8 @@ class AdversarialLoss:
         r' = eps g / |g|,  g = dKL(p(x) || p(x + d))/dd  at d = xi u / |u|, u drawn    (Eqs. 5 and 6, one iteration)
 
     The norm is over the L D numbers of a row, so that a row is moved whatever the others are. All passes have the same
-    dropout; r has no gradient. Virtual training needs a task of one head, whose scores [.., C] are classes of their last
-    axis, or what its `distributions(scores, batch)` says; it asks for no labels. Evaluation is the task alone.
+    dropout; r has no gradient. Virtual training needs a task of one head and compares what `agreement.distributions`
+    says of it; it asks for no labels. Evaluation is the task alone.
     """
 
     task: Any
@@ -39,9 +39,8 @@ class AdversarialLoss:
     def __post_init__(self):
         if min(self.eps, self.xi) <= 0 or min(self.scale, self.virtual) < 0:
             raise ValueError(f"eps is {self.eps} and xi {self.xi}; both must be above 0, scale and virtual not below it")
-        if self.virtual and not (isinstance(self.task, OnePass) and hasattr(self.task, "head")):
-            name = getattr(self.task, "__name__", type(self.task).__name__)
-            raise ValueError(f"{name} has no scores to compare; leave virtual=0, or take a task with one head")
+        if self.virtual:
+            needs_scores(self.task, "leave virtual=0, or ")
 
     def __call__(self, towers: Mapping[str, Tower], batch: Batch, key: Array) -> Loss:
         clean = self.task(towers, batch, key)
@@ -63,40 +62,23 @@ class AdversarialLoss:
         return self.task.initial_carry(towers, batch) if hasattr(self.task, "initial_carry") else None
 
     def _virtual(self, towers, batch, key, still) -> Loss:
-        known = jax.lax.stop_gradient(self._scores(towers, batch, key))
+        known = jax.lax.stop_gradient(self._says(towers, batch, key))
         rows = batch["rows"] if "rows" in batch else jnp.arange(len(still))
         draw = lambda key: jax.random.normal(key, still.shape[1:])
         start = _unit(jax.vmap(draw)(row_keys(named(key, "virtual"), rows)) * real_tokens(batch)[..., None])
 
         def moved(shift):
-            return self._divergence(known, self._scores(towers, {**batch, "perturbation": shift}, key), batch)
+            return divergence(known, self._says(towers, {**batch, "perturbation": shift}, key), batch, "virtual")
 
         return moved(self._step(jax.grad(lambda shift: moved(shift).value())(self.xi * start)))
 
     def _step(self, gradient):
         return jax.lax.stop_gradient(self.eps * _unit(gradient))
 
-    def _scores(self, towers, batch, key):
-        """What the head of the task gives, as arrays [.., C] of which a softmax is taken."""
+    def _says(self, towers, batch, key):
+        """What the task's head says of a batch, as distributions."""
         tower = towers[self.task.tower]
-        found = scores_of(tower, self.task.head, tower(batch, key), {**batch, "noise": key})
-        if hasattr(self.task, "distributions"):
-            return self.task.distributions(found, batch)
-        return list(found) if isinstance(found, tuple | list) else [found]
-
-    @staticmethod
-    def _divergence(known, moved, batch) -> Loss:
-        """The mean of KL(known || moved), in nats, of rows or of tokens; of single numbers the squared difference."""
-        parts = []
-        for p, q in zip(known, moved, strict=True):
-            if p.shape[-1] == 1:
-                found = jnp.square(p - q)[..., 0]
-            else:
-                p, q = jax.nn.log_softmax(p), jax.nn.log_softmax(q)
-                found = (jnp.exp(p) * (p - q)).sum(-1)
-            weights = real_tokens(batch) if found.ndim > 1 else real_rows(batch)
-            parts.append((1.0 / len(known), token_loss(found, weights, name="virtual")))
-        return add_losses(*parts)
+        return distributions(self.task, tower, tower(batch, key), {**batch, "noise": key})
 
 
 def _unit(x):

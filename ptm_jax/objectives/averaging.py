@@ -11,7 +11,8 @@ import jax.numpy as jnp
 from ptm_jax.core.streams import named
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, Batch, Loss, add_losses
-from ptm_jax.objectives.base import OnePass, real_rows, real_tokens, token_loss
+from ptm_jax.objectives.agreement import needs_scores
+from ptm_jax.objectives.base import real_rows, real_tokens, token_loss
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,9 +29,7 @@ class OwnTeacher:
     scale: float = 1.0
 
     def __post_init__(self):
-        if not isinstance(self.task, OnePass) or not hasattr(self.task, "head"):
-            name = getattr(self.task, "__name__", type(self.task).__name__)
-            raise ValueError(f"{name} has no scores for a teacher to be compared by; take a task with one head")
+        needs_scores(self.task)
 
     def __call__(self, towers: Mapping[str, Tower], batch: Batch, key: Array) -> Loss:
         student = towers[self.task.tower]

@@ -51,6 +51,14 @@ class Classification(OnePass):
         logistic = jax.nn.softplus(scores) - scores * label
         return token_loss(logistic.mean(-1), weights, ((scores > 0) == (label > 0)).mean(-1), "nll")
 
+    def distributions(self, scores: Array, batch: Batch) -> list[Array]:
+        """What a softmax is over: the classes; each label against 0; numbers as they are."""
+        del batch
+        if self.kind == "classes":
+            return [scores]
+        columns = jnp.split(scores, scores.shape[-1], -1)
+        return columns if self.kind == "number" else [jnp.concatenate([jnp.zeros_like(one), one], -1) for one in columns]
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tagging(OnePass):
@@ -112,6 +120,12 @@ class AnswerBeams(OnePass):
         if "no_answer" in batch:
             parts.append((0.5, binary_loss(found.none, batch["no_answer"], real_rows(batch), "none_nll")))
         return add_losses(*parts)
+
+    @staticmethod
+    def distributions(scores: Any, batch: Batch) -> list[Array]:
+        """What a softmax is over: both ends."""
+        del batch
+        return [scores.start, scores.end]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
