@@ -22,12 +22,15 @@ def begin(params: Params, tower: str, slots: int) -> Params:
     return {tower: ring, "count": jnp.ones((), jnp.float32)}
 
 
-def remember(recent: Params, params: Params, tower: str) -> Params:
-    """`recent` after a step: the newest parameters in the place of the oldest."""
+def remember(recent: Params, params: Params, tower: str, due: Any = True) -> Params:
+    """`recent` after a step: the newest parameters in the place of the oldest, where they are `due`.
+
+    One slot is written either way: a choice between two rings would copy them whole."""
     slots = jax.tree.leaves(recent[tower])[0].shape[0]
     at = (recent["count"] % slots).astype(jnp.int32)
-    ring = jax.tree.map(lambda old, new: old.at[at].set(new.astype(old.dtype)), recent[tower], params[tower])
-    return {tower: ring, "count": recent["count"] + 1}
+    put = lambda old, new: old.at[at].set(jnp.where(due, new.astype(old.dtype), old[at]))
+    ring = jax.tree.map(put, recent[tower], params[tower])
+    return {tower: ring, "count": recent["count"] + jnp.asarray(due, jnp.float32)}
 
 
 def ages(recent: Params, tower: str) -> Any:
@@ -71,11 +74,8 @@ class SelfEnsemble:
         return not path.startswith("recent/")
 
     def on_step(self, params: Params, step: Any) -> Params:
-        new = remember(params["recent"], params, self.tower)
-        if self.every > 1:
-            due = (step + 1) % self.every == 0
-            new = jax.tree.map(lambda a, b: jnp.where(due, a, b), new, params["recent"])
-        return {**params, "recent": new}
+        due = (step + 1) % self.every == 0
+        return {**params, "recent": remember(params["recent"], params, self.tower, due)}
 
     def effective(self, params: Params, train: bool) -> Params:
         if train:

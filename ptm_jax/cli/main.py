@@ -27,6 +27,7 @@ COMMANDS = {
     "predict": ("ptm_jax.cli.predict", "fill masks, generate, embed, find similar lines"),
     "import": ("ptm_jax.cli.importing", "a Hugging Face checkpoint, without torch"),
     "export": ("ptm_jax.cli.exporting", "a model as a Hugging Face directory"),
+    "average": ("ptm_jax.cli.averaging", "the mean of several models of one network"),
     "launch": ("ptm_jax.cli.launch", "a run on several hosts: this machine, Slurm, GKE, Cloud TPU"),
     "plan": ("ptm_jax.cli.plan", "what training takes on a pod that is not there: memory, time, cost"),
     "bench": ("ptm_jax.cli.bench", "speed on this machine, beside other libraries"),

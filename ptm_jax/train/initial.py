@@ -6,7 +6,7 @@ import dataclasses
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ def with_tokenizer(config: Experiment) -> Experiment:
         return config
     folder = locate(config.init)
     if not checkpoint.is_published(folder):
-        folder = _workdir(folder) / "tokenizer"
+        folder = workdir_of(folder) / "tokenizer"
     return dataclasses.replace(config, tokenizer=TokenizerSpec(path=str(folder)))
 
 
@@ -43,7 +43,7 @@ def params_of(path: str | os.PathLike, system: System) -> Mapping[str, Any]:
     the heads of `system` where the family has it (a pooler is a part of BERT's classifier)."""
     folder = locate(path)
     if not checkpoint.is_published(folder):
-        return _finished(_workdir(folder), restore_params(folder)[0])
+        return _finished(workdir_of(folder), restore_params(folder)[0])
     try:
         name = family_of(Config.read(folder / "config.json")).architecture_of(system)
     except UserError:
@@ -60,10 +60,19 @@ def _finished(workdir: Path, params: Mapping[str, Any]) -> Mapping[str, Any]:
         record = json.loads((workdir / "config.json").read_text(encoding="utf8"))["config"]["system"].get("adapt", [])
     except (OSError, ValueError, KeyError, TypeError):
         return params
-    for part in record:
-        wrapper = rebuild(part, kinds_of()) if isinstance(part, Mapping) and part.get("kind") in kinds_of() else None
-        params = wrapper.finish(params) if hasattr(wrapper, "finish") else params
-    return params
+    return finished(record, params)[1]
+
+
+def finished(adapt: Sequence[Any], params: Mapping[str, Any]) -> tuple[list[Any], Mapping[str, Any]]:
+    """(records of the adaptations that stay, parameters): low-rank updates added, averages taken."""
+    kinds, stay = kinds_of(), []
+    for part in adapt:
+        wrapper = rebuild(part, kinds) if isinstance(part, Mapping) and part.get("kind") in kinds else None
+        if hasattr(wrapper, "finish"):
+            params = wrapper.finish(params)
+        else:
+            stay.append(part)
+    return stay, params
 
 
 def begin(params: Mapping[str, Any], path: str | os.PathLike, system: System) -> Mapping[str, Any]:
@@ -109,7 +118,7 @@ def _tops(names: list[str]) -> str:
     return ", ".join(dict.fromkeys("/".join(name.split("/")[:2]) for name in names))
 
 
-def _workdir(path: Path) -> Path:
+def workdir_of(path: Path) -> Path:
     path = path.absolute()
     path = path.parent if path.name.startswith("step_") else path
     return path.parent if path.name == "checkpoints" else path
