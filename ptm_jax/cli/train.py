@@ -65,9 +65,10 @@ class Args:
     tagger: Literal["linear", "crf"] = "linear"
     """Of a --task that tags words: every tag on its own, or a CRF that never breaks the scheme of the tags."""
     best: options.Flag = False
-    """Of --task, --tasks: measure the held-out examples every epoch, and choose the best checkpoint (by the tasks' mean)."""
+    """Of --task, --tasks: measure the held-out examples every epoch (every N steps: --set eval_every=N), and choose the best
+    checkpoint (by the tasks' mean)."""
     patience: Annotated[int, tyro.conf.arg(metavar="N")] = 0
-    """Of --task, --tasks: end after N epochs without a better one."""
+    """Of --task, --tasks: end after N such measurements without a better one."""
     adapt: Annotated[tuple[str, ...], tyro.conf.arg(metavar="ADAPTATION ...")] = ()
     """How the model is adapted: houlsby, 'lora(rank=8)', feature mix, ...; `ptm list --adaptations` shows them."""
     mesh: options.Text = None

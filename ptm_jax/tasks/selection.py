@@ -1,4 +1,4 @@
-"""A fine-tuning run around the trainer: measured at every epoch, the best checkpoint chosen, ended early, several seeds.
+"""A fine-tuning run around the trainer: measured on its way, the best checkpoint chosen, ended early, several seeds.
 
 The trainer knows nothing of tasks: it is handed a function that looks on (`train.loop.Watch`). What is found lies in the
 workdir, so that a run that was stopped goes on, and one that is done is only read:
@@ -37,8 +37,9 @@ DONE, CURVE = "task.json", "task.jsonl"
 class Selection:
     """How the checkpoint of a fine-tuning run is chosen.
 
-    best      the one of the best held-out metric, measured every epoch; else the last one
-    patience  end the run after so many epochs without a better one; 0: never
+    best      the one of the best held-out metric, measured every epoch (or every `eval_every` steps of the config); else
+              the last one
+    patience  end the run after so many measurements without a better one; 0: never
     """
 
     best: bool = False
@@ -170,9 +171,9 @@ def finetune(
         return known
     watcher = None
     if selection.watches:
-        epoch = finetuning.per_epoch(config)
-        count = max(1, math.ceil(config.system.recipe.steps / epoch))
-        config = dataclasses.replace(config, eval_every=epoch, save_every=epoch, keep=count + 1)
+        every = config.eval_every or finetuning.per_epoch(config)
+        count = max(1, math.ceil(config.system.recipe.steps / every))
+        config = dataclasses.replace(config, eval_every=every, save_every=every, keep=count + 1)
         watcher = _Watcher(workdir, measure, selection)
     result = train(config, workdir, quiet=quiet, watch=watcher)
     if result.stopped and not (watcher is not None and watcher.ended):

@@ -151,7 +151,8 @@ class Trainer:
 
     def __call__(self, config, workdir, quiet, watch):
         self.calls += 1
-        for step in range(2, 2 * self.epochs + 1, 2):
+        every = config.eval_every or 2
+        for step in range(every, 2 * self.epochs + 1, every):
             (workdir / "checkpoints" / f"step_{step:08d}").mkdir(parents=True, exist_ok=True)
             last = step == 2 * self.epochs
             if watch is not None and not last and watch(step, SimpleNamespace(system=config.system, towers={}), {}):
@@ -193,11 +194,11 @@ class FakeSystem:
     compress: tuple = ()
 
 
-def finetune(workdir, trainer, **chosen):
+def finetune(workdir, trainer, every=0, **chosen):
     examples = SimpleNamespace(examples=lambda source: [1] * 5)
     system = FakeSystem(towers={}, examples=examples, recipe=SimpleNamespace(steps=2 * trainer.epochs))
     words = {"train": trainer, "load": lambda path: None, "selection": selection.Selection(**chosen)}
-    return selection.finetune(Config(system), workdir, "sst2", **words)
+    return selection.finetune(Config(system, eval_every=every), workdir, "sst2", **words)
 
 
 def test_the_last_checkpoint_or_the_best(tmp_path, judged):
@@ -211,6 +212,10 @@ def test_the_last_checkpoint_or_the_best(tmp_path, judged):
     there = sorted(path.name for path in (tmp_path / "best" / "checkpoints").iterdir())
     assert there == ["step_00000004", "step_00000006", "step_00000008"]  # that of the first epoch is gone
     assert json.loads((tmp_path / "best" / "task.json").read_text())["metrics"] == {"accuracy": 0.9}
+    judged(0.5, 0.6, 0.8, 0.7)  # an epoch has two steps: measured twice in each
+    often = finetune(tmp_path / "often", Trainer(2), every=1, best=True)
+    assert (often.step, often.main) == (3, 0.8)
+    assert [json.loads(line)["step"] for line in (tmp_path / "often" / "task.jsonl").read_text().splitlines()] == [1, 2, 3]
 
 
 def test_a_run_ends_early_and_is_then_only_read(tmp_path, judged):
