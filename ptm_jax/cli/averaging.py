@@ -3,7 +3,6 @@
 Example:
   ptm average runs/sst2/seed_0 runs/sst2/seed_1 runs/sst2/seed_2 --out models/soup
   ptm average runs/translation/checkpoints/step_* --out models/translation
-  ptm evaluate models/soup --task sst2 --data SST-2
 
 Models that began with the same parameters, fine-tuned apart, are often better averaged than alone (model soups: Wortsman et
 al. 2022, arXiv 2203.05482); so are the last checkpoints of one run (Vaswani et al. 2017, section 6.1).
