@@ -6,6 +6,7 @@ Example:
   ptm evaluate runs/mini --task mlm --split train --batches 20
   ptm evaluate runs/sst2 --task sst2 --data SST-2 --predictions SST-2.tsv --plot sst2.png --json
   ptm evaluate CHECKPOINT --adapter houlsby.safetensors --task sst2 --data SST-2
+  ptm evaluate runs/sst2/seed_0 --ensemble runs/sst2/seed_1 runs/sst2/seed_2 --task sst2
   ptm evaluate runs/retro --task squad2_retro --data SQuAD --beside runs/sketchy
 
 Corruptions are drawn as in the run's own evaluations, so that the result is the one in its log. A downstream task (`ptm list
@@ -51,6 +52,8 @@ class Args:
     """Of a task with classes: draw what is confused, and how far confidence can be believed (.png, .svg, .pdf)."""
     adapter: options.Path = None
     """Of a task: what `ptm export --adapter` wrote; WORKDIR is then the model that it was trained on."""
+    ensemble: options.Names = ()
+    """Of a task: other models of it, whose scores are averaged with WORKDIR's."""
     beside: options.Text = None
     """Of a task with two stages: the model of the first (squad2_retro: of squad2_sketchy; hotpot: of hotpot_rank)."""
     batch: Annotated[int, tyro.conf.arg(metavar="N")] = 32
@@ -91,8 +94,8 @@ def run(args: Args) -> int:
 
     if scoring.is_task(args.task):
         return scoring.evaluate(args)
-    if args.predictions or args.plot or args.split == "test" or args.adapter or args.beside:
-        names = "--predictions, --plot, --adapter, --beside and --split test"
+    if args.predictions or args.plot or args.split == "test" or args.adapter or args.ensemble or args.beside:
+        names = "--predictions, --plot, --adapter, --ensemble, --beside and --split test"
         raise UserError(f"{names} are of downstream tasks; give one as --task")
     from ptm_jax.train import evaluation, setup
 

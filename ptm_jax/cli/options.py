@@ -21,6 +21,8 @@ Path = Annotated[str | None, tyro.conf.arg(metavar="PATH")]
 Target = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SYSTEM_OR_CONFIG")]
 """What `cli.target.resolve` takes."""
 
+Names = Annotated[tuple[str, ...], tyro.conf.arg(metavar="MODEL ...")]
+
 Sets = Annotated[
     tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction, tyro.conf.arg(name="set", metavar="PATH=VALUE ...")
 ]

@@ -52,6 +52,8 @@ class Args:
     """A file with a text on every line, or a task's file of examples."""
     adapter: options.Path = None
     """What `ptm export --adapter` wrote of a run on MODEL: what was trained is put on it."""
+    ensemble: options.Names = ()
+    """Of classify, tag, qa and downstream tasks: other models, whose scores are averaged with MODEL's."""
     beside: options.Text = None
     """Of a task with two stages: the model of the first (squad2_retro: of squad2_sketchy; hotpot: of hotpot_rank)."""
     output: options.Path = None
@@ -91,16 +93,15 @@ def run(args: Args) -> int:
     if args.task not in TASKS and scoring.is_task(args.task):
         return scoring.predict(args)
     _check(args)
-    import ptm_jax
-
+    load = lambda: scoring.together(scoring.load((args.model, *args.ensemble), args.adapter))
     if not args.text and args.input is None and sys.stdin.isatty():
-        model = ptm_jax.load(args.model, adapter=args.adapter)
+        model = load()
         for text in _asked():
             print("\n".join(_lines(args, _results(args, model, [text]))))
         return 0
     lines = _read(args.input) if args.input is not None else []
     texts = list(args.text) or lines or _stdin()
-    results = _results(args, ptm_jax.load(args.model, adapter=args.adapter), texts, lines)
+    results = _results(args, load(), texts, lines)
     if args.task == "embed" and args.output is not None and args.output.endswith(".npy"):
         _write_npy(Path(args.output), results)
         return 0
@@ -133,6 +134,8 @@ def _check(args: Args) -> None:
         raise UserError(f"--pair is of --task classify and qa; the task is {args.task}")
     if args.pair and len(args.pair) != len(args.text):
         raise UserError(f"{len(args.text)} texts and {len(args.pair)} pairs; give every --text its --pair")
+    if args.ensemble and args.task not in ("classify", "tag", "qa"):
+        raise UserError(f"--ensemble is of --task classify, tag, qa and downstream tasks; the task is {args.task}")
     if args.beside is not None:
         raise UserError("--beside is of downstream tasks with two stages, on --input; leave it out")
     given = [name for name in SAMPLING if getattr(args, name) is not None]

@@ -23,7 +23,7 @@ def evaluate(args: Any) -> int:
     from ptm_jax.tasks.plots import draw
 
     more = {"adapter": args.adapter, "beside": args.beside}
-    found = _found(args.workdir, args.task, args.data, args.split, labels=True, batch=args.batch, **more)
+    found = _found((args.workdir, *args.ensemble), args.task, args.data, args.split, labels=True, batch=args.batch, **more)
     if args.predictions is not None:
         servers.write(args.predictions, found.task, found.examples, found.said)
     if args.plot is not None:
@@ -56,7 +56,7 @@ def predict(args: Any) -> int:
     if args.text or args.pair:
         raise UserError(f"--task {args.task} reads a file of examples (--input); leave --text and --pair")
     more = {"adapter": args.adapter, "beside": args.beside}
-    found = _found(args.model, args.task, (args.input,), "test", labels=False, batch=32, **more)
+    found = _found((args.model, *args.ensemble), args.task, (args.input,), "test", labels=False, batch=32, **more)
     for remark, count in found.remarks.items():
         options.say(f"{found.source.path}: {count} {remark}")
     if args.output is None:
@@ -67,27 +67,43 @@ def predict(args: Any) -> int:
     return 0
 
 
+def load(names: Sequence[str], adapter: str | None = None) -> list[Any]:
+    """The models of these names, the first with an adapter. Raises UserError."""
+    import ptm_jax
+    from ptm_jax.tasks import selection
+
+    if adapter is not None and len(names) > 1:
+        raise UserError("--adapter is put on one model; leave --ensemble out, or export the adapted models")
+    return [ptm_jax.load(selection.best_checkpoint(name), adapter=adapter) for name in names]
+
+
+def together(models: Sequence[Any], task: str | None = None) -> Any:
+    """A model, with its head of a task where it was tuned on several; of more than one the ensemble. Raises UserError."""
+    from ptm_jax.tasks import multitask
+    from ptm_jax.tasks.ensembles import Ensemble
+
+    models = [multitask.of_task(one, task) if task in getattr(one.system.examples, "parts", ()) else one for one in models]
+    return models[0] if len(models) == 1 else Ensemble(models)
+
+
 def _found(
-    model: str, name: str, data: Sequence[str], split: str, *, labels: bool, batch: int, adapter: str | None,
+    names: Sequence[str], name: str, data: Sequence[str], split: str, *, labels: bool, batch: int, adapter: str | None,
     beside: str | None,
 ):  # fmt: skip
-    import ptm_jax
-    from ptm_jax.tasks import evaluating, multitask, selection
+    from ptm_jax.tasks import evaluating
     from ptm_jax.tasks.catalogue import catalogue
     from ptm_jax.train import setup
 
-    task = catalogue.get(name)
-    mine = adapter is None and (Path(model) / "config.json").is_file() and (Path(model) / "data").is_dir()
-    own = tuple(setup.record_of(Path(model))["config"]["data"]) if mine else ()
-    loaded = ptm_jax.load(selection.best_checkpoint(model), adapter=adapter)
-    mixture = loaded.system.examples
-    if hasattr(mixture, "parts") and name in mixture.parts:
-        loaded, own = multitask.of_task(loaded, name), mixture.files(own)[name] if own else ()
+    task, first, models = catalogue.get(name), Path(names[0]), load(names, adapter)
+    mine = adapter is None and (first / "config.json").is_file() and (first / "data").is_dir()
+    own = tuple(setup.record_of(first)["config"]["data"]) if mine else ()
+    if own and name in getattr(models[0].system.examples, "parts", ()):
+        own = models[0].system.examples.files(own)[name]
     if not data and not own:
         raise UserError("give the task's data as --data: a file, or the directory of the data set")
     if split != "test" and (not data or tuple(data) == own):  # of a file that it was trained on, what it did not see
         source = evaluating.heldout_of(task, own, split)
     else:
         source = evaluating.source_of(task, data or own, split)
-    other = None if beside is None else ptm_jax.load(selection.best_checkpoint(beside))
-    return evaluating.evaluate(loaded, task, source, labels=labels, batch=batch, beside=other)
+    other = None if beside is None else together(load((beside,)))
+    return evaluating.evaluate(together(models, name), task, source, labels=labels, batch=batch, beside=other)

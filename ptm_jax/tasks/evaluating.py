@@ -39,7 +39,7 @@ def task_for(model: Any, task: Task) -> Task:
             f"{model.system.name} has no head {kind.head!r}, which the task {task.name} needs; fine-tune it with "
             f"`ptm train --init MODEL --task {task.name} --data PATH`"
         )
-    told, known = _told(model, head.classes), task.examples.labels
+    told, known = names_of(model, head.classes), task.examples.labels
     if known == "found" and not told:
         raise UserError(f"{model.system.name} does not name its {head.classes} classes; fine-tune it on {task.name}")
     spelled = {name.lower(): name for name in (told if known == "found" else known)}
@@ -51,7 +51,7 @@ def task_for(model: Any, task: Task) -> Task:
     return task
 
 
-def _told(model: Any, classes: int) -> tuple[str, ...]:
+def names_of(model: Any, classes: int) -> tuple[str, ...]:
     """The classes of a model by name, in its order: those that it was fine-tuned on, or its published config's."""
     own = getattr(model.system.examples, "labels", ())
     if isinstance(own, tuple) and len(own) == classes:

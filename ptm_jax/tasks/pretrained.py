@@ -138,7 +138,7 @@ class Pretrained:
         asked["logits"] = logits and self.head is not None
         if self.pair:
             asked |= {"source": True, "source_layers": layers, "source_attention": attention, "cross_attention": attention}
-        scored = self._scored if logits and decoder_input_ids is None else ()
+        scored = self.scored if logits and decoder_input_ids is None else ()
         wanted = (*(name for name, yes in asked.items() if yes), *(f"scores/{name}" for name in scored))
         module = with_maps(self.module) if attention else self.module
         found = _forward(module, self.head, wanted, self.params[self.tower], batch)
@@ -174,7 +174,7 @@ class Pretrained:
         return batch
 
     @property
-    def _scored(self) -> tuple[str, ...]:
+    def scored(self) -> tuple[str, ...]:
         """Heads beside the vocabulary's and the pooler that a batch alone is enough for."""
         facts = ("reads", "reads_head", "per_token")
         heads = self.module.heads.items()
