@@ -1,8 +1,8 @@
 """Several models of a task as one, whose scores are the mean of theirs.
 
 As ULMFiT's two directions (Howard and Ruder 2018, arXiv 1801.06146, section 3.3), the teachers of MT-DNN's distillation (Liu
-et al. 2019, arXiv 1904.09482, which takes the mean of probabilities), and one model fine-tuned with several seeds. The mean of
-scores is the same rule for classes, tags, numbers and the ends of answers.
+et al. 2019, arXiv 1904.09482, which takes the mean of probabilities), and one model fine-tuned with several seeds. The mean
+of scores is the same rule for classes, tags, numbers and the ends of answers.
 """
 
 from __future__ import annotations
