@@ -60,12 +60,14 @@ def _document(runs: list[Any], stopped: bool) -> dict[str, Any]:
     found = [_run(run) for run in runs]
     if len(runs) == 1:
         return found[0] | {"stopped": stopped}
-    from ptm_jax.tasks import selection
+    from ptm_jax.tasks import selection, stability
 
     document = {"task": runs[0].task, "runs": found, "stopped": stopped}
     if not stopped:
         spread = {name: {"mean": mean, "sd": sd} for name, (mean, sd) in selection.spread(runs).items()}
-        document |= {"metrics": spread} | _tasks(runs[0], spread)
+        best = max(runs, key=lambda run: run.main)
+        document |= {"metrics": spread, "best": str(best.workdir)} | _tasks(runs[0], spread)
+        document |= {"expected_best": stability.expected_best([run.main for run in runs]).tolist()}
     return document
 
 
@@ -107,12 +109,21 @@ def _text(runs: list[Any], stopped: bool) -> str:
 
 
 def _spread(runs: list[Any]) -> str:
-    """A line for every metric, of every task where there are several: each run's, their mean and standard deviation."""
-    from ptm_jax.tasks import selection
+    """Every run's metrics (of every task where there are several), their mean and standard deviation; the best run, and what
+    the best of fewer is expected to reach. The longer side of the table goes down."""
+    from ptm_jax.tasks import selection, stability
 
-    header = ["metric", *(run.workdir.name for run in runs), "mean ± sd"]
-    rows = [
-        [name, *(f"{run.metrics[name]:.4f}" for run in runs), f"{mean:.4f} ± {sd:.4f}"]
-        for name, (mean, sd) in selection.spread(runs).items()
-    ]
-    return f"{runs[0].task}: {runs[0].examples:,} held-out examples\n" + options.table(header, rows)
+    spread = {name: f"{mean:.4f} ± {sd:.4f}" for name, (mean, sd) in selection.spread(runs).items()}
+    table = [["metric", *spread], *([run.workdir.name, *(f"{run.metrics[m]:.4f}" for m in spread)] for run in runs)]
+    table.append(["mean ± sd", *spread.values()])
+    if len(runs) <= len(spread):
+        table = list(map(list, zip(*table, strict=True)))
+    name, best = next(iter(spread)), max(runs, key=lambda run: run.main)
+    expected = stability.expected_best([run.main for run in runs])
+    counts = [n for n in (1, 2, 3, 5, 10, 20, 50, 100) if n < len(runs)] + [len(runs)]
+    return "\n".join([
+        f"{runs[0].task}: {runs[0].examples:,} held-out examples",
+        options.table(table[0], table[1:]),
+        f"best of {len(runs)}, chosen on these examples: {name} {best.main:.4f}, {best.checkpoint}",
+        f"expected best of n runs: {', '.join(f'{n}: {expected[n - 1]:.4f}' for n in counts)}",
+    ])  # fmt: skip

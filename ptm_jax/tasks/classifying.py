@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from scipy.special import softmax
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.data.labelled import Labelled
@@ -27,7 +28,7 @@ def classify(model: Any, texts: Sequence[str], seconds: Sequence[str] | None, ba
     found: list[dict[str, float]] = [{} for _ in rows]
     for chosen in inputs.batches([ids for ids, _ in rows], batch_size):
         ids, mask = inputs.rectangle([rows[i][0] for i in chosen], model.vocab.pad)
-        types = inputs.rectangle([rows[i][1] for i in chosen], 0)[0] if _tells_types(model) else None
+        types = inputs.rectangle([rows[i][1] for i in chosen], 0)[0] if inputs.tells_types(model.module.encoder) else None
         scores = _probabilities(model(ids, mask, types).scores[HEAD], kind)
         for number, row in zip(chosen, scores, strict=True):
             found[number] = dict(zip(names, row.tolist(), strict=True))
@@ -68,17 +69,10 @@ def _framed(model: Any, texts: Sequence[str], seconds: Sequence[str] | None) -> 
     return found
 
 
-def _tells_types(model: Any) -> bool:
-    """Whether the encoder has vectors of sentence types; XLM's, which are words, were trained without any."""
-    encoder = model.module.encoder
-    return inputs.types_of(encoder) > 1 and not getattr(encoder.embed, "word_types", False)
-
-
 def _probabilities(scores: np.ndarray, kind: str) -> np.ndarray:
     scores = scores.astype(np.float64)
     if kind == "number":
         return scores
     if kind == "labels":
         return np.exp(-np.logaddexp(0.0, -scores))
-    powers = np.exp(scores - scores.max(-1, keepdims=True))
-    return powers / powers.sum(-1, keepdims=True)
+    return softmax(scores, axis=-1)

@@ -80,6 +80,11 @@ def types_of(encoder: Any) -> int:
     return getattr(encoder, "types", 0) or getattr(encoder.embed, "types", 0)
 
 
+def tells_types(encoder: Any) -> bool:
+    """Whether the encoder has vectors of sentence types; XLM's, which are words, were trained without any."""
+    return types_of(encoder) > 1 and not getattr(encoder.embed, "word_types", False)
+
+
 def check_length(length: int, limit: int, what: str = "the sequence") -> None:
     """Raises UserError for a sequence that the position table cannot hold."""
     if length > limit:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import softmax
 
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.data import taskdata, taskrows
@@ -59,26 +60,15 @@ def _scored(model: Any, head: str, groups: Sequence[Sequence[Any]], batch: int) 
         )
     found: list[Any] = [None] * len(groups)
     longest = [max(len(row["input_ids"]) for row in group) for group in groups]
+    told = inputs.tells_types(model.module.encoder)
     for chosen in inputs.batches([np.zeros(size) for size in longest], batch):
         rows = [row for number in chosen for row in groups[number]]
         ids, mask = inputs.rectangle([row["input_ids"] for row in rows], model.vocab.pad)
-        types = inputs.rectangle([row["token_type_ids"] for row in rows], 0)[0] if _tells_types(model) else None
+        types = inputs.rectangle([row["token_type_ids"] for row in rows], 0)[0] if told else None
         scores = model(ids, mask, types).scores[head]
         for place, number in enumerate(chosen):
             found[number] = tuple(part[place] for part in scores) if isinstance(scores, tuple) else scores[place]
     return found
-
-
-def _tells_types(model: Any) -> bool:
-    """Whether the encoder has vectors of sentence types; XLM's, which are words, were trained without any."""
-    encoder = model.module.encoder
-    return inputs.types_of(encoder) > 1 and not getattr(encoder.embed, "word_types", False)
-
-
-def softmax(scores: np.ndarray) -> np.ndarray:
-    """Probabilities [.., C] of scores [.., C] in float64."""
-    powers = np.exp(scores.astype(np.float64) - scores.max(-1, keepdims=True))
-    return powers / powers.sum(-1, keepdims=True)
 
 
 def _classes(model, spec: Labelled, examples, length: int, batch: int):
@@ -89,7 +79,7 @@ def _classes(model, spec: Labelled, examples, length: int, batch: int):
         if not spec.labels:
             said.append(Said("", {}, float(scores[0])))
             continue
-        chances = dict(zip(spec.labels, softmax(scores).tolist(), strict=True))
+        chances = dict(zip(spec.labels, softmax(scores.astype(np.float64)).tolist(), strict=True))
         said.append(Said(max(chances, key=chances.get), chances))
     return said, remarks
 
@@ -97,7 +87,8 @@ def _classes(model, spec: Labelled, examples, length: int, batch: int):
 def _choices(model, spec: Choices, examples, length: int, batch: int):
     tokenizer = model._tokenizer()
     groups, remarks = spec.features(tokenizer, spec.encode(tokenizer, examples), length)
-    chances = [softmax(scores) for scores in _scored(model, "choose", groups, max(1, batch // spec.choices))]
+    scored = _scored(model, "choose", groups, max(1, batch // spec.choices))
+    chances = softmax(np.array(scored, np.float64), -1) if scored else ()
     return [Said(str(int(row.argmax())), dict(zip(spec.labels, row.tolist(), strict=True))) for row in chances], remarks
 
 
@@ -172,7 +163,7 @@ def _answerable(model, spec: Answerable, examples, length: int, batch: int):
     said = []
     for found in rows:
         most = min(found, key=lambda scores: scores[1] - scores[0])  # it has an answer where a window has
-        chances = dict(zip(spec.labels, softmax(most).tolist(), strict=True))
+        chances = dict(zip(spec.labels, softmax(most.astype(np.float64)).tolist(), strict=True))
         said.append(Said(max(chances, key=chances.get), chances, float(most[1] - most[0])))
     return said, remarks
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import ptm_jax
+from ptm_jax.cli import tuning
 from ptm_jax.cli.main import main
 from ptm_jax.core import towers
 from ptm_jax.core.paths import flatten
@@ -112,6 +113,15 @@ def test_several_tasks_have_a_mean_and_a_spread(published, data, tmp_path, capsy
     accuracies = {name: one["metrics"]["accuracy"] for name, one in found["tasks"].items()}
     assert accuracies["sst2"] == pytest.approx({"mean": 0.7, "sd": 0.4 / 2**0.5})
     assert accuracies["rte"] == pytest.approx({"mean": 0.6, "sd": 0.2 / 2**0.5})
+    assert found["best"] == str(tmp_path / "run" / "seed_0")
+    assert found["expected_best"] == pytest.approx([0.65, (0.6 + 3 * 0.7) / 4])  # three of the four pairs have the better
+    said = tuning._text([selection.tuned(tmp_path / "run" / f"seed_{seed}") for seed in (0, 1)], False)
+    assert re.search(r"metric +seed_0 +seed_1 +mean ± sd\nmean +0\.7000 +0\.6000 +0\.6500 ± 0\.0707\n", said)
+    assert re.search(r"\nbest of 2, .*: mean 0\.7000, .*seed_0.checkpoints.step_0+8\n", said)
+    assert said.endswith("\nexpected best of n runs: 1: 0.6500, 2: 0.6750")
+    one = [selection.Tuned(tmp_path / f"seed_{n}", "cola", 1, 9, {"mcc": 0.1 * n}) for n in range(3)]
+    table = r"metric +mcc\nseed_0 +0\.0000\nseed_1 +0\.1000\nseed_2 +0\.2000\nmean ± sd +0\.1000 ± 0\.1000\nbest of 3"
+    assert re.search(table, tuning._text(one, False))
 
 
 @pytest.mark.full
