@@ -61,8 +61,8 @@ class Args:
     lr: Annotated[float | None, tyro.conf.arg(metavar="X")] = None
     """Of --task: the highest learning rate."""
     seeds: Annotated[int, tyro.conf.arg(metavar="N")] = 1
-    """Of --task, --tasks: as many runs, in --workdir's seed_0, seed_1, ..; prints their mean and standard deviation, the best
-    one, and what the best of fewer runs is expected to reach (Dodge et al. 2019)."""
+    """Of --task, --tasks: as many runs, in --workdir's seed_0, seed_1, ..; prints their mean and standard deviation, the
+    best one, and what the best of fewer runs is expected to reach (Dodge et al. 2019)."""
     tagger: Literal["linear", "crf"] = "linear"
     """Of a --task that tags words: every tag on its own, or a CRF that never breaks the scheme of the tags."""
     best: options.Flag = False
