@@ -34,7 +34,7 @@ def keep(out: str | os.PathLike, model: Any, found: checkpoint.Checkpoint) -> No
     The published config lies in the record, so that an export has every field of it. Whole or not at all.
     """
     record = {"config": {"system": spec.to_json(found.system)}, "published": dict(found.config)}
-    _keep(out, record, spec.to_text(found.system), model.tokenizer, model.params)
+    write(out, record, model.tokenizer, model.params)
 
 
 def average(models: Sequence[str], out: str | os.PathLike) -> Params:
@@ -64,7 +64,7 @@ def average(models: Sequence[str], out: str | os.PathLike) -> Params:
                 raise UserError(f"{model} and {models[0]} differ in their {name}; the mean is of models of one network")
         total = {path: total.get(path, 0.0) + leaf / len(models) for path, leaf in flat.items()}
     mean = paths.unflatten({path: leaf.astype(np.float32) for path, leaf in total.items()})
-    _keep(out, record, json.dumps(record["config"]["system"], indent=1), tokenizer, mean)
+    write(out, record, tokenizer, mean)
     return mean
 
 
@@ -79,14 +79,15 @@ def _record(workdir: Path) -> dict[str, Any]:
     return record
 
 
-def _keep(out: str | os.PathLike, record: Mapping[str, Any], text: str, tokenizer: Any, params: Params) -> None:
+def write(out: str | os.PathLike, record: Mapping[str, Any], tokenizer: Any, params: Params) -> None:
+    """A workdir of a run of no steps from its record {"config": {"system": ..}}, whole or not at all. Raises UserError."""
     out = Path(out).absolute()
     draft = out.with_name(out.name + ".draft")
     shutil.rmtree(draft, ignore_errors=True)
     try:
         draft.mkdir(parents=True)
         (draft / "config.json").write_text(json.dumps(record, indent=1), encoding="utf8")
-        (draft / "config.txt").write_text(text + "\n", encoding="utf8")
+        (draft / "config.txt").write_text(spec.to_text(record["config"]["system"]) + "\n", encoding="utf8")
         meta = {"tokenizer": None}
         if tokenizer is not None:
             tokenizer.save(draft / "tokenizer")

@@ -26,7 +26,7 @@ def runs(request, tmp_path_factory):
         params = unflatten({path: params[path] for path in sorted(params)})
         folders.append(tmp_path_factory.mktemp("runs") / f"seed_{number}")
         record = {"config": {"system": spec.to_json(system)}}
-        imported._keep(folders[-1], record, "", None, params)
+        imported.write(folders[-1], record, None, params)
         used.append(flatten(in_effect(trace.program.system, params)))
     return folders, used
 
@@ -42,6 +42,7 @@ def test_the_mean_of_networks(runs, tmp_path, capsys):
     for path, leaf in found.items():
         expected = np.mean([np.asarray(one[path], np.float64) for one in used], 0)
         np.testing.assert_allclose(leaf, expected, rtol=1e-6, atol=1e-7, err_msg=path)
+    assert (out / "config.txt").read_text().startswith("System\n  name: small\n")
     # A mean is a model like the others.
     assert main(["average", str(out), str(out), "--out", str(tmp_path / "again")]) == 0
     again = flatten(ptm_jax.load(tmp_path / "again").params)

@@ -133,7 +133,7 @@ def runs(models_of, tmp_path):
     for number, model in enumerate(models):
         folders.append(tmp_path / f"seed_{number}")
         record = {"config": {"system": spec.to_json(model.system)}}
-        imported._keep(folders[-1], record, "", None, model.params)
+        imported.write(folders[-1], record, None, model.params)
         model.tokenizer.save(folders[-1] / "tokenizer")
     return models, list(map(str, folders))
 
