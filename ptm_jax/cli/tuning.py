@@ -65,10 +65,13 @@ def _document(runs: list[Any], stopped: bool) -> dict[str, Any]:
     document = {"task": runs[0].task, "runs": found, "stopped": stopped}
     if not stopped:
         spread = {name: {"mean": mean, "sd": sd} for name, (mean, sd) in selection.spread(runs).items()}
-        best = max(runs, key=lambda run: run.main)
-        document |= {"metrics": spread, "best": str(best.workdir)} | _tasks(runs[0], spread)
+        document |= {"metrics": spread, "best": str(_best(runs).workdir)} | _tasks(runs[0], spread)
         document |= {"expected_best": stability.expected_best([run.main for run in runs]).tolist()}
     return document
+
+
+def _best(runs: list[Any]) -> Any:
+    return max(runs, key=lambda run: run.main)
 
 
 def _tasks(run: Any, metrics: Any) -> dict[str, Any]:
@@ -118,7 +121,7 @@ def _spread(runs: list[Any]) -> str:
     table.append(["mean ± sd", *spread.values()])
     if len(runs) <= len(spread):
         table = list(map(list, zip(*table, strict=True)))
-    name, best = next(iter(spread)), max(runs, key=lambda run: run.main)
+    name, best = next(iter(spread)), _best(runs)
     expected = stability.expected_best([run.main for run in runs])
     counts = [n for n in (1, 2, 3, 5, 10, 20, 50, 100) if n < len(runs)] + [len(runs)]
     return "\n".join([

@@ -56,8 +56,7 @@ class Ensemble(Pretrained):
         return self.params
 
     def __call__(self, *arrays, **options) -> Output:
-        """The first model's `Output` without its states, with the mean of all models' scores. Raises UserError for heads
-        whose scores are not plain arrays."""
+        """An `Output` of scores alone, the means of all models'. Raises UserError where a head's are not plain arrays."""
         found: dict[str, Any] = {}
         for model in self.models:
             for name, scores in model(*arrays, **options).scores.items():

@@ -112,18 +112,12 @@ def test_what_is_no_ensemble_is_told(models_of, published):  # noqa: F811
     ):
         with pytest.raises(UserError, match=line):
             Ensemble(given)
-    both = Ensemble(models)
-    for ask in (both.encode, both.fill_mask, both.generate):
-        with pytest.raises(UserError):
-            ask(["a good [MASK]"])
     tower = models[0].system.towers["main"]
     system = dataclasses.replace(models[0].system, towers={"main": dataclasses.replace(tower, heads={"span": AnswerHead()})})
     params = towers.init(system.towers, jax.random.key(0), {"input_ids": np.zeros((4, 16), np.int32)})
     in_steps = [Pretrained(system, params, models[0].tokenizer)] * 2
     with pytest.raises(UserError, match=r"answers in steps \(head 'span'\)"):
         Ensemble(in_steps).answer(["is it good"], ["a good film"])
-    with pytest.raises(UserError, match="only the mean of what their task heads say.*ptm average"):
-        both.encode(["a good film"])
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from ptm_jax.data.vocabularies import make
 from ptm_jax.nn.embeddings import LearnedPositions
 from ptm_jax.systems import transformers as catalogue
 from ptm_jax.tasks import pretrained
+from ptm_jax.tasks.ensembles import Ensemble
 from ptm_jax.tasks.pretrained import Pretrained
 from ptm_jax.train.checkpoints import Checkpoints
 
@@ -234,6 +235,17 @@ def test_perplexity_is_the_exponential_of_the_mean_loss(gpt2, bert):
         np.testing.assert_allclose(value, expected, rtol=1e-4)
     with pytest.raises(UserError, match="no left-to-right model"):
         bert.perplexity(texts)
+
+
+def test_an_ensemble_neither_writes_nor_fills_nor_embeds(bert, gpt2):
+    """What each of its models does it does not do as one of them."""
+    masked, causal = Ensemble([bert, bert]), Ensemble([gpt2, gpt2])
+    for ask in (
+        lambda: masked.fill_mask(["the [MASK] king"]), lambda: masked.encode(["the king"]),
+        lambda: causal.generate(["the king"], max_new_tokens=8), lambda: causal.perplexity(["the king"]),
+    ):  # fmt: skip
+        with pytest.raises(UserError, match="only the mean of what their task heads say.*ptm average"):
+            ask()
 
 
 def save_run(workdir, model, tokenizer_hash=None, ties=()):
