@@ -12,9 +12,9 @@ WORKDIR ?= runs/quickstart
 # Full tests that compute longer than they compile.
 LONG := tests/systems tests/train tests/bench tests/convert/test_minilm.py
 
-BEAM := tests/data/test_pipeline.py
+BEAM := tests/data/corpora/test_pipeline.py
 
-.PHONY: quickstart test test-full lint bench golden status clean
+.PHONY: quickstart test test-full lint bench golden add status clean
 
 quickstart: $(VENV)/.run
 	$(BIN)/ptm train configs/quickstart.py --workdir $(WORKDIR)
@@ -35,15 +35,19 @@ lint: $(VENV)/.test
 	$(BIN)/ruff check .
 
 bench: $(VENV)/.run
-	$(BIN)/ptm bench
+	$(BIN)/python -m benchmarks
 
 golden: $(VENV)/.parity
 	$(BIN)/python tests/golden/make.py
 
+# What a new system needs: golden text, status word, parameter count, mesh coverage; prints what is missing.
+add: $(VENV)/.test
+	@PTM_TEST_COMPILE=fast $(BIN)/python tests/systems/add.py "$(NAME)"
+
 # What the tests' markers earn, written into the catalogue.
 status: $(VENV)/.parity
-	PTM_TEST_COMPILE=fast PTM_EVERY_SYSTEM=1 $(PYTEST) --write-status -m "not full" tests/systems tests/encoders
-	PTM_EVERY_SYSTEM=1 $(PYTEST) --write-status -m full tests/systems tests/encoders
+	PTM_TEST_COMPILE=fast PTM_EVERY=1 $(PYTEST) --write-status -m "not full" tests/systems tests/encoders
+	PTM_EVERY=1 $(PYTEST) --write-status -m full tests/systems tests/encoders
 
 clean:
 	rm -rf $(VENV) runs

@@ -30,8 +30,8 @@ rm -f "$PTM_LOGS"/status/*
 JAX_COORDINATOR_ADDRESS=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1):$((20000 + SLURM_JOB_ID % 20000))
 export JAX_COORDINATOR_ADDRESS JAX_NUM_PROCESSES=2
 
-# What every node runs. It tells how the command ended in a file: when one fails, Slurm ends the others, whose status
-# then says nothing.
+# The script of every node. It writes the exit status to a file: after a failure Slurm ends the other nodes, whose status
+# then has no meaning.
 IFS= read -r -d '' host <<'PTM_END'
 export JAX_PROCESS_ID=$SLURM_PROCID
 log=$PTM_LOGS/host-$SLURM_PROCID.log

@@ -1,17 +1,26 @@
-"""Shared by all tests: the status markers, and where the real data lies."""
+"""Shared by all tests: the status markers, the rotation by day, where the real data lies, seconds by folder.
+
+Environment variables:
+    PTM_DATA     folder of the real data sets (default: shared/data beside the checkout)
+    PTM_EVERY    1: run every test of a rotation, not only those of the day
+    PTM_DAY      day of the rotation, an integer (default: the date)
+"""
 
 from __future__ import annotations
 
+import datetime
 import gc
 import json
 import os
 import subprocess
 import sys
+import zlib
 from collections import defaultdict
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from _pytest.skipping import evaluate_skip_marks
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -28,7 +37,8 @@ gc.set_threshold(100_000, 50, 50)
 
 ROOT = Path(__file__).resolve().parents[1]
 STATUS = ROOT / "ptm_jax" / "systems" / "status.json"
-DATA = ROOT.parent / "shared" / "data"
+DATA = Path(os.environ.get("PTM_DATA", ROOT.parent / "shared" / "data"))
+DAYS = 7  # of a rotation: each of its tests runs once in as many days
 # Files of long tests that share little: each test goes to whichever worker is free, where those of others stay together.
 APART = ("tests/systems/test_training.py", "tests/systems/test_matrix.py")
 WORDS = ("built", "trains", "matches", "reproduces")
@@ -36,6 +46,7 @@ WORDS = ("built", "trains", "matches", "reproduces")
 MARKED, FILES = pytest.StashKey[set](), pytest.StashKey[set]()
 _earned: set[tuple[str, str]] = set()
 _lost: set[tuple[str, str]] = set()
+_seconds: defaultdict[str, float] = defaultdict(float)
 
 
 def pytest_addoption(parser):
@@ -62,7 +73,7 @@ def on_tpu():
     def call(topology, function, *arguments):
         here = Path(function.__code__.co_filename)
         env = chips.environment(chips.topology(topology))
-        env["PYTHONPATH"] = os.pathsep.join([str(here.parent), str(ROOT), env["PYTHONPATH"]])
+        env["PYTHONPATH"] = os.pathsep.join([str(here.parent), str(ROOT / "tests"), str(ROOT), env["PYTHONPATH"]])
         code = f"import json, {here.stem} as it; print(json.dumps(it.{function.__name__}(*{arguments!r})))"
         done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=900)
         assert done.returncode == 0, done.stderr[-3000:]
@@ -71,11 +82,59 @@ def on_tpu():
     return call
 
 
+def day() -> int:
+    """Today's place in a rotation, 0 .. DAYS - 1."""
+    return int(os.environ.get("PTM_DAY", datetime.date.today().toordinal())) % DAYS
+
+
+def turn(values, days: int = DAYS, start: int = 0) -> list:
+    """The values whose turn it is today, one in `days`, counted from place `start` on; all with PTM_EVERY=1."""
+    every = os.environ.get("PTM_EVERY") == "1"
+    return [value for place, value in enumerate(values, start) if every or place % days == day() % days]
+
+
+@pytest.fixture(scope="session")
+def published(tmp_path_factory):
+    """The checkpoint of `support.tiny_checkpoint`, a Hugging Face directory; for reading only."""
+    from support import tiny_checkpoint
+
+    return tiny_checkpoint.write(tmp_path_factory.mktemp("tiny_checkpoint"))
+
+
+@pytest.fixture(scope="session")
+def today():
+    """`today(values)`: those of a sequence whose turn it is, at least one of them."""
+    return lambda values: turn(values, min(DAYS, len(values)))
+
+
+def skipped_for_good(item) -> bool:
+    """Whether a `skip` or `skipif` marker keeps a test from running here."""
+    return evaluate_skip_marks(item) is not None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Before `-m` takes tests away: what the markers of all collected tests could earn."""
-    config.stash[MARKED] = {mark.args for item in items for mark in item.iter_markers("status")}
+    """Before `-m` deselects tests: what the markers of all collected tests can earn. Then the rotation.
+
+    A test with the marker `rotate(days)` runs once in so many days, by its place among the parameters of its function. It
+    is deselected on the other days, not skipped.
+    """
+    config.stash[MARKED] = {
+        mark.args for item in items for mark in item.iter_markers("status") if not skipped_for_good(item)
+    }
     config.stash[FILES] = {item.path for item in items}
+    groups = defaultdict(list)
+    for item in items:
+        if mark := item.get_closest_marker("rotate"):
+            groups[item.nodeid.partition("[")[0], mark.args[0] if mark.args else DAYS].append(item)
+    later = {
+        id(item)
+        for (name, days), group in groups.items()
+        for item in set(group) - set(turn(group, days, zlib.crc32(name.encode())))
+    }
+    if later:
+        config.hook.pytest_deselected(items=[item for item in items if id(item) in later])
+        items[:] = [item for item in items if id(item) not in later]
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -112,6 +171,7 @@ def pytest_runtest_makereport(item, call):
 
 def pytest_runtest_logreport(report):
     """Runs in the controlling process too, so that it works with parallel workers."""
+    _seconds["/".join(report.nodeid.split("/")[:2]).partition("::")[0]] += report.duration
     for name, claim in report.user_properties:
         if name == "status" and report.when == "call":
             _earned.add(tuple(claim))
@@ -119,13 +179,31 @@ def pytest_runtest_logreport(report):
             _lost.add(tuple(claim))
 
 
+def pytest_terminal_summary(terminalreporter):
+    """Seconds by folder, so that a change knows what it adds; and which tests of the rotations were left for other days."""
+    rows = sorted(_seconds.items(), key=lambda row: -row[1])
+    terminalreporter.write_line("seconds by folder: " + ", ".join(f"{name} {seconds:.0f}" for name, seconds in rows))
+    every = os.environ.get("PTM_EVERY") == "1"
+    note = "every test of every rotation" if every else f"day {day() + 1} of {DAYS} of the rotations; PTM_EVERY=1 runs all"
+    terminalreporter.write_line(note)
+
+
 def pytest_sessionfinish(session):
     if not session.config.getoption("--write-status") or hasattr(session.config, "workerinput"):
         return
     # Words of tests that did not run this time stay; a test of the catalogue refuses those whose marker is gone.
     before = json.loads(STATUS.read_text(encoding="utf8")) if STATUS.exists() else {}
-    claims = {(system, word) for system, words in before.items() for word in words} | _earned
-    table = defaultdict(list)
-    for system, word in sorted(claims - _lost, key=lambda claim: (claim[0], WORDS.index(claim[1]))):
-        table[system].append(word)
-    STATUS.write_text(json.dumps(table, indent=1) + "\n", encoding="utf8")
+    run = [datetime.datetime.now(datetime.UTC).date().isoformat(), commit()]
+    claims = {(system, word): earned for system, words in before.items() for word, earned in words.items()}
+    claims |= dict.fromkeys(_earned, run)
+    table = defaultdict(dict)
+    for system, word in sorted(claims.keys() - _lost, key=lambda claim: (claim[0], WORDS.index(claim[1]))):
+        table[system][word] = claims[system, word]
+    lines = [f" {json.dumps(system)}: {json.dumps(words)}" for system, words in table.items()]
+    STATUS.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf8")
+
+
+def commit() -> str:
+    """The commit that the tests run on, with "+" where files differ from it."""
+    words = ["git", "describe", "--always", "--dirty=+", "--exclude=*", "--abbrev=7"]
+    return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()

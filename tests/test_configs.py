@@ -12,7 +12,7 @@ from ptm_jax import systems
 from ptm_jax.adapt.catalogue import NAMES
 from ptm_jax.cli import options, target, train
 from ptm_jax.core.system import Experiment, System, refusal
-from ptm_jax.mesh.tables import ACTIVATIONS, AXES, TABLES, as_axes
+from ptm_jax.mesh.rules import ACTIVATIONS, AXES, TABLES, as_axes
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIGS = sorted((ROOT / "configs").glob("*.py"))

@@ -1,56 +1,50 @@
 """The import law over the syntax trees: who may import whom, where Linen lives, and what stays out of the start-up."""
 
 import ast
-import statistics
 import subprocess
 import sys
-import time
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import ptm_jax
+from benchmarks import house as measured
 
 PACKAGE = "ptm_jax"
 ROOT = Path(ptm_jax.__file__).parent
 
-MODEL = {"core", "mesh", "kernels", "nn"}
-SLOTS = {
-    "core",
-    "mesh",
-    "kernels",
-    "data",
-    "corruptions",
-    "objectives",
-    "convert",
-    "nn",
-    "encoders",
-    "adapt",
-    "compress",
-}
+FLOORS = (
+    {"core"},
+    {"mesh", "kernels", "data", "corruptions", "objectives"},
+    {"nn"},
+    {"encoders"},
+    {"adapt", "compress"},
+    {"systems"},
+    {"convert"},
+    {"train"},
+    {"runs"},
+    {"inference"},
+    {"tasks"},
+    {"tuning", "analysis"},
+    {"plan", "launch", "bench"},
+    {"cli"},
+)
+# Rooms of one floor that import one another.
+NEIGHBOURS = {("kernels", "mesh")}
 LAW = {
-    "core": set(),
-    "mesh": {"core"},
-    "kernels": {"core"},
-    "data": {"core"},
-    "corruptions": {"core"},
-    "objectives": {"core"},
-    "convert": SLOTS - {"convert"} | {"systems"},
-    "nn": {"core", "mesh", "kernels"},
-    "encoders": MODEL,
-    "adapt": MODEL | {"corruptions", "encoders", "objectives"},
-    "compress": MODEL | {"objectives"},
-    "systems": SLOTS - {"convert"},
-    "train": SLOTS | {"systems"},
-    "plan": SLOTS | {"systems", "train"},
-    "launch": {"core", "mesh"},
-    "tasks": SLOTS | {"systems"},
-    "analysis": SLOTS | {"systems"},
-    "bench": SLOTS | {"systems", "train", "tasks"},
+    room: set().union(*FLOORS[:floor]) | {b for a, b in NEIGHBOURS if a == room}
+    for floor, rooms in enumerate(FLOORS)
+    for room in rooms
 }
-LINEN = {"nn", "encoders", "adapt"}
-OUTSIDE = {"configs", "launch", "tests"}
+LINEN = {"nn", "encoders", "adapt", "compress"}
+OUTSIDE = {"benchmarks", "configs", "launch", "tests"}
+# One thing on several floors: a wrapper beside its objective, a system beside its encoder and its checkpoints.
+SAME = {
+    "adversarial", "agreement", "albert", "answers", "auxiliary", "averaging", "base", "blocked", "catalogue", "cloze",
+    "crf", "electra", "hotpot", "prepare", "sentence_pairs", "seq2seq", "side", "t5", "tpu", "xl", "xlnet",
+}  # fmt: skip
 HEAVY = {"tensorflow", "torch", "transformers"}
 
 
@@ -107,7 +101,7 @@ def modules() -> Iterator[tuple[str, Path]]:
 
 def test_every_folder_has_a_law():
     folders = {path.parent.relative_to(ROOT).parts[0] for path in ROOT.rglob("*.py") if path.parent != ROOT}
-    assert folders <= {*LAW, "cli"}, "give the new folder its line in LAW"
+    assert folders <= {*LAW}, "give the new folder its line in LAW"
 
 
 def test_the_package_keeps_the_law():
@@ -122,7 +116,7 @@ def test_the_package_keeps_the_law():
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("ptm_jax.core.bad", "import ptm_jax.data.prepare"),
+        ("ptm_jax.core.bad", "import ptm_jax.data.corpora.prepare"),
         ("ptm_jax.core.bad", "from ptm_jax import data"),
         ("ptm_jax.core.bad", "from ..nn import blocks"),
         ("ptm_jax.core.bad", "def f():\n    from ptm_jax.train import loop"),
@@ -165,12 +159,33 @@ def test_relative_imports_of_a_package_start_at_itself():
     assert not broken("from . import types", "ptm_jax.core", is_package=True)
 
 
-def test_importing_the_package_is_quick_and_light():
-    code = f"import sys, ptm_jax; print(*({HEAVY!r} & set(sys.modules)))"
-    seconds = []
-    for _ in range(3):
-        began = time.perf_counter()
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-        seconds.append(time.perf_counter() - began)
-        assert not done.stdout.strip()
-    assert statistics.median(seconds) < 1.0
+def test_importing_the_package_is_light():
+    code = f"import sys, ptm_jax; print(*({HEAVY | {'jax', 'numpy'}!r} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not done.stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def house():
+    return [measured.Module(path, ROOT.parent) for path in sorted(ROOT.rglob("*.py"))]
+
+
+def test_no_circle_of_imports(house):
+    assert measured.circles(measured.graph(house, True)) == []
+
+
+def test_a_file_name_has_one_meaning(house):
+    """A name stands in several folders only where it is the same thing on several floors."""
+    folders = defaultdict(set)
+    for module in house:
+        if not module.is_package:
+            folders[module.path.stem].add(module.room)
+    assert {name for name, rooms in folders.items() if len(rooms) > 1} <= SAME
+
+
+def test_few_values_are_probed_and_files_and_functions_are_short(house):
+    """20 probes on the day this was written; those that are left ask values that are not ours, or fields by name."""
+    calls = [node.func for module in house for node in ast.walk(module.tree) if isinstance(node, ast.Call)]
+    assert sum(isinstance(call, ast.Name) and call.id in measured.CALLS for call in calls) <= 30
+    assert max(module.lines for module in house) <= measured.LONG_FILE
+    assert max(lines for module in house for lines, _ in measured.functions(module)) <= measured.LONG_FUNCTION

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import tyro
-
-from ptm_jax.bench.commands import heading, recorded, shown
+from commands import heading, recorded, shown
 
 WAYS: dict[str, tuple[tuple[str, ...], float]] = {
     "full": ((), 1.0),
@@ -121,8 +120,8 @@ def main(args: Args) -> None:
 
 def _taken(args: Args) -> list[str]:
     """The ways that fit the task; what is left out is named."""
-    from ptm_jax.data.labelled import Labelled
     from ptm_jax.tasks.catalogue import catalogue
+    from ptm_jax.tasks.formats.labelled import Labelled
 
     examples = catalogue.get(args.task).examples
     texts, pairs = isinstance(examples, Labelled), bool(getattr(examples, "second", ()))
@@ -188,15 +187,14 @@ def _names(way: str, args: Args) -> dict[str, Any]:
 def _counts(workdir: Path) -> dict[str, int]:
     """Parameters that a finished run could move, and all of the network's."""
     from ptm_jax.core import paths
-    from ptm_jax.core.rebuild import rebuild
+    from ptm_jax.core.spec.rebuild import rebuild
+    from ptm_jax.runs.run import Run, adapter_parts
     from ptm_jax.systems.kinds import kinds_of
-    from ptm_jax.train import adapters, setup
-    from ptm_jax.train.checkpoints import restore_params
 
-    run = workdir if (workdir / "config.json").is_file() else workdir / "seed_0"
-    adapt = rebuild(setup.record_of(run)["config"]["system"].get("adapt", []), kinds_of())
-    params = {name: tree for name, tree in restore_params(run)[0].items() if name != "recent"}
-    own, rest = adapters.parts(params, tuple(adapt))
+    run = Run(workdir) if (workdir / "config.json").is_file() else Run(workdir / "seed_0")
+    adapt = rebuild(run.system.get("adapt", []), kinds_of())
+    params = {name: tree for name, tree in run.restore()[0].items() if name != "recent"}
+    own, rest = adapter_parts(params, tuple(adapt))
     return {"trained": paths.count(own), "parameters": paths.count(own) + paths.count(rest)}
 
 

@@ -44,9 +44,9 @@ def main(args: Args) -> None:
     import ptm_jax
     from ptm_jax.core import spec
     from ptm_jax.systems.kinds import kinds_of
-    from ptm_jax.tasks import augmentation
     from ptm_jax.tasks.catalogue import catalogue
     from ptm_jax.train.loop import train
+    from ptm_jax.tuning import augmentation
 
     config = augmentation.conditional(args.task, args.init, args.data, epochs=args.epochs)
     train(spec.override(config, spec.parse_pairs(args.set), kinds_of()), args.workdir)

@@ -46,13 +46,13 @@ from ptm_jax import systems
 from ptm_jax.core.recipe import AdamW, Linear, Phase, Recipe
 from ptm_jax.core.system import Experiment, System
 from ptm_jax.core.types import Loss, Ratio
-from ptm_jax.data.prepare import prepare
-from ptm_jax.data.store import Corpus, open_corpus
-from ptm_jax.data.tokenizers import TokenizerSpec
+from ptm_jax.data.corpora.prepare import prepare
+from ptm_jax.data.corpora.store import Corpus, open_corpus
+from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.encoders.model import Model
-from ptm_jax.nn.heads import Classifier
+from ptm_jax.nn.heads.vocabulary import Classifier
 from ptm_jax.nn.initializers import TruncatedNormal
-from ptm_jax.train import flops, logs, loop, setup
+from ptm_jax.train import console, differing, flops, logs, loop, setup
 from ptm_jax.train.checkpoints import restore_params
 from ptm_jax.train.step import program
 
@@ -93,7 +93,7 @@ def main(args: Args) -> None:
     """Train what is not trained yet, and write the table and the plot."""
     folder = args.workdir / "corpus"
     if not (folder / "manifest.json").exists():
-        prepare(args.data, folder, tokenizer=TOKENIZER, heldout=0.05, seed=0, progress=logs.bar)
+        prepare(args.data, folder, tokenizer=TOKENIZER, heldout=0.05, seed=0, progress=console.bar)
     corpus = open_corpus(folder)
     sentences = {name: _sentences(args.sst2 / f"{name}.tsv", corpus) for name in ("train", "dev")}
     budget = args.steps * _cost(_system("MLM", 1), corpus)
@@ -118,7 +118,7 @@ def _system(task: str, steps: int) -> System:
 
 def _cost(system: System, corpus: Corpus) -> float:
     """Floating-point operations of one step."""
-    config = setup.resolve(Experiment(system=system), corpus.vocab)
+    config = differing.resolve(Experiment(system=system), corpus.vocab)
     work, batch = program(config.system, 0), setup.example(config, corpus)
     return flops.flops(work.step, jax.eval_shape(work.init, batch), batch)
 
@@ -183,7 +183,7 @@ def _finetuned(system: System, corpus: Corpus, sentences, pretrained, count: int
             system.recipe, phases=(Phase(steps=steps, batch=rows, length=64),), lr=3e-4, schedule=Linear(warmup=steps // 10)
         ),
     )
-    tuned = setup.resolve(Experiment(system=tuned), corpus.vocab).system
+    tuned = differing.resolve(Experiment(system=tuned), corpus.vocab).system
     work, pick = program(tuned, seed), np.random.default_rng(seed)
     batch = lambda part, chosen: {name: jnp.asarray(leaf[chosen]) for name, leaf in sentences[part].items()} | {
         "rows": jnp.arange(len(chosen), dtype=jnp.int32)

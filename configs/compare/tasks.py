@@ -6,7 +6,8 @@
 DIR holds the data sets as the manifest of ../shared/data names them. Every task is `ptm train --task` as the table prints
 it, which goes on where it was stopped; a task that is in WORKDIR/results.json is not run again. The table goes to
 benchmarks/tasks.md (--out), with the mean and the standard deviation over the seeds, of the checkpoint of the last step.
-Where a data set has one file, a tenth of it is held out (`data/taskdata.py`): such figures compare with no published ones.
+Where a data set has one file, a tenth of it is held out (`tasks/formats/taskdata.py`): such figures compare with no
+published ones.
 
 --adapt is handed on to `ptm train`, so that ways of adapting are compared by the same command.
 """
@@ -20,9 +21,9 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
+from commands import heading, recorded, shown
 
-from ptm_jax.bench.commands import heading, recorded, shown
-from ptm_jax.tasks.metrics import glue_average
+from ptm_jax.tasks.metrics.measures import glue_average
 
 TASKS = {
     "sst2": ("glue/sst2", ""),

@@ -20,9 +20,10 @@ from typing import Annotated
 import numpy as np
 import tyro
 
-from ptm_jax.data.tokenizers import TokenizerSpec
-from ptm_jax.tasks import evaluating, finetuning, metrics
-from ptm_jax.tasks.kinds import Said
+from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
+from ptm_jax.inference.classifying import Prediction
+from ptm_jax.tasks import evaluating
+from ptm_jax.tuning import finetuning
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -106,7 +107,7 @@ def _run(config, args: Args, corpus, seed: int) -> dict:
     model.module.eval()
     with torch.autocast("cpu", torch.bfloat16, enabled=not args.float32):
         said = model.said(held, corpus.tokenizer(), phase.length, phase.batch)
-    found = metrics.measured(task_.metrics, held, said, task_)
+    found = evaluating.measured(task_, held, said)
     minutes = (time.perf_counter() - began) / 60
     return {"seed": seed, "metrics": found, "minutes": round(minutes, 1), "last_losses": losses[-5:]}
 
@@ -182,10 +183,10 @@ class _Model:
             tags.append(tuple(words))
         return tags
 
-    def _told(self, scores) -> Said:
+    def _told(self, scores) -> Prediction:
         if not self.examples.labels:
-            return Said("", {}, float(scores[0]))
-        return Said(self.examples.labels[int(scores.argmax())], {})
+            return Prediction("", {}, float(scores[0]))
+        return Prediction(self.examples.labels[int(scores.argmax())], {})
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
-"""Ways of adapting a pre-trained model to a task (survey section 5): each a small value around an untouched model.
+"""Adaptations of a pre-trained model to a task (survey section 5). Each is a small value beside an unchanged model.
 
-    rates           how fast a parameter learns by its layer
-    freezing        what is never trained: feature extraction, BitFit
-    unfreezing      what is trained when: gradual unfreezing, chain-thaw, sequential unfreezing
-    representation  which layers the heads read
+    rates           learning rates by layer
+    freezing        parameters that are never trained: feature extraction, BitFit
+    unfreezing      schedules: gradual unfreezing, chain-thaw, sequential unfreezing
+    representation  the layers that the heads read
     adapters, pals, lora, prefix, side   small networks in or beside a frozen one
-    adversarial     word vectors moved where the loss grows                 AdversarialTraining
-    agreement       two passes with other dropout that shall say the same   RDrop
+    adversarial     loss at word vectors moved along the gradient           AdversarialTraining
+    agreement       two passes with different dropout that predict the same RDrop
     auxiliary       a language model's loss beside the task's               AuxiliaryLanguage
     averaging       the mean of the last parameters, as model and as teacher
 
-`catalogue` has their names on the command line. What an adaptation may define is in `core.system.Adaptation`.
+`catalogue` has their names on the command line. `core.system.Adaptation` lists the methods of an adaptation.
 """

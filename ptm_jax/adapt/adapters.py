@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from typing import Any
 
-from ptm_jax.adapt.base import NORMS, is_head, tower_of
-from ptm_jax.core import spec
-from ptm_jax.core.precision import Precision
-from ptm_jax.nn.adapters import BottleneckAdapter
+from ptm_jax.adapt.base import NORMS, outside, precision_of
+from ptm_jax.core import slots, spec
+from ptm_jax.nn.adapter_layers import BottleneckAdapter
 from ptm_jax.nn.blocks import Block
 from ptm_jax.nn.initializers import TruncatedNormal
 from ptm_jax.nn.layers import Activation
@@ -18,11 +16,12 @@ OWNS = r"/after_(attention|ffn)/(reduce|expand)/"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Houlsby:
-    """Adapters after attention and after the feed-forward layer, each before the residual sum and its norm; adapters, norms
-    and heads are trained (Houlsby et al. 2019, arXiv 1902.00751: width 8, 64 or 256, weights N(0, 1e-2) cut at two).
+class Houlsby(slots.Wrapper):
+    """Adds an adapter after attention and after the feed-forward layer of every block, each before the residual sum and its
+    norm. Trains adapters, norms and heads (Houlsby et al. 2019, arXiv 1902.00751: width 8, 64 or 256, weights N(0, 1e-2)
+    cut at two).
 
-    With its heads goes what they summarise the states by, BERT's pooler, which the original leaves as it was.
+    BERT's pooler is trained with the heads; the original keeps it frozen.
     """
 
     width: int = 64
@@ -41,15 +40,15 @@ class Houlsby:
 
     def trainable(self, path: str, step: Any) -> bool:
         del step
-        mine = re.search(OWNS, path) or re.search(NORMS, path) or is_head(path)
-        return tower_of(path) not in self.towers or bool(mine)
+        return outside(path, self.towers, OWNS, NORMS)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Pfeiffer:
-    """One adapter a layer, after the feed-forward layer; norms are not trained (Pfeiffer et al. 2021, arXiv 2005.00247).
+class Pfeiffer(slots.Wrapper):
+    """Adds one adapter to every layer, after the feed-forward layer. Norms are not trained (Pfeiffer et al. 2021,
+    arXiv 2005.00247).
 
-    It stands before the residual sum, as Houlsby's; AdapterHub's comes after a first sum and norm.
+    The adapter comes before the residual sum, as in `Houlsby`; in AdapterHub it comes after a first sum and norm.
     """
 
     width: int = 48
@@ -68,16 +67,16 @@ class Pfeiffer:
 
     def trainable(self, path: str, step: Any) -> bool:
         del step
-        return tower_of(path) not in self.towers or bool(re.search(OWNS, path)) or is_head(path)
+        return outside(path, self.towers, OWNS)
 
 
 def _with_adapters(module: Any, adaptation: Any, slots: tuple[str, ...]) -> Any:
-    """The network with an adapter in the named slots of every block, after what stands there."""
+    """Returns the network with an adapter in the named slots of every block, after the module that the slot held."""
 
     def filled(block: Block) -> Block:
         made = {}
         for slot in slots:
-            before = getattr(block, slot)
+            before = spec.values_of(block)[slot]
             if isinstance(before, BottleneckAdapter):
                 raise ValueError(f"the blocks have an adapter in {slot} already; give one kind of adapters")
             made[slot] = BottleneckAdapter(
@@ -85,7 +84,7 @@ def _with_adapters(module: Any, adaptation: Any, slots: tuple[str, ...]) -> Any:
                 activation=adaptation.activation,
                 initializer=TruncatedNormal(adaptation.std),
                 before=before,
-                precision=getattr(block.attention, "precision", Precision()),
+                precision=precision_of(block.attention),
             )
         return dataclasses.replace(block, **made)
 
@@ -93,8 +92,8 @@ def _with_adapters(module: Any, adaptation: Any, slots: tuple[str, ...]) -> Any:
 
 
 def blocks_replaced(module: Any, function: Any) -> Any:
-    """The network with function(block) in the place of every block. ValueError where it has none."""
+    """Returns the network with function(block) in place of every block. Raises ValueError if it has no blocks."""
     found = spec.respell(module, Block, function)
     if found is module:
-        raise ValueError(f"{type(getattr(module, 'encoder', module)).__name__} has no blocks with slots for adapters")
+        raise ValueError(f"{type(slots.encoder_in(module)).__name__} has no blocks with slots for adapters")
     return found

@@ -5,19 +5,19 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from ptm_jax.core import spec
-from ptm_jax.nn.embeddings import Embeddings
-from ptm_jax.nn.perturbation import ShiftedWords
+from ptm_jax.core import slots, spec
+from ptm_jax.nn.embeddings.perturbation import ShiftedWords
+from ptm_jax.nn.embeddings.summed import Embeddings
 from ptm_jax.objectives.adversarial import AdversarialLoss
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AdversarialTraining:
-    """The task's loss beside that of word vectors moved by `eps` along its gradient (FGM: Miyato et al. 2017, Eq. 3), with
-    `virtual` above 0 also the divergence of what is said of vectors moved where it grows fastest (VAT, Eq. 6). Ju et al.
-    2019 train CoQA's readers by both.
+class AdversarialTraining(slots.Wrapper):
+    """Adds the loss at word vectors moved by `eps` along its gradient (FGM: Miyato et al. 2017, Eq. 3). With `virtual`
+    above 0 it also adds the divergence of the predictions at vectors moved where it grows fastest (VAT, Eq. 6). Ju
+    et al. 2019 train CoQA readers with both.
 
-    The vectors are those of the table, before positions are added. A step takes three passes, four more with `virtual`.
+    Vectors are moved before positions are added. A step takes three passes, and four more with `virtual`.
     """
 
     eps: float = 1.0
@@ -32,27 +32,23 @@ class AdversarialTraining:
 
     @property
     def towers(self) -> tuple[str, ...]:
-        """The tower whose words are moved."""
+        """The tower with the word vectors to move."""
         return (self.tower,)
 
     def rewrite(self, system: Any) -> Any:
-        embed = getattr(getattr(system.towers[self.tower], "encoder", None), "embed", None)
+        encoder = slots.encoder_of(system, self.tower)
+        embed = None if encoder is None else encoder.embeddings
         if not isinstance(embed, Embeddings):
             raise ValueError(f"the words of {type(embed).__name__} are no vectors of a table that could be moved")
-        own = {name: getattr(self, name) for name in ("eps", "scale", "virtual", "xi", "tower")}
-        return dataclasses.replace(system, objective=AdversarialLoss(task=system.objective, width=_width(embed), **own))
+        loss = AdversarialLoss(task=system.objective, width=embed.summed_width, **spec.values_of(self))
+        return dataclasses.replace(system, objective=loss)
 
     def wrap(self, module: Any) -> Any:
-        mine = module.encoder.embed  # a decoder reads rows of its own, of another length
+        mine = module.encoder.embeddings  # not the decoder's: its rows have another length
 
         def movable(embed: Embeddings) -> Embeddings:
             if embed is not mine or isinstance(embed.expand, ShiftedWords):
                 return embed
-            return dataclasses.replace(embed, expand=ShiftedWords(_width(embed), embed.expand))
+            return dataclasses.replace(embed, expand=ShiftedWords(embed.summed_width, embed.expand))
 
         return spec.respell(module, Embeddings, movable)
-
-
-def _width(embed: Embeddings) -> int:
-    """Numbers of a word vector where positions are added to it."""
-    return getattr(embed.expand, "width", embed.width)

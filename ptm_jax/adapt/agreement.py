@@ -1,19 +1,20 @@
-"""Two passes of one batch that shall say the same (R-Drop)."""
+"""R-Drop: two passes over a batch with different dropout that must predict the same."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import Any
 
+from ptm_jax.core import slots
 from ptm_jax.objectives.agreement import Agreement
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RDrop:
-    """The task over two passes of every batch, each with dropout of its own, beside `scale` times how far apart they are
-    (R-Drop: Liang et al. 2021, arXiv 2106.14448, Eqs. 2 to 4; `scale` is half of their alpha).
+class RDrop(slots.Wrapper):
+    """Runs every batch twice with different dropout and adds `scale` times the divergence of the two predictions to the
+    task's loss (R-Drop: Liang et al. 2021, arXiv 2106.14448, Eqs. 2 to 4; `scale` is half of their alpha).
 
-    A model without dropout has nothing that could differ. A step takes two passes.
+    Without dropout in the model the two passes are equal. A step takes two passes.
     """
 
     scale: float = 1.0

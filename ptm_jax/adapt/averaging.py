@@ -1,7 +1,7 @@
-"""The mean of the last parameters: as the model that is used, and as the teacher of the one that is trained (Xu et al. 2020,
-arXiv 2002.10345).
+"""Means of the parameters of the last steps: as the evaluated model (`SelfEnsemble`) and as a teacher in training
+(`SelfDistillation`) (Xu et al. 2020, arXiv 2002.10345).
 
-The last parameters lie beside the towers, as `recent/<tower>/...` [K, ...], and are saved and restored with them.
+The stored parameters lie beside the towers, as `recent/<tower>/...` [K, ...], and are saved and restored with them.
 """
 
 from __future__ import annotations
@@ -12,20 +12,22 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
+from ptm_jax.core import slots
 from ptm_jax.core.types import Params
 from ptm_jax.objectives.averaging import OwnTeacher
 
 
 def begin(params: Params, tower: str, slots: int) -> Params:
-    """`recent` of a network that has taken no step."""
+    """Returns the initial `recent`: every slot holds the given parameters and only the first one counts."""
     ring = jax.tree.map(lambda leaf: jnp.repeat(leaf[None], slots, 0), params[tower])
     return {tower: ring, "count": jnp.ones((), jnp.float32)}
 
 
 def remember(recent: Params, params: Params, tower: str, due: Any = True) -> Params:
-    """`recent` after a step: the newest parameters in the place of the oldest, where they are `due`.
+    """Returns `recent` with its oldest parameters replaced by the newest, if `due`.
 
-    One slot is written either way: a choice between two rings would copy them whole."""
+    One slot is written in both cases: a choice between two rings would copy them whole.
+    """
     slots = jax.tree.leaves(recent[tower])[0].shape[0]
     at = (recent["count"] % slots).astype(jnp.int32)
     put = lambda old, new: old.at[at].set(jnp.where(due, new.astype(old.dtype), old[at]))
@@ -34,23 +36,23 @@ def remember(recent: Params, params: Params, tower: str, due: Any = True) -> Par
 
 
 def ages(recent: Params, tower: str) -> Any:
-    """[slots] float32: 0 for the newest parameters, 1 for those before them, ...; below 0 where there are none yet."""
+    """Returns [slots] float32: 0 for the newest parameters, 1 for the ones before, and so on; negative for unused slots."""
     slots = jax.tree.leaves(recent[tower])[0].shape[0]
     age = (recent["count"] - 1 - jnp.arange(slots)) % slots
     return jnp.where(age < recent["count"], age, -1.0)
 
 
 def mean(recent: Params, tower: str, chosen: Any) -> Params:
-    """The mean of the parameters in the chosen slots [slots]; of the newest alone where none is chosen."""
+    """Returns the mean of the parameters in the chosen slots [slots]; if none is chosen, the newest parameters."""
     chosen = jnp.where(chosen.any(), chosen, ages(recent, tower) == 0).astype(jnp.float32)
     weights = chosen / chosen.sum()
     return jax.tree.map(lambda ring: jnp.einsum("k,k...->...", weights, ring, precision="highest"), recent[tower])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SelfEnsemble:
-    """The mean of the parameters after the last `last` steps is the model that is evaluated, used and exported (section 3.2,
-    Eq. 5, BERT_SE; every `every` steps are one)."""
+class SelfEnsemble(slots.Wrapper):
+    """Evaluates, uses and exports the mean of the parameters after the last `last` steps (section 3.2, Eq. 5: BERT_SE).
+    Only every `every`-th step counts."""
 
     last: int = 5
     every: int = 1
@@ -83,14 +85,15 @@ class SelfEnsemble:
         return {**params, self.tower: mean(params["recent"], self.tower, ages(params["recent"], self.tower) >= 0)}
 
     def finish(self, params: Params) -> Params:
-        """The mean."""
+        """Returns the mean of the parameters."""
         return {name: tree for name, tree in self.effective(params, False).items() if name != "recent"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SelfDistillation:
-    """The task beside `scale` times the squared error between the scores and those of the last `last` steps before this one:
-    of the mean of their parameters ("average", BERT_SDA, Eq. 8), or the mean of their scores ("vote", BERT_SDV, Eq. 10)."""
+class SelfDistillation(slots.Wrapper):
+    """Adds `scale` times the squared error between the scores and a teacher's scores. For "average" the teacher has the
+    mean of the parameters of the last `last` steps (BERT_SDA, Eq. 8). For "vote" the teacher's scores are the mean of the
+    scores of the models of these steps (BERT_SDV, Eq. 10)."""
 
     last: int = 3
     scale: float = 1.0
@@ -110,7 +113,7 @@ class SelfDistillation:
 
     @property
     def teachers(self) -> tuple[str, ...]:
-        """The towers that teach: one, or one for every step that is remembered."""
+        """Names of the teacher towers: one for "average"; for "vote" one for each remembered step."""
         return ("teacher",) if self.kind == "average" else tuple(f"teacher{age}" for age in range(1, self.last + 1))
 
     def rewrite(self, system: Any) -> Any:
@@ -143,14 +146,14 @@ class SelfDistillation:
         return {**params, **taught}
 
     def finish(self, params: Params) -> Params:
-        """The student."""
+        """Returns the student's parameters."""
         return {name: tree for name, tree in params.items() if name not in ("recent", *self.teachers)}
 
 
 def _alone(mine: Any, system: Any) -> str | None:
-    """Why means of parameters cannot stand beside what keeps parameters outside the tower."""
+    """Returns an error text if another adaptation keeps parameters outside of the tower (overrides `effective`)."""
     for other in system.adapt:
-        if other is not mine and hasattr(other, "effective"):
+        if other is not mine and slots.overrides(other, "effective"):
             return f"{type(mine).__name__} averages a tower alone; leave {type(other).__name__} out, or merge it first"
     return None
 

@@ -1,18 +1,24 @@
-"""What the adaptations share: which tower and which part of a network a parameter belongs to."""
+"""Helpers of the adaptations: which tower and which part of a network a parameter belongs to."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Container
+from typing import Any
+
+from ptm_jax.core import spec
+from ptm_jax.core.precision import Precision
 
 HEADS = r"/(heads|readers)_\w+/"
-"""Parameters above the encoder: heads, and what reads its layers for them."""
+"""Matches paths of parameters above the encoder: heads and readers."""
 
 NORMS = r"(^|/|_)norm/(scale|bias)$"
-"""Parameters of normalisation."""
+"""Matches paths of normalisation parameters."""
 
 
 def tower_of(path: str) -> str:
-    """The tower of a parameter: what an adaptation keeps beside the towers, as 'lora/main/...', is of the tower it names."""
+    """Returns the tower of a parameter. A path beside the towers, such as 'lora/main/...', belongs to the tower that it
+    names."""
     first, _, rest = path.partition("/")
     return rest.partition("/")[0] if first == "lora" else first
 
@@ -20,3 +26,14 @@ def tower_of(path: str) -> str:
 def is_head(path: str) -> bool:
     """Whether a parameter lies above the encoder."""
     return re.search(HEADS, path) is not None
+
+
+def precision_of(module: Any) -> Precision:
+    """The `precision` of a module; float32 where it has no such field."""
+    return spec.values_of(module).get("precision", Precision())
+
+
+def outside(path: str, towers: Container[str], *own: str) -> bool:
+    """Whether a parameter is outside of the frozen encoders of `towers`: in another tower, in a head, or matched by a
+    pattern."""
+    return tower_of(path) not in towers or is_head(path) or any(re.search(pattern, path) for pattern in own)

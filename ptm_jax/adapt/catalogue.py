@@ -1,4 +1,4 @@
-"""The adaptations by name: what `--adapt` takes, and `ptm list --adaptations` shows."""
+"""The adaptations by name, for `--adapt` and `ptm list --adaptations`."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ NAMES: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "self_ensemble": (SelfEnsemble, (203,)),
     "self_distillation": (SelfDistillation, (203,)),
 }
-"""{name: (its value with the defaults, rows of the survey's catalogue; none for what is younger)}."""
+"""{name: (function that returns it with the defaults, rows of the survey's catalogue; no rows for newer methods)}."""
 
 
 def read(text: str) -> Any:
-    """The adaptation that a text names: 'houlsby', 'lora(rank=8, alpha=16)'. Raises UserError."""
+    """Returns the adaptation for a text such as 'houlsby' or 'lora(rank=8, alpha=16)'. Raises UserError."""
     name, words = _call(text)
     if name not in NAMES:
         raise unknown("adaptation", name, NAMES)
@@ -61,24 +61,24 @@ def read(text: str) -> Any:
 
 
 def read_all(texts: Sequence[str]) -> tuple[Any, ...]:
-    """The adaptations of several texts, in their order."""
+    """Returns the adaptations of several texts, in order."""
     return tuple(read(text) for text in texts)
 
 
 def entries() -> list[dict[str, Any]]:
-    """What there is: name, class, rows, fields with their defaults, what it is."""
+    """Returns name, class, rows, fields with their defaults and description of every adaptation."""
     found = []
     for name, (make, rows) in NAMES.items():
         value = make()
         names = [name for name in spec.field_names(value) if name not in ("towers", "tower", "total")]
-        fields = {field: spec.to_json(getattr(value, field)) for field in names}
+        fields = {field: spec.to_json(spec.values_of(value)[field]) for field in names}
         what = " ".join((type(value).__doc__ or "").split("\n\n")[0].split())
         found.append({"name": name, "kind": type(value).__name__, "rows": list(rows), "fields": fields, "what": what})
     return found
 
 
 def _call(text: str) -> tuple[str, dict[str, str]]:
-    """(name, {field: text}) of `name` or `name(field=value, ...)`."""
+    """Parses `name` or `name(field=value, ...)` into (name, {field: text})."""
     text = text.strip()
     try:
         node = ast.parse(text, mode="eval").body

@@ -1,4 +1,4 @@
-"""What is never trained: it has no gradient, no moments and no weight decay, and keeps every bit."""
+"""Parameters that are never trained: they have no gradient, no moments and no weight decay, and stay bit-identical."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import dataclasses
 import re
 from typing import Any
 
-from ptm_jax.adapt.base import is_head, tower_of
-from ptm_jax.encoders.reading import reading
+from ptm_jax.adapt.base import outside
+from ptm_jax.core import slots
+from ptm_jax.encoders.readers import reading
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Frozen:
-    """Parameters whose path the pattern finds stay as they are; `except_` names some of them that do not."""
+class Frozen(slots.Wrapper):
+    """Freezes the parameters with a path that `pattern` matches, except those that `except_` matches."""
 
     pattern: str
     except_: str | None = None
@@ -24,19 +25,21 @@ class Frozen:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Restart:
-    """Parameters whose path `fresh` finds are drawn anew in a run that begins with another: the heads, where the task before
-    was another one (Phang et al. 2018, arXiv 1811.01088: STILTs; without it a run goes on with them: TANDA, TransBERT)."""
+class Restart(slots.Wrapper):
+    """Initialises the parameters with a path that `fresh` matches anew in a run that begins with another run's model: by
+    default the heads, for a model trained on another task (Phang et al. 2018, arXiv 1811.01088: STILTs). Without it the
+    run continues with these parameters (TANDA, TransBERT)."""
 
     fresh: str = r"/heads_\w+/"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FeatureExtraction:
-    """The encoder as it is, without dropout: its states are features, and the heads alone are trained (survey 5.2.3).
+class FeatureExtraction(slots.Wrapper):
+    """Freezes the encoder and turns its dropout off. Its states are features, and only the heads are trained (survey
+    5.2.3).
 
-    The same text has the same features at every step: with `cache` they are computed once and kept in the run's workdir
-    (`train.features`), for which a text of l tokens takes 4 l D bytes, or N + 1 times that where layers are mixed.
+    The features of a text are the same at every step. With `cache` they are computed once and kept in the run's workdir
+    (`train.features`): a text of l tokens takes 4 l D bytes, or N + 1 times that if layers are mixed.
     """
 
     cache: bool = False
@@ -47,15 +50,15 @@ class FeatureExtraction:
 
     def trainable(self, path: str, step: Any) -> bool:
         del step
-        return tower_of(path) not in self.towers or is_head(path)
+        return outside(path, self.towers)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BitFit:
-    """Biases and heads alone (Ben Zaken et al. 2022, arXiv 2106.10199), those of normalisation too."""
+class BitFit(slots.Wrapper):
+    """Trains only the biases, including those of norms, and the heads (Ben Zaken et al. 2022, arXiv 2106.10199)."""
 
     towers: tuple[str, ...] = ("main",)
 
     def trainable(self, path: str, step: Any) -> bool:
         del step
-        return tower_of(path) not in self.towers or is_head(path) or path.endswith("/bias")
+        return outside(path, self.towers, "/bias$")

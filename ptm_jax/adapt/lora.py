@@ -10,19 +10,20 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ptm_jax.adapt.base import is_head, tower_of
+from ptm_jax.adapt.base import outside, tower_of
+from ptm_jax.core import slots
 from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.core.streams import stream
 from ptm_jax.core.types import Params
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LoRA:
-    """W + (alpha / rank) A B for the weights that `targets` finds, A [in, rank] drawn, B [rank, out] zero at first; heads
-    are trained beside A and B (Hu et al. 2022, arXiv 2106.09685, Eq. 3; their targets: queries and values).
+class LoRA(slots.Wrapper):
+    """Replaces each weight W that `targets` matches by W + (alpha / rank) A B, with A [in, rank] random and B [rank, out]
+    zero at first. Trains A, B and the heads (Hu et al. 2022, arXiv 2106.09685, Eq. 3; their targets: queries and values).
 
-    The sum is made before the weights are used, so that every layer and every encoder takes it; there is no dropout on
-    what A reads. A and B lie beside the towers, as `lora/main/.../kernel/a`; layers of a stack each have their own.
+    The sum is computed before the weights are used, so that it works for every layer and encoder. There is no dropout on
+    the input of A. A and B lie beside the towers, as `lora/main/.../kernel/a`. Each layer of a stack has its own.
     """
 
     rank: int = 8
@@ -53,7 +54,7 @@ class LoRA:
 
     def trainable(self, path: str, step: Any) -> bool:
         del step
-        return path.startswith("lora/") or tower_of(path) not in self.towers or is_head(path)
+        return outside(path, self.towers, self.owns)
 
     def effective(self, params: Params, train: bool) -> Params:
         del train
@@ -64,12 +65,12 @@ class LoRA:
         return unflatten(flat)
 
     def finish(self, params: Params) -> Params:
-        """The model with its updates added: as large as it was, and any program reads it."""
+        """Returns the parameters with the updates added: the model has its original size and paths."""
         return self.effective(params, False)
 
 
 def _matrix(path: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """(layers .., in, out) of a kernel: heads and their width are one side of it."""
+    """Returns (layers .., in, out) of a kernel. Heads and head width count as one side."""
     if re.search(r"/(query|key|value)/kernel$", path):
         return (*shape[:-3], shape[-3], math.prod(shape[-2:]))
     if re.search(r"/out/kernel$", path) and len(shape) > 2:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from ptm_jax.core import spec
-from ptm_jax.core.precision import Precision
-from ptm_jax.nn.adapters import FlankedBlock, ProjectedAttention
+from ptm_jax.adapt.base import precision_of
+from ptm_jax.core import slots, spec
+from ptm_jax.nn.adapter_layers import FlankedBlock, ProjectedAttention
 from ptm_jax.nn.blocks import Block, Stack
 from ptm_jax.nn.layers import Identity
 
@@ -15,11 +15,11 @@ SHARED = r"^beside/(encode|decode)/"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PALs:
-    """A projected attention beside every layer, V^E and V^D one for all layers (Stickland and Murray 2019, arXiv 1902.02671:
-    204 features, 12 heads). Everything is trained, as there; beside `Frozen` only what is named.
+class PALs(slots.Wrapper):
+    """Adds projected attention beside every layer; all layers share V^E and V^D (Stickland and Murray 2019,
+    arXiv 1902.02671: 204 features, 12 heads). Everything is trained, as in the paper; add `Frozen` to train less.
 
-    Tasks are drawn with `objectives.joint.TaskMixing(anneal=steps)`: p ~ N^(1 - 0.8 (e - 1) / (E - 1)).
+    Draw tasks with `objectives.joint.TaskMixing(anneal=steps)`: p ~ N^(1 - 0.8 (e - 1) / (E - 1)).
     """
 
     width: int = 204
@@ -35,7 +35,7 @@ class PALs:
     def wrap(self, module: Any) -> Any:
         found = spec.respell(module, Stack, self._stack)
         if found is module:
-            raise ValueError(f"{type(getattr(module, 'encoder', module)).__name__} has no stack of blocks for PALs")
+            raise ValueError(f"{type(slots.encoder_in(module)).__name__} has no stack of blocks for PALs")
         return found
 
     def _stack(self, stack: Stack) -> Stack:
@@ -45,8 +45,7 @@ class PALs:
         branch = ProjectedAttention(
             width=self.width,
             heads=self.heads,
-            dropout=getattr(block.attention, "dropout", 0.0),
-            precision=getattr(block.attention, "precision", Precision()),
+            dropout=spec.values_of(block.attention).get("dropout", 0.0),
+            precision=precision_of(block.attention),
         )
-        fields = {name: getattr(block, name) for name in spec.field_names(block)}
-        return dataclasses.replace(stack, block=FlankedBlock(**fields, beside=branch), shared=SHARED)
+        return dataclasses.replace(stack, block=FlankedBlock(**spec.values_of(block), beside=branch), shared=SHARED)

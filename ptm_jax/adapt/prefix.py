@@ -1,29 +1,28 @@
-"""Prefix tuning: a learned past in front of a frozen network's rows."""
+"""Prefix tuning: learned keys and values in front of the tokens of a frozen network."""
 
 from __future__ import annotations
 
 import dataclasses
-import re
 from typing import Any
 
 from ptm_jax.adapt.adapters import blocks_replaced
-from ptm_jax.adapt.base import is_head, tower_of
-from ptm_jax.core import spec
+from ptm_jax.adapt.base import outside
+from ptm_jax.core import slots, spec
 from ptm_jax.encoders.transformer import Transformer
-from ptm_jax.nn.attention import Attention
+from ptm_jax.nn.attention.learned_past import SHARED, PrefixAttention
+from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.blocks import Block, Recurrence, Stack
-from ptm_jax.nn.prefix import SHARED, PrefixAttention
 
 OWNS = r"/attention/prefix_"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Prefix:
-    """`length` keys and values in front of those of every layer, trained with the heads alone (Li and Liang 2021, arXiv
-    2101.00190: 10 for tables to text, 200 for summaries). With `hidden` (512 there) they are made of a common table by two
-    layers, which the original throws away after training and here stays.
+class Prefix(slots.Wrapper):
+    """Adds `length` learned keys and values in front of those of every layer. Trains only these and the heads (Li and Liang
+    2021, arXiv 2101.00190: 10 for tables to text, 200 for summaries). With `hidden` (512 there) two layers compute them
+    from a common table; the original drops these layers after training, here they stay.
 
-    Of an encoder with a decoder each has its own; what the decoder reads of the source has none, where the original has.
+    In an encoder-decoder both have their own prefix. Cross-attention has none; in the original it has one.
     """
 
     length: int = 10
@@ -37,7 +36,7 @@ class Prefix:
             raise ValueError(f"length is {self.length} and hidden {self.hidden}; a prefix has at least one place")
 
     def wrap(self, module: Any) -> Any:
-        name = type(getattr(module, "encoder", module)).__name__
+        name = type(slots.encoder_in(module)).__name__
         if spec.respell(module, Recurrence, _none) is not module:
             raise ValueError(f"{name} has a memory in front of its rows already")
         spec.respell(module, Transformer, _plain)
@@ -51,15 +50,14 @@ class Prefix:
 
     def trainable(self, path: str, step: Any) -> bool:
         del step
-        return tower_of(path) not in self.towers or bool(re.search(OWNS, path)) or is_head(path)
+        return outside(path, self.towers, OWNS)
 
     def _block(self, block: Block, name: str) -> Block:
         attention = block.attention
         if type(attention) is not Attention or attention.relative is not None:
-            kind = type(getattr(attention, "relative", None) or attention).__name__
+            kind = type(spec.values_of(attention).get("relative") or attention).__name__
             raise ValueError(f"{name} has {kind}, for which a prefix has no places; take one with plain attention")
-        fields = {field: getattr(attention, field) for field in spec.field_names(attention)}
-        own = PrefixAttention(**fields, prefix=self.length, prefix_hidden=self.hidden)
+        own = PrefixAttention(**spec.values_of(attention), prefix=self.length, prefix_hidden=self.hidden)
         return dataclasses.replace(block, attention=own)
 
     @staticmethod
@@ -70,12 +68,12 @@ class Prefix:
 
 
 def _none(part: Any) -> None:
-    """Stands for a part that is looked for."""
+    """Replaces a part by None, to find out whether a network has it."""
     del part
 
 
 def _plain(encoder: Transformer) -> Transformer:
-    """The encoder. ValueError where all its layers share scores of distances."""
+    """Returns the encoder. Raises ValueError if its layers share relative position scores."""
     if encoder.relative is not None:
         kind = type(encoder.relative).__name__
         raise ValueError(f"its layers share {kind}, for which a prefix has no places; take one with plain attention")

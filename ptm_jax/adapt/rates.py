@@ -1,4 +1,4 @@
-"""How fast parameters learn: by layer, or by a table of paths."""
+"""Learning rates by layer or by parameter path."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ from typing import Any
 
 import numpy as np
 
+from ptm_jax.core import slots
 from ptm_jax.core.paths import first_match
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LayerDecay:
-    """Discriminative rates: lr_l = lr * decay^(L - l) for layer l of L, embeddings l = 0; heads learn at lr.
+class LayerDecay(slots.Wrapper):
+    """Discriminative learning rates: lr_l = lr * decay^(L - l) for layer l of L, with l = 0 for embeddings. Heads learn at
+    lr.
 
     decay  0.95 for BERT (Sun et al. 2019, arXiv 1905.05583, section 5.4.3); 1 / 2.6 in ULMFiT (Howard and Ruder 2018,
            section 3.2), 0.8 and 0.9 in ELECTRA
-    gap    how many layers the heads stand above the top layer, whose rate is then lr * decay^gap: 0 as Sun et al. print it,
-           1 in ULMFiT, whose head is a layer of its own; 2 in ELECTRA (google-research/electra, model/optimization.py)
+    gap    number of layers from the top layer to the heads; the rate of the top layer is lr * decay^gap. 0 in Sun et al.,
+           1 in ULMFiT (the head counts as a layer), 2 in ELECTRA (google-research/electra, model/optimization.py)
     """
 
     decay: float = 0.95
@@ -37,8 +39,9 @@ class LayerDecay:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PathRates:
-    """Multipliers of the learning rate by patterns on the path, first match wins: (("/embed/", 0.1), ("/heads_", 10.0))."""
+class PathRates(slots.Wrapper):
+    """Multiplies the learning rate by a factor for each path pattern. The first match wins: (("/embed/", 0.1),
+    ("/heads_", 10.0))."""
 
     table: tuple[tuple[str, float], ...]
 

@@ -9,19 +9,21 @@ from typing import Any, Literal
 import numpy as np
 
 from ptm_jax.adapt.base import is_head, tower_of
-from ptm_jax.encoders.reading import reading
-from ptm_jax.nn.alignment import AlignedReader, PairHead
-from ptm_jax.nn.biattention import BiattentiveHead, BiattentiveReader
-from ptm_jax.nn.recurrent import BiLSTMReader
-from ptm_jax.nn.representation import EmbeddingReader, LayerMix
+from ptm_jax.core import slots
+from ptm_jax.encoders.readers import reading
+from ptm_jax.nn.heads.alignment import AlignedReader, PairHead
+from ptm_jax.nn.heads.biattention import BiattentiveHead, BiattentiveReader
+from ptm_jax.nn.heads.layer_mix import EmbeddingReader, LayerMix
+from ptm_jax.nn.recurrent.lstm import BiLSTMReader
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Representation:
-    """The embeddings alone ("embedding"; no layer is trained), or a learned mixture of the layers ("mix", Eq. 6), of the
-    last `top` of them where that is given, each layer normalised first on demand. The top layer is what is read anyway.
+class Representation(slots.Wrapper):
+    """Lets the heads read only the embeddings ("embedding"; no layer is trained) or a learned mixture of the layers ("mix",
+    Eq. 6). `top` limits the mixture to the last layers; `normalise` normalises each layer first.
 
-    Frozen or tuned is another matter: beside `FeatureExtraction` the mixture and the heads alone are trained.
+    Without this adaptation the heads read the top layer. With `FeatureExtraction` only the mixture and the heads are
+    trained.
     """
 
     kind: Literal["embedding", "mix"] = "mix"
@@ -49,9 +51,9 @@ class Representation:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Recurrent:
-    """A bidirectional LSTM between the encoder and the heads: with `FeatureExtraction` and a mixture of the layers, given
-    before it, what Peters et al. 2019 (arXiv 1903.05987, section 2: 200 units) call feature extraction."""
+class Recurrent(slots.Wrapper):
+    """Puts a bidirectional LSTM between the encoder and the heads. With `FeatureExtraction` and a mixture of the layers,
+    given before it, this is the feature extraction of Peters et al. 2019 (arXiv 1903.05987, section 2: 200 units)."""
 
     hidden: int = 200
     layers: int = 1
@@ -69,10 +71,10 @@ class Recurrent:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Aligned:
-    """ESIM over the encoder's states, for tasks on pairs: both texts read by a bidirectional LSTM, aligned word by word,
-    read again and pooled (Chen et al. 2017, arXiv 1609.06038). With `FeatureExtraction` and a mixture of the layers, given
-    before it, it is the feature extraction of Peters et al. 2019 on pairs, as `Recurrent` is on sentences."""
+class Aligned(slots.Wrapper):
+    """ESIM over the encoder's states, for tasks on pairs (Chen et al. 2017, arXiv 1609.06038). A bidirectional LSTM reads
+    both texts; they are aligned word by word, read again and pooled. With `FeatureExtraction` and a mixture of the
+    layers, given before it, this is the feature extraction of Peters et al. 2019 for pairs (`Recurrent`: for sentences)."""
 
     hidden: int = 200
     dropout: float = 0.1
@@ -85,11 +87,11 @@ class Aligned:
             raise ValueError(f"hidden is {self.hidden}; a layer has at least one unit")
 
     def refusal(self, system: Any) -> str | None:
-        """A row tells its texts apart by token types, or not at all."""
-        encoder = getattr(system.towers.get(self.towers[0]), "encoder", None)
-        if not _tells_texts(encoder):
-            return "aligned reads pairs, whose texts this encoder does not tell apart; take one with two token types"
-        if not getattr(system.examples, "second", True):
+        """Refuses tasks without pairs, and encoders without token types: only the types distinguish the texts of a row."""
+        encoder = slots.encoder_of(system, self.towers[0])
+        if encoder is None or encoder.types < 2:
+            return "aligned reads pairs, whose texts this encoder does not distinguish; take one with two token types"
+        if not system.examples.second:
             return "aligned reads pairs, and this task has one text a row; take bilstm or bcn"
         return None
 
@@ -100,16 +102,16 @@ class Aligned:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Biattentive:
-    """The biattentive classification network over the encoder's states, on one text or on pairs: both texts read by a
-    bidirectional LSTM, each conditioned on the other (one text on itself), read again, pooled four ways and classified by
-    maxout layers (BCN: McCann et al. 2017, arXiv 1708.00107, section 5). With `FeatureExtraction` and a mixture of the
-    layers, given before it, it is what CoVe and Peters et al. 2019 put on frozen encoders.
+class Biattentive(slots.Wrapper):
+    """The biattentive classification network over the encoder's states, on one text or on pairs (BCN: McCann et al. 2017,
+    arXiv 1708.00107, section 5). A bidirectional LSTM reads both texts. Each is conditioned on the other (one text on
+    itself), read again, pooled four ways and classified by maxout layers. With `FeatureExtraction` and a mixture of the
+    layers, given before it, this is the network of CoVe and Peters et al. 2019 on frozen encoders.
 
-    An encoder without two token types does not tell the texts of a pair apart: the row is then one text.
+    Without two token types the encoder cannot distinguish the texts of a pair, and the row counts as one text.
 
-    reductions   what the maxout layers before the last divide the width by, one after the other
-    pieces       linear functions of which a maxout unit takes the largest
+    reductions   divisors of the width, one for each maxout layer before the last
+    pieces       number of linear functions of a maxout unit; it returns their maximum
     """
 
     hidden: int = 200
@@ -126,19 +128,14 @@ class Biattentive:
             raise ValueError(f"{sizes}; none may be below 1")
 
     def wrap(self, module: Any) -> Any:
-        pairs = _tells_texts(module.encoder)
+        pairs = module.encoder.types > 1
         reader = BiattentiveReader(self.hidden, pairs, self.dropout)
         own = lambda classes: BiattentiveHead(classes, pairs, tuple(self.reductions), self.pieces, self.dropout)
         return _classifying(module, "whole texts", {"biattentive": reader}, own)
 
 
-def _tells_texts(encoder: Any) -> bool:
-    """Whether the texts of a pair differ in the token types that an encoder is given."""
-    return (getattr(encoder, "types", 0) or getattr(getattr(encoder, "embed", None), "types", 0)) > 1
-
-
 def _classifying(module: Any, what: str, readers: dict[str, Any], head: Callable[[int], Any]) -> Any:
-    """The model with more readers, and another head for its classes. Raises ValueError where it has no classes."""
+    """Returns the model with more readers and another class head. Raises ValueError if it has no classes."""
     there = module.heads.get("classify")
     if there is None:
         raise ValueError(f"it is for tasks on {what}; this one has {', '.join(module.heads) or 'no head'}")

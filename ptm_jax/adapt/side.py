@@ -1,24 +1,26 @@
-"""K-Adapter's way: a network beside a frozen one."""
+"""K-Adapter: a network beside a frozen one."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import Any
 
-from ptm_jax.adapt.base import is_head, tower_of
+from ptm_jax.adapt.base import outside, precision_of
+from ptm_jax.core import slots, spec
 from ptm_jax.core.precision import Precision
-from ptm_jax.encoders.reading import reading
+from ptm_jax.encoders.readers import reading
 from ptm_jax.encoders.side import SideNetwork
-from ptm_jax.nn.attention import Attention
+from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.blocks import Block, FeedForward, Stack
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class KAdapter:
-    """A side network of `layers` Transformer layers for each layer in `reads`, trained with the heads; the encoder is frozen
-    and has no dropout (Wang et al. 2020, arXiv 2002.01808: layers 0, 11 and 22 of 24, width 768, two layers each).
+class KAdapter(slots.Wrapper):
+    """Adds a side network of `layers` Transformer layers for each layer in `reads` and trains it with the heads. The
+    encoder is frozen and has no dropout (Wang et al. 2020, arXiv 2002.01808: layers 0, 11 and 22 of 24, width 768, two
+    layers each).
 
-    Several adapters, one for each kind of knowledge, are several of these with names of their own.
+    For several kinds of knowledge use several `KAdapter`s with different names.
     """
 
     reads: tuple[int, ...] = (0, -1)
@@ -38,8 +40,9 @@ class KAdapter:
             raise ValueError(f"width {self.width} is not a multiple of {self.heads} heads")
 
     def wrap(self, module: Any) -> Any:
-        stack = getattr(module.encoder, "stack", None)
-        precision = getattr(getattr(getattr(stack, "block", None), "attention", None), "precision", Precision())
+        stack = spec.values_of(module.encoder).get("stack")
+        plain = isinstance(stack, Stack) and isinstance(stack.block, Block)
+        precision = precision_of(stack.block.attention) if plain else Precision()
 
         def own():
             attention = Attention(heads=self.heads, width=self.width, dropout=self.dropout, precision=precision)
@@ -52,4 +55,4 @@ class KAdapter:
 
     def trainable(self, path: str, step: Any) -> bool:
         del step
-        return tower_of(path) not in self.towers or is_head(path)
+        return outside(path, self.towers)

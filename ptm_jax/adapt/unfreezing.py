@@ -1,6 +1,6 @@
-"""What is trained when. Counted in levels: 0 embeddings, 1 ... L layers, L + 1 heads (`core.levels`).
+"""Schedules of the trained levels: 0 embeddings, 1 ... L layers, L + 1 heads (`core.levels`).
 
-Each has stages of `steps` updates, as an epoch has; with `steps=0` the stages take `share` of the run, in equal parts.
+A stage lasts `steps` updates, for example an epoch. With `steps=0` the stages divide `share` of the run into equal parts.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from ptm_jax.core import slots
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Staged:
-    """`total` is the number of updates of the run; left at 0, it is that of the system's recipe."""
+class _Staged(slots.Wrapper):
+    """`total` is the number of updates of the run; 0 takes it from the system's recipe."""
 
     steps: int = 0
     share: float = 0.5
@@ -27,15 +29,15 @@ class _Staged:
         return self if self.total else dataclasses.replace(self, total=system.recipe.steps)
 
     def stage(self, step: Any, stages: int) -> Any:
-        """The stage of a step, 0 ... `stages`: the last is what follows the others."""
+        """Returns the stage of a step, 0 ... `stages`. The last stage continues to the end of the run."""
         each = self.steps or max(1, int(self.total * self.share) // stages)
         return jnp.minimum(step // each, stages)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GradualUnfreezing(_Staged):
-    """First the heads alone, then `group` layers more in each stage from the top down, the embeddings last, and from there
-    on everything (Howard and Ruder 2018, section 3.3: one group an epoch)."""
+    """Trains only the heads first, then `group` more layers in each stage from the top down, the embeddings last, and
+    finally everything (Howard and Ruder 2018, section 3.3: one group an epoch)."""
 
     group: int = 1
 
@@ -53,7 +55,8 @@ class GradualUnfreezing(_Staged):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ChainThaw(_Staged):
-    """First the heads alone, then each layer alone from the embeddings up, then everything (Felbo et al. 2017, 3.2)."""
+    """Trains only the heads first, then one layer at a time from the embeddings up, then everything (Felbo
+    et al. 2017, 3.2)."""
 
     def trainable(self, path: Any, step: Any) -> Any:
         stage = self.stage(step, path.top + 1)  # 0: heads, 1: embeddings, 2: the first layer, ...
@@ -63,8 +66,8 @@ class ChainThaw(_Staged):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SequentialUnfreezing(_Staged):
-    """First the new layers, which are the heads; then the layers of the language model too; then the embeddings too
-    (Chronopoulou et al. 2019, section 2.2: from epochs n and k on)."""
+    """Trains only the heads first, then also the layers of the encoder, then also the embeddings (Chronopoulou
+    et al. 2019, section 2.2: from epochs n and k on)."""
 
     def trainable(self, path: Any, step: Any) -> Any:
         stage = self.stage(step, 2)

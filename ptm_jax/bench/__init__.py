@@ -1,1 +1,1 @@
-"""Measurements of this package on this machine, beside other libraries where they are installed."""
+"""Benchmarks of this package on this machine, compared with other libraries if they are installed."""

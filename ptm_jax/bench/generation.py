@@ -1,23 +1,24 @@
-"""Greedy decoding of GPT-2 with its key-value cache, beside `generate` of transformers."""
+"""Benchmark of greedy decoding of GPT-2 with a key-value cache."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 
-from ptm_jax.bench import peer, programs, rivals, timing
+from ptm_jax.bench import programs, timing
+from ptm_jax.bench.peers import Peers
 from ptm_jax.bench.programs import Sizes
 from ptm_jax.bench.record import Entry, median, over, settings, spread
 from ptm_jax.core.paths import flatten
-from ptm_jax.tasks import decoding
-from ptm_jax.tasks.generation import Generation
+from ptm_jax.inference.decoding import decode
+from ptm_jax.inference.decoding.settings import Generation
 
 OURS = ("float32", "bfloat16")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GenerateSizes(Sizes):
-    """`length` tokens of prompt, `new` after them, for each of `batches`."""
+    """A prompt of `length` tokens and `new` generated tokens, for each batch size in `batches`."""
 
     vocab: int = 50257
     batch: int = 1
@@ -27,15 +28,16 @@ class GenerateSizes(Sizes):
     screening: int = 3
 
 
-def run(sizes: GenerateSizes, repeats: int, say: timing.Say) -> list[Entry]:
-    """New tokens/s of greedy decoding, for one prompt and for several."""
+def run(sizes: GenerateSizes, repeats: int, say: timing.Say, peers: Peers = Peers()) -> list[Entry]:
+    """Measures the new tokens/s of greedy decoding for each batch size."""
     towers = {name: programs.gpt2(sizes, name) for name in OURS}
-    absent = peer.missing()
     with contextlib.ExitStack() as stack:
-        fields = dict.fromkeys(sizes.batches, rivals.Field())
-        if not absent:
-            fields = rivals.generation({**sizes.shapes(), "new": sizes.new}, sizes.batches, sizes.screening, stack, say)
-        return [_entry(sizes, towers, batch, fields[batch], absent, repeats, say) for batch in sizes.batches]
+        entries = []
+        for batch in sizes.batches:
+            task = {**sizes.shapes(), "new": sizes.new, "batch": batch}
+            field = peers.generation(task, sizes.screening, stack, say)
+            entries.append(_entry(sizes, towers, batch, field, peers.missing(), repeats, say))
+        return entries
 
 
 def _entry(sizes, towers, batch, field, absent, repeats, say) -> Entry:
@@ -54,7 +56,7 @@ def _entry(sizes, towers, batch, field, absent, repeats, say) -> Entry:
     ratios = []
     if best is not None:
         ratios, peers[best] = over(found["peer"], found[first]), rated(median(found["peer"]))
-    # A step of decoding reads every weight once, in the type that products take.
+    # A decoding step reads every weight once, in the type used for products.
     weights = sum(leaf.size for leaf in flatten(towers[first].params).values()) * (2 if first == "bfloat16" else 4)
     reached = [weights * sizes.new / took / rate for took, rate in zip(found[first], found["copy"], strict=True)]
     return Entry(
@@ -74,4 +76,4 @@ def _entry(sizes, towers, batch, field, absent, repeats, say) -> Entry:
 
 
 def _decoding(tower, prompts, options):
-    return lambda: decoding.decode(tower, prompts, options).tokens
+    return lambda: decode.decode(tower, prompts, options).tokens

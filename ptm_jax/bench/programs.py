@@ -1,4 +1,4 @@
-"""The BERT and GPT-2 that the benchmarks run: systems of the catalogue at given sizes, with made-up tokens."""
+"""BERT and GPT-2 for the benchmarks: systems of the catalogue at given sizes, with random tokens."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ptm_jax.core.recipe import AdamW, Constant, Phase, Recipe
 from ptm_jax.core.system import System
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.towers import init as init_towers
-from ptm_jax.data.examples import Packed
+from ptm_jax.data.rows.examples import Packed
 from ptm_jax.objectives.language import MLM
 from ptm_jax.systems import transformers
 from ptm_jax.train.flops import flops
@@ -27,7 +27,7 @@ UNROLLED = "all layers unrolled on a CPU, scanned elsewhere"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """Of a network and its batch, and of the matrices [gemm, gemm] whose product is the roofline."""
+    """Sizes of a network and its batch, and of the matrix product [gemm, gemm] used as roofline."""
 
     layers: int = 12
     width: int = 768
@@ -38,13 +38,15 @@ class Sizes:
     gemm: int = 2048
 
     def shapes(self) -> dict[str, int]:
-        """What the network and the batch are made of."""
-        return {name: getattr(self, name) for name in ("layers", "width", "heads", "vocab", "batch", "length")}
+        """Returns the sizes of the network and the batch."""
+        return {name: vars(self)[name] for name in ("layers", "width", "heads", "vocab", "batch", "length")}
 
 
 def bert(sizes: Sizes, precision: str) -> System:
-    """BERT with the masked head only, AdamW and dropout 0.1; gradients are not clipped. Layers are unrolled where that
-    pays: what the backward pass reads is then not copied into arrays of all layers."""
+    """Returns BERT with only the MLM head, AdamW, dropout 0.1 and no gradient clipping.
+
+    On a CPU the layers are unrolled: this avoids copying the activations for the backward pass into stacked arrays.
+    """
     vocab = dataclasses.replace(transformers.BERT_UNCASED, size=sizes.vocab)
     system = transformers.bert("bert", sizes.layers, sizes.width, sizes.heads, vocab)
     tower = system.towers["main"]
@@ -67,13 +69,13 @@ def bert(sizes: Sizes, precision: str) -> System:
 
 
 def tokens(sizes: Sizes, seed: int = 0) -> np.ndarray:
-    """Ids [B, L] without special tokens."""
+    """Returns random ids without special tokens, [B, L]."""
     low = min(1000, sizes.vocab // 2)
     return np.random.default_rng(seed).integers(low, sizes.vocab, (sizes.batch, sizes.length)).astype(np.int32)
 
 
 def rows(sizes: Sizes) -> dict[str, jax.Array]:
-    """A batch of full rows, one document each, as the stream gives it."""
+    """Returns a batch of full rows, one document each, with the fields of the input stream."""
     ids = tokens(sizes)
     places = np.broadcast_to(np.arange(sizes.length, dtype=np.int32), ids.shape)
     fields = {"input_ids": ids, "segment_ids": np.ones_like(ids), "positions": places}
@@ -83,7 +85,7 @@ def rows(sizes: Sizes) -> dict[str, jax.Array]:
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """A training step ready to run: its program, compiled step, first state, and operations of a step."""
+    """A training step ready to run: its program, jitted step, initial state, and FLOPs per step."""
 
     program: Program
     step: Any
@@ -92,7 +94,10 @@ class Training:
 
 
 def training(system: System, batch: dict[str, jax.Array], state: Any = None) -> Training:
-    """The step of a system for a batch. `state` is that of another system of the same parameters; it is copied."""
+    """Returns the training step of a system for a batch.
+
+    `state` may be the state of another system with the same parameters; it is copied.
+    """
     work = program(system, 0)
     abstract = jax.eval_shape(work.init, batch)
     operations = flops(work.defined().step, abstract, batch)
@@ -101,12 +106,12 @@ def training(system: System, batch: dict[str, jax.Array], state: Any = None) -> 
 
 
 def corrupted(work: Program, batch: dict[str, jax.Array]) -> dict[str, jax.Array]:
-    """The batch as the corruption leaves it."""
+    """Returns the corrupted batch."""
     return jax.jit(work.system.corruption)(jax.random.key(1), batch)
 
 
 def gpt2(sizes: Sizes, precision: str) -> Tower:
-    """GPT-2 with random weights."""
+    """Returns GPT-2 with random weights."""
     system = transformers.gpt2("gpt2", sizes.layers, sizes.width, sizes.heads)
     vocab = dataclasses.replace(transformers.GPT2, size=sizes.vocab, bos=sizes.vocab - 1, eos=sizes.vocab - 1)
     system = spec.respell(spec.respell(system, type(vocab), vocab), Precision, Precision(precision))

@@ -1,4 +1,4 @@
-"""What a benchmark gives: figures, the ratio that is claimed with its spread, and everything needed to judge it."""
+"""The result of a benchmark: figures, the claimed ratio with its spread, and the settings needed to interpret it."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ class Entry:
     """One row of the table.
 
     ours, peers   {variant: {figure: value}}; seconds and rates are medians
-    ratio         the claim, the median over pairs; `settings["ratio"]` says what over what. None: `settings["reason"]`
-    spread        {"pairs", "low", "high"}: how many, and the 10th and 90th percentile of the pairs' ratios
+    ratio         the claim: the median ratio over pairs; `settings["ratio"]` names both sides. If None, see
+                  `settings["reason"]`
+    spread        {"pairs", "low", "high"}: number of pairs, 10th and 90th percentile of their ratios
     roofline      rates measured in the same run, and the share of them that was reached
-    settings      `compares` (the figure that the table shows), shapes, versions, device, threads, date
+    settings      `compares` (the figure shown in the table), shapes, versions, device, threads, date
     """
 
     name: str
@@ -39,19 +40,19 @@ class Entry:
     settings: Mapping[str, Any]
 
     def document(self) -> dict[str, Any]:
-        """As JSON: four significant digits, and null for what is not a number."""
-        return {field.name: _plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
+        """Returns the entry as JSON values: four significant digits, null for NaN and infinity."""
+        return {name: _plain(value) for name, value in vars(self).items()}
 
 
 def spread(ratios: Sequence[float]) -> dict[str, float]:
-    """The number of pairs, and the 10th and 90th percentile of their ratios."""
+    """Returns the number of pairs, and the 10th and 90th percentile of their ratios."""
     ordered = sorted(ratios)
     at = lambda share: ordered[min(len(ordered) - 1, round(share * (len(ordered) - 1)))]
     return {"pairs": len(ordered), "low": at(0.1), "high": at(0.9)} if ordered else {"pairs": 0}
 
 
 def over(a: Sequence[float], b: Sequence[float]) -> list[float]:
-    """a / b, pair by pair."""
+    """Returns a / b, elementwise."""
     return [x / y for x, y in zip(a, b, strict=True)]
 
 
@@ -60,7 +61,7 @@ def median(values: Sequence[float]) -> float:
 
 
 def settings(*, ratio: str, compares: str, **more: Any) -> dict[str, Any]:
-    """The settings of an entry: what the caller gives, and what is true of this process."""
+    """Returns the settings of an entry: those of the caller and those of this process."""
     return {
         "ratio": ratio,
         "compares": compares,
@@ -74,18 +75,18 @@ def settings(*, ratio: str, compares: str, **more: Any) -> dict[str, Any]:
 
 
 def environment() -> str:
-    """What of the environment says how memory is taken, and what XLA does."""
+    """Returns the environment variables that affect memory allocation and XLA."""
     names = ("GLIBC_TUNABLES", "XLA_FLAGS", "LD_PRELOAD", "MALLOC_ARENA_MAX")
     return ", ".join(f"{name}={os.environ[name]}" for name in names if name in os.environ) or "default"
 
 
 def threads() -> int:
-    """The cores that this process may use."""
+    """Returns the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def device() -> str:
-    """The first device by name; a CPU with its model and the cores that may be used."""
+    """Returns the name of the device, with the number of devices, or of cores for a CPU."""
     first = jax.devices()[0]
     if first.platform != "cpu":
         count = jax.device_count()
@@ -105,7 +106,7 @@ def _processor() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Versions of what is measured, and of peers where they are installed."""
+    """Returns the versions of the measured packages, including installed peers."""
     found = {"python": platform.python_version()}
     for package in ("ptm_jax", "jax", "jaxlib", "flax", "orbax-checkpoint", "torch", "transformers", "tokamax"):
         try:

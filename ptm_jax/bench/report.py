@@ -1,4 +1,4 @@
-"""The results of one device in a folder: DEVICE.json holds every row, DEVICE.md is its table. New rows replace old ones."""
+"""Result files of a device: DEVICE.json holds all rows, DEVICE.md shows them as a table. New rows replace old ones."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ UNITS = {"tokens_per_second": "tokens/s", "bytes_per_second": "B/s", "seconds": 
 
 
 def document(entries: Sequence[Entry]) -> list[dict[str, Any]]:
-    """The entries as one JSON document."""
+    """Returns the entries as one JSON document."""
     return [entry.document() for entry in entries]
 
 
 def write(entries: Sequence[Entry], folder: str | Path) -> Path:
-    """Put rows into the files of their device; returns the table's path. Rows of the same name are replaced."""
+    """Writes rows to the files of their device and returns the path of the table. Rows of the same name are replaced."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     new = document(entries)
@@ -37,12 +37,12 @@ def write(entries: Sequence[Entry], folder: str | Path) -> Path:
 
 
 def slug(device: str) -> str:
-    """A file name for a device."""
+    """Returns a file name for a device."""
     return re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")
 
 
 def text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The page of one device: the table, how far each kernel was tried, then what every row was measured with."""
+    """Returns the page of one device: the results, the validation status of each kernel, then the settings of every row."""
     cells = [_cells(row) for row in rows]
     lines = [
         f"# {rows[0]['settings']['device']}",
@@ -67,7 +67,7 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def summary(entry: Entry) -> list[str]:
-    """The cells of one row."""
+    """Returns the cells of one row."""
     return _cells(entry.document())
 
 
@@ -103,7 +103,7 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
 
 
 def _best(variants: Mapping[str, Mapping[str, float]], figure: str) -> str:
-    """The best variant's figure; where it is seconds, those of the first variant, which the others are parts of."""
+    """Returns the figure of the best variant. For seconds it is the first variant; the others are parts of it."""
     found = {name: figures[figure] for name, figures in variants.items() if figures.get(figure) is not None}
     if not found:
         return ""
@@ -124,8 +124,8 @@ def _details(row: Mapping[str, Any]):
         for variant, figures in row[side].items():
             yield f"- {side}, {variant}: {_listed(figures)}"
     yield f"- roofline: {_listed(row['roofline'])}"
-    told = {key: value for key, value in row["settings"].items() if key not in ("ratio", "compares", "device", "date")}
-    yield f"- settings: {_listed(told)}"
+    listed = {key: value for key, value in row["settings"].items() if key not in ("ratio", "compares", "device", "date")}
+    yield f"- settings: {_listed(listed)}"
     yield ""
 
 

@@ -1,4 +1,4 @@
-"""The training step of BERT-base: its speed, and what masking and the vocabulary add to it."""
+"""Benchmarks of the training step of BERT-base: its speed, and the share of dynamic masking."""
 
 from __future__ import annotations
 
@@ -7,18 +7,13 @@ import dataclasses
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 
-from ptm_jax.bench import peer, programs, rivals, timing
+from ptm_jax.bench import programs, timing
+from ptm_jax.bench.peers import Peers
 from ptm_jax.bench.programs import Sizes
 from ptm_jax.bench.record import Entry, median, over, settings, spread
-from ptm_jax.core.precision import Precision
-from ptm_jax.core.recipe import Recipe
 from ptm_jax.core.streams import stream
 from ptm_jax.corruptions.base import capacity
-from ptm_jax.kernels.cross_entropy import linear_cross_entropy
-from ptm_jax.train import optimizers
 
 OURS = ("bfloat16", "float32")
 BFLOAT16 = "bfloat16 products with float32 accumulation"
@@ -26,19 +21,14 @@ BFLOAT16 = "bfloat16 products with float32 accumulation"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepSizes(Sizes):
-    """`screening` steps choose the best of the peer's variants; `compile_limit` is the seconds torch.compile has."""
+    """`screening` steps choose the best variant of the peer. `compile_limit` is the maximum seconds for torch.compile."""
 
     screening: int = 4
     compile_limit: int = 600
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class VocabularySizes(Sizes):
-    small: int = 1024
-
-
-def step(sizes: StepSizes, repeats: int, say: timing.Say) -> list[Entry]:
-    """Tokens/s of a masked-LM training step, beside BertForMaskedLM at the best of its settings."""
+def step(sizes: StepSizes, repeats: int, say: timing.Say, peers: Peers = Peers()) -> list[Entry]:
+    """Measures the tokens/s of a masked-LM training step, ours and that of the peers at their best settings."""
     say(f"step: compiling {' and '.join(OURS)}")
     batch = programs.rows(sizes)
     works: dict[str, programs.Training] = {}
@@ -46,11 +36,10 @@ def step(sizes: StepSizes, repeats: int, say: timing.Say) -> list[Entry]:
         state = works[OURS[0]].state if works else None
         works[name] = programs.training(programs.bert(sizes, name), batch, state)
     meters: dict[str, timing.Meter] = {name: timing.Step(w.step, w.state, batch) for name, w in works.items()}
-    absent = peer.missing()
+    absent = peers.missing()
     with contextlib.ExitStack() as stack:
         task = {**sizes.shapes(), "predictions": capacity(sizes.length, 0.15)}
-        options = (sizes.screening, sizes.compile_limit, stack, say)
-        field = rivals.Field() if absent else rivals.steps(task, meters["bfloat16"], *options)
+        field = peers.steps(task, meters["bfloat16"], sizes.screening, sizes.compile_limit, stack, say)
         best = field.best
         if best is not None:
             meters["peer"] = field.meters[best]
@@ -59,15 +48,15 @@ def step(sizes: StepSizes, repeats: int, say: timing.Say) -> list[Entry]:
     rated = lambda seconds: {"tokens_per_second": sizes.batch * sizes.length / seconds, "seconds": seconds}
     ours = {name: rated(median(found[name])) for name in OURS}
     first = min(OURS, key=lambda name: ours[name]["seconds"])
-    peers = {name: rated(seconds) for name, seconds in sorted(field.seconds.items(), key=lambda item: item[1])}
+    theirs = {name: rated(seconds) for name, seconds in sorted(field.seconds.items(), key=lambda item: item[1])}
     ratios = []
     if best is not None:
-        ratios, peers[best] = over(found["peer"], found[first]), rated(median(found["peer"]))
+        ratios, theirs[best] = over(found["peer"], found[first]), rated(median(found["peer"]))
     return [
         Entry(
             name="step",
             ours=ours,
-            peers=peers,
+            peers=theirs,
             ratio=median(ratios) if ratios else None,
             spread=spread(ratios),
             roofline=products(works[first].flops, found[first], found["gemm"]),
@@ -95,7 +84,7 @@ def _step_settings(sizes: StepSizes) -> dict[str, Any]:
 
 
 def products(operations: float, seconds, rates) -> dict[str, float]:
-    """The model's arithmetic against the rate of a matrix product measured in the same round."""
+    """Returns the model's FLOP/s as a share of a matrix product's, both measured in the same round."""
     reached = [operations / took / rate for took, rate in zip(seconds, rates, strict=True)]
     return {
         "gemm_flops_per_second": median(rates),
@@ -104,8 +93,8 @@ def products(operations: float, seconds, rates) -> dict[str, float]:
     }
 
 
-def masking(sizes: Sizes, repeats: int, say: timing.Say) -> list[Entry]:
-    """The share of a training step that dynamic masking takes."""
+def masking(sizes: Sizes, repeats: int, say: timing.Say, peers: Peers = Peers()) -> list[Entry]:
+    """Measures the share of dynamic masking in the time of a training step."""
     say("masking: compiling the step with and without")
     batch = programs.rows(sizes)
     system = programs.bert(sizes, "bfloat16")
@@ -144,66 +133,3 @@ def masking(sizes: Sizes, repeats: int, say: timing.Say) -> list[Entry]:
             ),
         )
     ]
-
-
-def vocabulary(sizes: VocabularySizes, repeats: int, say: timing.Say) -> list[Entry]:
-    """What a large vocabulary costs when the head runs on the masked positions only."""
-    say(f"vocabulary: compiling {sizes.small} and {sizes.vocab}")
-    works, meters = {}, {}
-    for vocab in (sizes.small, sizes.vocab):
-        here = dataclasses.replace(sizes, vocab=vocab)
-        batch = programs.rows(here)
-        works[vocab] = programs.training(programs.bert(here, "bfloat16"), batch)
-        meters[vocab] = timing.Step(works[vocab].step, works[vocab].state, batch)
-    parts = _of_the_table(sizes, works[sizes.vocab].program.system.recipe)
-    found = timing.alternate({**meters, **parts, "gemm": timing.products(sizes.gemm)}, repeats, warmup=2, say=say)
-    ratios = over(found[sizes.vocab], found[sizes.small])
-    seconds = {f"vocabulary {vocab:,}": {"seconds": median(found[vocab]), "fastest": min(found[vocab])} for vocab in works}
-    more = [large - small for large, small in zip(found[sizes.vocab], found[sizes.small], strict=True)]
-    seconds |= {"what the larger one adds": {"seconds": median(more)}}
-    return [
-        Entry(
-            name="vocabulary",
-            ours=seconds | {f"alone, {name}": {"seconds": median(found[name])} for name in parts},
-            peers={},
-            ratio=median(ratios),
-            spread=spread(ratios),
-            roofline=products(works[sizes.vocab].flops, found[sizes.vocab], found["gemm"]),
-            settings=settings(
-                ratio=f"seconds of the step with vocabulary {sizes.vocab:,} over {sizes.small:,}",
-                compares="seconds",
-                precision=BFLOAT16,
-                layers_are=programs.UNROLLED,
-                **sizes.shapes(),
-            ),
-        )
-    ]
-
-
-def _of_the_table(sizes: Sizes, recipe: Recipe) -> dict[str, timing.Meter]:
-    """What a step does with a table of words [V, D], each thing alone."""
-    draw = np.random.default_rng(0)
-    table, bias = jnp.asarray(draw.standard_normal((sizes.vocab, sizes.width), np.float32)) * 0.02, jnp.zeros(sizes.vocab)
-    masked = sizes.batch * capacity(sizes.length, 0.15)
-    features = jnp.asarray(draw.standard_normal((masked, sizes.width), np.float32))
-    labels = jnp.asarray(draw.integers(0, sizes.vocab, masked), jnp.int32)
-    looked_up = jnp.asarray(draw.integers(0, sizes.vocab, sizes.batch * sizes.length), jnp.int32)
-    rows = jnp.asarray(draw.standard_normal((len(looked_up), sizes.width), np.float32))
-    optimizer = optimizers.build(recipe)
-
-    def moved(state, gradient):
-        params, moments = state
-        updates, moments = optimizer.update({"token": gradient}, moments, params)
-        return (optimizers.apply(params, updates), moments), ()
-
-    def loss(features, table, bias):
-        return linear_cross_entropy(features, table, bias, labels, precision=Precision("bfloat16")).sum()
-
-    head = jax.jit(jax.value_and_grad(loss, (0, 1, 2)))
-    lookup = jax.jit(lambda gradient: jnp.zeros_like(gradient).at[looked_up].add(rows) + gradient)
-    state = {"token": jnp.copy(table)}, optimizer.init({"token": table})
-    return {
-        "AdamW of the table": timing.Step(jax.jit(moved, donate_argnums=0), state, table),
-        "the head and its gradients": timing.clocked(lambda: head(features, table, bias)),
-        "gradient of the words looked up, added to the head's": timing.clocked(lambda: lookup(table)),
-    }

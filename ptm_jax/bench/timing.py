@@ -1,4 +1,4 @@
-"""Strictly alternating timing, and the rates that a machine reaches at that moment: products, copies, the disk."""
+"""Alternating timing, and the machine's current rates for matrix products, memory copies and disk reads."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ import numpy as np
 from ptm_jax.bench.record import threads
 
 Meter = Callable[[], float]
-"""Does its work once, to the end, and returns what was measured: seconds, or a rate."""
+"""Runs its work once to completion and returns the measurement: seconds or a rate."""
 
 Say = Callable[[str], None]
 
 
 def clocked(function: Callable[[], Any]) -> Meter:
-    """A meter of the seconds that a call takes until its result is there."""
+    """Returns a meter of the seconds from a call until its result is ready."""
 
     def meter() -> float:
         start = time.perf_counter()
@@ -36,7 +36,7 @@ def clocked(function: Callable[[], Any]) -> Meter:
 def alternate(
     meters: Mapping[str, Meter], rounds: int, *, warmup: int = 1, say: Say | None = None
 ) -> dict[str, list[float]]:
-    """What every meter says in `rounds` rounds; in each, all take their turn, in the reverse order every other time."""
+    """Returns the values of every meter over `rounds` rounds. The order of the meters is reversed in every second round."""
     found: dict[str, list[float]] = {name: [] for name in meters}
     for number in range(-warmup, rounds):
         order = list(meters) if number % 2 == 0 else list(meters)[::-1]
@@ -50,7 +50,7 @@ def alternate(
 
 
 class Step:
-    """A meter of a step `(state, ...) -> (state, ...)` whose state is donated: it goes on from where it was."""
+    """A meter of a step `(state, ...) -> (state, ...)` with donated state. Each call continues from the last state."""
 
     def __init__(self, step: Callable[..., Any], state: Any, *args: Any):
         self._step, self.state, self._args = step, state, args
@@ -63,7 +63,7 @@ class Step:
 
 
 def products(size: int = 2048) -> Meter:
-    """A meter of FLOP/s: one product of two bfloat16 matrices [size, size], accumulated in float32."""
+    """Returns a meter of the FLOP/s of a product of two bfloat16 matrices [size, size], accumulated in float32."""
     x = jnp.full((size, size), 0.5, jnp.bfloat16)
     multiply = jax.jit(lambda a, b: jnp.matmul(a, b, preferred_element_type=jnp.float32))
     seconds = clocked(lambda: multiply(x, x))
@@ -72,7 +72,7 @@ def products(size: int = 2048) -> Meter:
 
 
 def copies(megabytes: int = 256) -> Meter:
-    """A meter of bytes/s that all cores together copy, what is read and what is written counted both (STREAM copy)."""
+    """Returns a meter of the bytes/s copied by all cores together. Reads and writes both count (STREAM copy)."""
     source = np.ones((threads(), megabytes * 1_000_000 // threads()), np.uint8)
     target = np.zeros_like(source)
     pool = concurrent.futures.ThreadPoolExecutor(len(source))
@@ -85,20 +85,8 @@ def copies(megabytes: int = 256) -> Meter:
     return lambda: 2 * source.nbytes / seconds()
 
 
-def write_raw(folder: Path, size: int) -> float:
-    """Bytes/s at which `size` bytes go to a file in `folder`, until they are on the disk."""
-    chunk = np.random.default_rng(0).bytes(1 << 24)
-    path = folder / "raw.bin"
-    start = time.perf_counter()
-    with open(path, "wb", buffering=0) as file:
-        for begin in range(0, size, len(chunk)):
-            file.write(chunk[: size - begin])
-        os.fsync(file.fileno())
-    return size / (time.perf_counter() - start)
-
-
 def read_raw(paths: list[Path]) -> float:
-    """Bytes/s at which files are read, from the disk where the system lets us drop them from memory."""
+    """Returns the bytes/s of reading files, from the disk if the system allows dropping them from its page cache."""
     forget(paths)
     size, start = 0, time.perf_counter()
     buffer = bytearray(1 << 24)
@@ -110,7 +98,7 @@ def read_raw(paths: list[Path]) -> float:
 
 
 def forget(paths: list[Path]) -> None:
-    """Drop files from the system's memory, so that the next read comes from the disk."""
+    """Drops files from the page cache, so that the next read comes from the disk."""
     if not hasattr(os, "posix_fadvise"):
         return
     for path in paths:
@@ -126,8 +114,3 @@ def open_handle(path: Path) -> Iterator[int]:
         yield handle
     finally:
         os.close(handle)
-
-
-def files(folder: Path) -> list[Path]:
-    """All files under a folder, sorted."""
-    return sorted(path for path in folder.rglob("*") if path.is_file())

@@ -1,17 +1,18 @@
-"""Speed on this machine, beside torch and transformers where they are installed; ratios of alternating pairs.
+"""Speed on this machine, as ratios of alternating pairs. `python -m benchmarks` in a checkout compares with other libraries.
 
 Example:
   ptm bench --list
   ptm bench step --quick
-  ptm bench masking vocabulary --json
-  ptm bench lengths --set lengths.text=wikitext-2/valid.txt lengths.batch=16
+  ptm bench masking attention --json
+  ptm bench step --set step.batch=16 step.length=512
   ptm bench --out benchmarks/
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import tyro
 
@@ -21,30 +22,39 @@ from ptm_jax.cli import options
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Args:
     names: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="NAME ...")] = ()
-    """Which benchmarks; all of `--list` unless given."""
+    """Names of benchmarks (default: all of --list)."""
     list: options.Flag = False
-    """The benchmarks there are."""
+    """List the benchmarks and exit."""
     quick: options.Flag = False
-    """Fewer rounds and no compilation of the peer: figures to look at, not to quote."""
+    """Fewer rounds: figures to look at, not to quote."""
     repeats: options.Number = None
-    """Rounds, in each of which all sides take a turn; 15 unless given, 5 with --quick."""
+    """Rounds, in each of which every side takes a turn (default: 15, or 5 with --quick)."""
     set: options.Sets = ()
-    """Other sizes than a benchmark's own, as NAME.FIELD=VALUE; a wrong field is told with those there are."""
+    """Sizes of a benchmark, as NAME.FIELD=VALUE."""
     out: options.Path = None
-    """A folder whose JSON and Markdown table of this device get the new rows."""
+    """Folder with the JSON file and the Markdown table of this device; new rows replace old ones."""
     json: options.Flag = False
-    """One document: a list of name, ours, peers, ratio, spread, roofline, settings."""
+    """Print one JSON list of name, ours, peers, ratio, spread, roofline, settings."""
 
 
 def run(args: Args) -> int:
     """Measure, and print a table."""
+    from ptm_jax.bench import suite
+    from ptm_jax.bench.peers import Peers
+
+    return measure(args, suite.BENCHMARKS, Peers())
+
+
+def measure(args: Args, benchmarks: Mapping[str, Any], peers: Any) -> int:
+    """The command over a set of benchmarks and the peers that they are compared with."""
     from ptm_jax.bench import report, suite
 
     if args.list:
-        return _show(suite.BENCHMARKS, args.json)
+        return _show(benchmarks, args.json)
     entries = []
-    sizes = suite.sized(options.pairs(args.set))
-    for found in suite.run(args.names, quick=args.quick, repeats=args.repeats, sizes=sizes, say=options.say):
+    given = {"benchmarks": benchmarks, "sizes": suite.sized(options.pairs(args.set), benchmarks)}
+    how = {"quick": args.quick, "repeats": args.repeats, "say": options.say, "peers": peers}
+    for found in suite.run(args.names, **given, **how):
         entries += found
         if args.out is not None:
             options.say(f"written: {report.write(found, args.out)}")

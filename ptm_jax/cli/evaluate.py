@@ -1,4 +1,4 @@
-"""The metrics of a run's newest checkpoint, on the text that it held out or on another one; of a model on a task.
+"""Evaluate a run's newest checkpoint on its held-out text or on other text, or a model on a downstream task.
 
 Example:
   ptm evaluate runs/mini
@@ -9,8 +9,8 @@ Example:
   ptm evaluate runs/sst2/seed_0 --ensemble runs/sst2/seed_1 runs/sst2/seed_2 --task sst2
   ptm evaluate runs/retro --task squad2_retro --data SQuAD --beside runs/sketchy
 
-Corruptions are drawn as in the run's own evaluations, so that the result is the one in its log. A downstream task (`ptm list
---tasks`) is measured on the best checkpoint where `ptm train --best` chose one, and on any Hugging Face model with its head.
+Corruptions use the random keys of the run's own evaluations, so the result equals its log. A downstream task (`ptm list
+--tasks`) uses the best checkpoint if `ptm train --best` chose one, and any Hugging Face model with a head for it.
 """
 
 from __future__ import annotations
@@ -19,52 +19,55 @@ import contextlib
 import dataclasses
 import math
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from ptm_jax.cli import options, target
+from ptm_jax.cli import listing, options, target
 from ptm_jax.core.errors import UserError, closest
 
+if TYPE_CHECKING:
+    from ptm_jax.runs.run import Run
+
 PERPLEXITIES = {"nll": "perplexity", "mlm_nll": "mlm_perplexity"}
-"""Metrics in nats per token, and what their exponential is called."""
+"""{metric in nats per token: name of its exponential}."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Args:
     workdir: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="WORKDIR")]
-    """What `ptm train` was given as --workdir."""
+    """Workdir of `ptm train`; with a downstream task also a Hugging Face model."""
     data: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SOURCE ...")] = ()
-    """Another text, all of it, or a directory that was prepared with the run's tokenizer."""
+    """Other text, or a folder prepared with the run's tokenizer (default: the run's held-out text)."""
     task: options.Text = None
-    """lm or mlm, or a task that `ptm list --tasks` shows; unless given, the run's own objective."""
+    """lm, mlm, a task of `ptm list --tasks`, or FILE.py:NAME, a task of your own file (default: the run's objective)."""
     split: Literal["heldout", "train", "test"] = "heldout"
-    """Which part of a prepared corpus, or which file of a task's directory."""
+    """Split of a prepared corpus, or file of a task's folder."""
     batches: Annotated[int, tyro.conf.arg(metavar="N")] = 0
-    """The first N batches only; 0: all."""
+    """Number of batches (0: all)."""
     config: options.Path = None
-    """The file with your own objective, where the run was trained from one."""
+    """The .py file of a run whose objective or other slot is defined there."""
     predictions: options.Path = None
-    """Of a task: write what is said to every example, as the benchmark's server takes it."""
+    """Downstream tasks: write predictions in the benchmark's submission format."""
     plot: options.Path = None
-    """Of a task with classes: draw what is confused, and how far confidence can be believed (.png, .svg, .pdf)."""
+    """Tasks with classes: draw the confusion matrix and the calibration of probabilities (.png, .svg, .pdf)."""
     adapter: options.Path = None
-    """Of a task: what `ptm export --adapter` wrote; WORKDIR is then the model that it was trained on."""
+    """Downstream tasks: an adapter that `ptm export --adapter` wrote; WORKDIR is its base model."""
     ensemble: options.Names = ()
-    """Of a task: other models of it, whose scores are averaged with WORKDIR's."""
+    """Downstream tasks: average the scores of WORKDIR and these models."""
     beside: options.Text = None
-    """Of a task with two stages: the model of the first (squad2_retro: of squad2_sketchy; hotpot: of hotpot_rank)."""
+    """Model of the first stage of a two-stage task (squad2_retro: squad2_sketchy; hotpot: hotpot_rank)."""
     batch: Annotated[int, tyro.conf.arg(metavar="N")] = 32
-    """Of a task: rows at a time."""
+    """Downstream tasks: rows in a batch."""
     json: options.Flag = False
-    """One JSON document: task, examples, metrics, and step, split."""
+    """Print one JSON document: task, examples, metrics, step, split."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """An objective that a system is given in place of its own; its tower needs the `head`."""
+    """An objective that replaces the system's own; its tower needs the `head`."""
 
     head: str
     objective: Callable[[], Any]
@@ -83,33 +86,35 @@ def _mlm():
 
 
 TASKS = {"lm": Task("lm", _lm), "mlm": Task("mlm", _mlm)}
-"""What --task takes."""
+"""Values of --task besides the downstream tasks."""
 
 
 def run(args: Args) -> int:
-    """Evaluate, and print the metrics."""
+    """Evaluates, and prints the metrics."""
     if args.batches < 0:
         raise UserError(f"--batches is {args.batches}; it must be at least 1, or 0 for all")
     from ptm_jax.cli import scoring
 
+    args = dataclasses.replace(args, task=target.task_name(args.task))
     if scoring.is_task(args.task):
         return scoring.evaluate(args)
     if args.predictions or args.plot or args.split == "test" or args.adapter or args.ensemble or args.beside:
         names = "--predictions, --plot, --adapter, --ensemble, --beside and --split test"
-        raise UserError(f"{names} are of downstream tasks; give one as --task")
-    from ptm_jax.train import evaluation, setup
+        raise UserError(f"{names} need a downstream task; give one as --task")
+    from ptm_jax.runs import heldout
+    from ptm_jax.runs.run import Run
+    from ptm_jax.train.evaluation import unigram_baseline
 
-    workdir = Path(args.workdir)
-    record = setup.record_of(workdir)
-    given = None if args.config is None else setup.experiment(target.resolve(args.config, experiment=True))
-    config = evaluation.config_of(_asked(record, args.task), given)
-    own = evaluation.corpus_of(workdir, record)
-    if args.data and hasattr(config.system.examples, "features"):
-        raise UserError(f"{workdir} was fine-tuned; give the task whose data these are as --task (`ptm list --tasks`)")
-    with _text(args, config, workdir, record) as (corpus, split):
+    run = Run(Path(args.workdir))
+    given = None if args.config is None else target.resolve(args.config, experiment=True)
+    config = run.experiment(given, **_asked(run.system, args.task))
+    own = run.corpus()
+    if args.data and config.system.examples.labelled:
+        raise UserError(f"{run.folder} was fine-tuned; give the task whose data these are as --task (`ptm list --tasks`)")
+    with _text(args, config, run) as (corpus, split):
         corpus = corpus or own
-        found = evaluation.newest(workdir, config, corpus, split, args.batches)
-        baseline = evaluation.unigram_baseline(own.counts("train"), corpus.counts(split), own.uncounted)
+        found = heldout.measure(run, config, corpus, split, args.batches)
+        baseline = unigram_baseline(own.counts("train"), corpus.counts(split), own.uncounted)
     perplexities = {PERPLEXITIES[k]: math.exp(min(v, 700.0)) for k, v in found.metrics.items() if k in PERPLEXITIES}
     document = {
         "task": args.task or _name(config.system.objective),
@@ -122,10 +127,10 @@ def run(args: Args) -> int:
     return 0
 
 
-def _asked(record: dict[str, Any], task: str | None) -> dict[str, Any]:
-    """The record with the objective of a task in place of its own."""
+def _asked(system: Mapping[str, Any], task: str | None) -> dict[str, Any]:
+    """{"objective": record of the task's objective}; {} without --task."""
     if task is None:
-        return record
+        return {}
     from ptm_jax.core import spec
 
     if task not in TASKS:
@@ -134,32 +139,28 @@ def _asked(record: dict[str, Any], task: str | None) -> dict[str, Any]:
         near = closest(task, [*TASKS, *catalogue.names()])
         known = ", ".join(TASKS)
         raise UserError(f"unknown task {task!r}; there are: {known}.{near} `ptm list --tasks` shows the downstream ones")
-    system = record["config"]["system"]
     objective = spec.to_json(TASKS[task].objective())
     heads = system["towers"].get(objective["tower"], {}).get("heads", {})
     if TASKS[task].head not in heads:
         raise UserError(f"{system['name']} has no head for --task {task}; it has: {', '.join(sorted(heads)) or 'none'}")
-    return {**record, "config": {**record["config"], "system": {**system, "objective": objective}}}
+    return {"objective": objective}
 
 
 def _name(objective: Any) -> str:
-    """The task of an objective, or its own name where it has none."""
+    """The task of an objective, or its own name."""
     names = (name for name, task in TASKS.items() if isinstance(objective, type(task.objective())))
-    return next(names, getattr(objective, "__name__", type(objective).__name__))
+    return next(names, listing.label(objective))
 
 
 @contextlib.contextmanager
-def _text(args: Args, config: Any, workdir: Path, record: dict[str, Any]) -> Iterator[tuple[Any, str]]:
-    """(corpus of --data, split): a prepared directory, or a text that is prepared for as long as this lasts.
-
-    Without --data (None, --split)."""
+def _text(args: Args, config: Any, run: Run) -> Iterator[tuple[Any, str]]:
+    """(corpus of --data, split): a prepared folder, or text prepared in a temporary one; (None, --split) without --data."""
     from ptm_jax.cli.progress import Progress
-    from ptm_jax.data import prepare, store
-    from ptm_jax.data.tokenizers import TokenizerSpec
-    from ptm_jax.train import setup
+    from ptm_jax.data.corpora import prepare, store
+    from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 
-    wanted = record["corpus"]["tokenizer"]
-    setup.check_tokenizer(workdir, wanted)
+    wanted = run.corpus_facts["tokenizer"]
+    run.tokenizer({"tokenizer": wanted})
     if not args.data:
         yield None, args.split
     elif len(args.data) == 1 and (Path(args.data[0]) / "manifest.json").is_file():
@@ -167,13 +168,13 @@ def _text(args: Args, config: Any, workdir: Path, record: dict[str, Any]) -> Ite
         found = corpus.manifest["tokenizer"]["hash"]
         if found != wanted:
             raise UserError(
-                f"{corpus.dir} was prepared with another tokenizer ({found[:12]}) than {workdir} was trained with "
+                f"{corpus.dir} was prepared with another tokenizer ({found[:12]}) than {run.folder} was trained with "
                 f"({wanted[:12]}); give the text itself as --data"
             )
         yield corpus, args.split
     else:
         with tempfile.TemporaryDirectory(prefix="ptm-evaluate-") as folder:
-            spec = TokenizerSpec(path=str(workdir / "tokenizer"))
+            spec = TokenizerSpec(path=str(run.folder / "tokenizer"))
             with Progress() as progress:
                 out = Path(folder) / "data"
                 corpus = prepare.prepare(args.data, out, tokenizer=spec, heldout=0.0, seed=config.seed, progress=progress)

@@ -1,4 +1,4 @@
-"""A model as a Hugging Face directory that Transformers loads: config.json, safetensors, the tokenizer's files.
+"""Export a model as a Hugging Face directory: config.json, safetensors, tokenizer files.
 
 Example:
   ptm export runs/quickstart --out bert-of-mine
@@ -19,33 +19,33 @@ from ptm_jax.cli import options
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Args:
     model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
-    """The workdir of a training run or of `ptm import`, one checkpoint of it, or a published checkpoint."""
+    """A workdir of `ptm train` or `ptm import`, one checkpoint of it, or a published checkpoint."""
     out: Annotated[str, tyro.conf.arg(metavar="DIR")]
-    """The directory to write; it must be empty or not exist. With --adapter, the file."""
+    """Directory to write, empty or new; with --adapter the file."""
     adapter: options.Flag = False
-    """Of a run with --adapt, what was trained alone: a small file that names its base and is loaded on that alone."""
+    """Write the trained parameters of a run with --adapt only; the file loads onto the same base model."""
     dtype: Literal["float32", "float16", "bfloat16"] = "float32"
-    """Of the tensors in the file."""
+    """Type of the tensors."""
     max_shard_gb: float = 5.0
-    """Size of a file beyond which the tensors are spread over several, with an index."""
+    """Largest size of a file in GB; more tensors are split over files with an index."""
     tower: options.Text = None
-    """The network to export, where the system has several: "main" and "generator" of ELECTRA."""
+    """Tower to export, as "main" or "generator" of ELECTRA (default: main)."""
 
 
 def run(args: Args) -> int:
-    """Write the directory, whole or not at all."""
+    """Writes the directory, whole or not at all."""
     import ptm_jax
     from ptm_jax.core.errors import UserError
-    from ptm_jax.train import imported
+    from ptm_jax.runs import run
 
     if args.adapter:
         return _adapter(args)
     if args.max_shard_gb <= 0:
         raise UserError(f"--max-shard-gb is {args.max_shard_gb}; give a size above 0")
-    imported.check_free(args.out)
+    run.check_free(args.out)
     model = ptm_jax.load(args.model, tower=args.tower)
-    config = imported.config_of(args.model)
-    files = imported.export(args.out, model, config, dtype=args.dtype, max_shard_bytes=int(args.max_shard_gb * 1e9))
+    config = run.published_config(args.model)
+    files = run.export(args.out, model, config, dtype=args.dtype, max_shard_bytes=int(args.max_shard_gb * 1e9))
     print(f"wrote {len(files)} files to {args.out}")
     for file in sorted(files):
         print(f"  {file.name}")
@@ -53,8 +53,8 @@ def run(args: Args) -> int:
 
 
 def _adapter(args: Args) -> int:
-    from ptm_jax.train import adapters
+    from ptm_jax.runs.run import Run
 
-    size, own, base = adapters.save(args.model, args.out)
+    size, own, base = Run.at(args.model).save_adapter(args.out)
     print(f"wrote {args.out}: {size:,} bytes, {own:,} parameters beside the {base:,} of its base")
     return 0

@@ -1,12 +1,12 @@
-"""A published Hugging Face checkpoint, without torch, as a directory that every command takes for a model.
+"""Import a Hugging Face checkpoint, without torch, as a folder that every command takes as a model.
 
 Example:
   ptm import bert-base-uncased --out models/bert
   ptm import path/to/checkpoint --out models/mine --architecture BertForSequenceClassification
   ptm import path/to/checkpoint --out models/medical --grow words.txt
 
-MODEL is a directory with config.json and safetensors (one file or shards with an index) or Flax msgpack, or a name on the
-Hugging Face Hub. `ptm predict`, `ptm show`, `ptm export` and `ptm train --init` take MODEL itself as well.
+MODEL is a directory with config.json and safetensors (one file, or shards with an index) or Flax msgpack, or a name on the
+Hugging Face Hub. `ptm predict`, `ptm show`, `ptm export` and `ptm train --init` also take MODEL directly.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ class Args:
     model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
     """A directory, or a name on the Hub."""
     out: Annotated[str, tyro.conf.arg(metavar="DIR")]
-    """Where the model is written: record, tokenizer and a checkpoint of step 0."""
+    """Folder for the record, the tokenizer and a checkpoint of step 0."""
     architecture: options.Text = None
-    """Another class of the family, as BertForMaskedLM; heads that the checkpoint lacks are drawn anew, and told."""
+    """Class of the model, as BertForMaskedLM (default: the checkpoint's); heads that the checkpoint lacks are new."""
     revision: options.Text = None
-    """Branch, tag or commit on the Hub."""
+    """Branch, tag or commit on the Hub (default: main)."""
     grow: options.Path = None
-    """A file of words, one a line: each becomes a piece of a WordPiece tokenizer, with the mean of its parts' vectors."""
+    """File of words, one per line, to add to a WordPiece vocabulary; a word's vector is the mean of its pieces' vectors."""
     allow_pickle: options.Flag = False
-    """Read a torch pickle where there is nothing else, through torch's weights_only."""
+    """Read a torch pickle (weights_only) if there is no other file."""
     json: options.Flag = False
-    """What was found, as one JSON document."""
+    """Print one JSON document: architecture, parameters, tensors, missing, extra, out."""
 
 
 def run(args: Args) -> int:
-    """Read the checkpoint and write the directory."""
+    """Reads the checkpoint and writes the folder."""
     from ptm_jax.core import paths
-    from ptm_jax.tasks import loading
-    from ptm_jax.train import imported
+    from ptm_jax.inference import loading
+    from ptm_jax.runs import run
 
-    imported.check_free(args.out)
+    run.check_free(args.out)
     words = {"architecture": args.architecture, "allow_pickle": args.allow_pickle, "revision": args.revision}
     model, found = loading.from_published(args.model, **words)
     if args.grow is not None:
         model, found = _grown(model, found, args.grow)
-    imported.keep(args.out, model, found)
+    run.keep(args.out, model, found)
     count = paths.count(model.params)
     if args.json:
         options.print_json(
@@ -74,11 +74,11 @@ def run(args: Args) -> int:
 
 
 def _grown(model, found, path: str):
-    """The model and its record with the words of a file in its vocabulary."""
+    """The model and its record with the words of a file added to its vocabulary."""
     from pathlib import Path
 
     from ptm_jax.convert.config import Config
-    from ptm_jax.tasks import growing
+    from ptm_jax.runs import growing
 
     words = [line.strip() for line in Path(path).read_text(encoding="utf8").splitlines() if line.strip()]
     model = growing.grown(model, words)

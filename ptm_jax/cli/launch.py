@@ -1,7 +1,7 @@
-"""A run on several hosts, from one description: on this machine, by Slurm, on GKE, or on a Cloud TPU slice.
+"""Run training on several hosts: on this machine, with Slurm, on GKE, or on a Cloud TPU slice.
 
-Prints what it would run or submit; --out FILE writes it; --run really does it. Each kind goes on after a preemption:
-SIGTERM makes `ptm train` save and end with 143, and the run is queued again.
+Prints the script or manifest; --out FILE writes it; --run submits it. A run continues after a preemption: on SIGTERM
+`ptm train` saves and exits with 143, and the job is queued again.
 
 Example:
   ptm launch local bert_mini --data pydocs --workdir runs/two --hosts 2 --run
@@ -28,19 +28,19 @@ from ptm_jax.core.errors import UserError
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Args:
     kind: Annotated[Literal["local", "slurm", "gke", "tpu-vm"], tyro.conf.Positional]
-    """Where: processes on this machine; a batch script; a JobSet manifest; a script for queued resources."""
+    """Processes on this machine, a batch script, a JobSet manifest, or a script for queued resources."""
     target: options.Target
-    """A name that `ptm list` shows, or a .py file that defines `config`."""
+    """A system of `ptm list`, or a .py file that defines `config`."""
     workdir: Annotated[str, tyro.conf.arg(metavar="DIR")]
-    """Where the run lies: storage that all hosts share and that outlives them."""
+    """Folder of the run, on storage that all hosts share and that outlives them."""
     data: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SOURCE ...")] = ()
     """As for `ptm train`."""
     topology: options.Text = None
-    """v5p:8x8x8, v6e:16x16 (a TPU slice), h200x16 (GPUs, 8 to a host) or cpu:8."""
+    """v5p:8x8x8, v6e:16x16 (a TPU slice), h200x16 (GPUs, 8 per host) or cpu:8."""
     hosts: options.Number = None
-    """How many; unless given, those of the topology, or one."""
+    """Number of hosts (default: the topology's, or 1)."""
     devices: options.Number = None
-    """Of each host."""
+    """Devices of each host (default: the topology's)."""
     mesh: options.Text = None
     """As for `ptm train`: data=64,model=8."""
     rules: options.Text = None
@@ -48,45 +48,45 @@ class Args:
     set: options.Sets = ()
     """Change fields of the config."""
     env: Annotated[tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME=VALUE ...")] = ()
-    """Variables of the hosts."""
+    """Environment variables of the hosts."""
     setup: str = ""
-    """Lines of shell before the command, after which `ptm` is found: 'source env/bin/activate'."""
+    """Shell lines before the command, as 'source env/bin/activate'."""
     name: options.Text = None
-    """Of the job; unless given, made from the config's."""
+    """Name of the job (default: from the config)."""
     hours: float | None = None
-    """Of slurm: the time limit (24)."""
+    """slurm: time limit in hours (default: 24)."""
     grace: Annotated[int, tyro.conf.arg(metavar="SECONDS")] = 300
-    """From SIGTERM to SIGKILL, in which a run saves."""
+    """Seconds between SIGTERM and SIGKILL, for the last checkpoint."""
     retries: options.Number = None
-    """How often a run that failed starts again (3; local 0). Preemptions do not count."""
+    """Restarts after a failure (default: 3; local: 0). Preemptions do not count."""
     partition: options.Text = None
-    """Of slurm."""
+    """slurm: partition."""
     account: options.Text = None
-    """Of slurm."""
+    """slurm: account."""
     image: options.Text = None
-    """Of gke: a container image in which `ptm` is installed."""
+    """gke: container image with `ptm` installed."""
     mount: Annotated[str | None, tyro.conf.arg(metavar="SOURCE=FOLDER")] = None
-    """Of gke and tpu-vm: a volume claim, or an NFS export, and where the hosts see it."""
+    """gke, tpu-vm: a volume claim or an NFS export, and its mount point on the hosts."""
     project: options.Text = None
-    """Of tpu-vm."""
+    """tpu-vm: project."""
     zone: options.Text = None
-    """Of tpu-vm and gke."""
+    """tpu-vm, gke: zone."""
     spot: options.Flag = False
-    """Of gke and tpu-vm: cheaper machines that can be taken away."""
+    """gke, tpu-vm: use preemptible machines."""
     out: options.Path = None
-    """Write what would be run or submitted into this file."""
+    """Write the script or manifest to this file (default: print it)."""
     run: options.Flag = False
-    """Really run or submit it."""
+    """Run or submit the job."""
 
 
 def run(args: Args) -> int:
-    """Print, write, or run."""
+    """Prints, writes, or runs the job."""
     from ptm_jax.launch import submit
 
     job = describe(args)
     if args.run:
         if args.out is not None:
-            raise UserError("--out writes and --run runs; give one of them")
+            raise UserError("--out and --run are both given; leave one out")
         program = (sys.executable, "-m", "ptm_jax.cli.main") if args.kind == "local" else job.program
         return submit.submit(args.kind, dataclasses.replace(job, program=program))
     text = submit.render(args.kind, job)
@@ -100,7 +100,7 @@ def run(args: Args) -> int:
 
 
 def describe(args: Args):
-    """The `Job` of the arguments. Raises UserError for a config that could not begin."""
+    """The `Job` of the arguments. Raises UserError for a config that cannot start."""
     from ptm_jax.launch import hardware, job
 
     overrides = options.pairs(args.set)
@@ -138,7 +138,7 @@ def describe(args: Args):
 
 
 def _check_mesh(mesh: str | None, config, machines) -> None:
-    """The mesh of the command or the config is as large as the hardware."""
+    """Raises UserError unless the mesh of the command or the config has the size of the hardware."""
     sizes = dict(config.mesh)
     if mesh is not None:
         pairs = [_pair(part.strip(), "--mesh", "axis=size, as in data=2,model=4") for part in mesh.split(",")]
@@ -154,10 +154,10 @@ def _check_mesh(mesh: str | None, config, machines) -> None:
 
 
 def _words(args: Args) -> list[str]:
-    """The command line that gives these arguments, without --out and --run."""
+    """The command line of these arguments, without --out and --run."""
     words = ["launch", args.kind, args.target]
     for field in dataclasses.fields(Args)[2:]:
-        value = getattr(args, field.name)
+        value = vars(args)[field.name]
         if field.name in ("out", "run") or value == field.default:
             continue
         if field.name in ("set", "env"):

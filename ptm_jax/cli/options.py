@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from collections.abc import Iterable, Sequence
@@ -11,6 +12,9 @@ import tyro
 
 from ptm_jax.core.errors import UserError
 
+STOPPED = 143
+"""Exit status of a run that SIGTERM ended, neither done nor failed, as shells report it."""
+
 Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 """A switch without its negation: `--json`."""
 
@@ -19,14 +23,14 @@ Number = Annotated[int | None, tyro.conf.arg(metavar="N")]
 Path = Annotated[str | None, tyro.conf.arg(metavar="PATH")]
 
 Target = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SYSTEM_OR_CONFIG")]
-"""What `cli.target.resolve` takes."""
+"""Input of `cli.target.resolve`."""
 
 Names = Annotated[tuple[str, ...], tyro.conf.arg(metavar="MODEL ...")]
 
 Sets = Annotated[
     tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction, tyro.conf.arg(name="set", metavar="PATH=VALUE ...")
 ]
-"""`--set a=1 b=2 --set c=3`; `pairs` makes one list of it."""
+"""`--set a=1 b=2 --set c=3`; see `pairs`."""
 
 
 def pairs(sets: Iterable[Sequence[str]]) -> list[str]:
@@ -35,12 +39,12 @@ def pairs(sets: Iterable[Sequence[str]]) -> list[str]:
 
 
 def print_json(document: Any) -> None:
-    """One document on stdout."""
+    """Prints one document on stdout."""
     print(json.dumps(document, indent=2, ensure_ascii=False))
 
 
 def say(message: str) -> None:
-    """Progress and remarks go to stderr."""
+    """Prints progress or a remark on stderr."""
     print(message, file=sys.stderr, flush=True)
 
 
@@ -57,9 +61,26 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], width: int = 120
     return "\n".join(lines)
 
 
-def axis(part: str) -> str:
-    """`data=2` of a mesh as `--set` takes it. Raises UserError."""
-    name, _, size = part.partition("=")
-    if not size.strip().isdecimal():
-        raise UserError(f"--mesh takes axis=size, as in data=2,model=4; given {part!r}")
-    return f"({name.strip()!r}, {size.strip()})"
+def layout(mesh: str | None, rules: str | None) -> list[str]:
+    """--mesh and --rules as words of --set. Raises UserError."""
+    words = []
+    if mesh is not None:
+        axes = [part.partition("=")[::2] for part in mesh.split(",")]
+        if wrong := [part for part, (_, size) in zip(mesh.split(","), axes, strict=True) if not size.strip().isdecimal()]:
+            raise UserError(f"--mesh takes axis=size, as in data=2,model=4; given {wrong[0]!r}")
+        words.append(f"mesh=({', '.join(f'({name.strip()!r}, {size.strip()})' for name, size in axes)},)")
+    return words if rules is None else [*words, f"rules={rules}"]
+
+
+def given(args: Any, names: Iterable[str]) -> list[str]:
+    """The flags of those fields of a command's arguments that differ from their defaults."""
+    defaults = {field.name: field.default for field in dataclasses.fields(args)}
+    return [f"--{name.replace('_', '-')}" for name in names if vars(args)[name] != defaults[name]]
+
+
+def stopped(result: Any) -> str:
+    """The text for a run that SIGTERM ended."""
+    return (
+        f"stopped by SIGTERM after step {result.step} of {result.steps}; the checkpoint is complete\n"
+        "run the same command again to go on"
+    )

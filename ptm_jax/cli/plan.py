@@ -1,5 +1,5 @@
-"""What training takes on hardware that is not there: memory, operations, messages, time, days and cost of a step that the
-TPU compiler really compiles for the whole pod (extra `[tpu]`), or that is modelled, for GPUs.
+"""Plan training on hardware that is not attached: memory, FLOPs, collectives, step time, days and cost. The TPU compiler
+compiles the training step for the whole pod (extra `[tpu]`); for GPUs the step is modelled.
 
 Example:
   ptm plan bert_tiny --topology cpu:8
@@ -24,47 +24,48 @@ from typing import Annotated, Any
 import tyro
 
 from ptm_jax.cli import options, target
+from ptm_jax.cli.explaining import explain
 from ptm_jax.core.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Args:
     target: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[CONFIG]")] = None
-    """A pod config by its name (megatron_8b, turing_nlg, t5_11b, ...), a name of `ptm list`, or a .py file."""
+    """A pod config (megatron_8b, turing_nlg, t5_11b, ...), a system of `ptm list`, or a .py file."""
     topology: options.Text = None
-    """v5p:8x8x8, v6e:16x16, v5e:16x16, v4:8x8x8, h200x8, cpu:8."""
+    """Hardware: v5p:8x8x8, v6e:16x16, v5e:16x16, v4:8x8x8, h200x8, cpu:8."""
     mesh: options.Text = None
-    """Devices by axis, as data=64,model=8; unless given the config's, fitted to the topology."""
+    """Devices by axis, as data=64,model=8 (default: the config's, fitted to the topology)."""
     rules: options.Text = None
-    """How parameters and activations lie on the mesh: fsdp, zero, megatron, megatron_sp, megatron_sp_fsdp, ..."""
+    """Sharding of parameters and activations: fsdp, zero, megatron, megatron_sp, ... (default: the config's)."""
     remat: options.Text = None
-    """What of a layer is recomputed in the backward pass: none, full, dots."""
+    """Recomputation in the backward pass: none, full, dots (default: the system's)."""
     set: options.Sets = ()
     """Change fields of the config."""
     phase: options.Number = None
-    """Which phase of the recipe, from 0; the largest unless given."""
+    """Phase of the recipe, from 0 (default: the one with the most tokens in a step)."""
     price: Annotated[float | None, tyro.conf.arg(metavar="DOLLARS")] = None
-    """Of a chip for an hour."""
+    """Price of a chip for an hour (default: no cost)."""
     efficiency: Annotated[float, tyro.conf.arg(metavar="SHARE")] = 1.0
-    """Of the peak that products reach; 1 gives a bound."""
+    """Share of the peak FLOPs that matrix products reach; 1 gives a lower bound of the time."""
     quick: options.Flag = False
-    """Compile with the TPU compiler's least effort: a sixth of its time, the same messages, at times more memory."""
+    """Compile with the least effort: a sixth of the time, the same collectives, sometimes more memory."""
     search: options.Flag = False
-    """Rank all meshes and rules: modelled first, then compiled until --best of them fit."""
+    """Rank all meshes and rules by the model, and compile the best until --best of them fit."""
     best: Annotated[int, tyro.conf.arg(metavar="N")] = 1
-    """How many of --search are to fit when compiled."""
+    """Number of compiled plans of --search that must fit."""
     scaling: options.Flag = False
-    """Weak scaling of Megatron-LM's four sizes from 1 chip to the whole topology, modelled, beside the paper's."""
+    """Model the weak scaling of Megatron-LM's four sizes up to the whole topology, beside the paper's."""
     table: options.Path = None
-    """Write a table there (Markdown). Alone: every pod config compiled for v4, v5e, v5p and v6e."""
+    """Markdown file of the table; without a config: every pod config, compiled for v4, v5e, v5p and v6e."""
     plot: options.Path = None
-    """Write the curve of weak scaling there (PNG)."""
+    """PNG file of the weak-scaling curve."""
     json: options.Flag = False
-    """One JSON document."""
+    """Print one JSON document."""
 
 
 def run(args: Args) -> int:
-    """Plan, and print it."""
+    """Plans, and prints the plan."""
     if args.scaling:
         return _scaling(args)
     if args.target is None and args.table is not None:
@@ -74,22 +75,22 @@ def run(args: Args) -> int:
     if args.target is None or args.topology is None:
         raise UserError("give a config and a --topology, as in: ptm plan megatron_8b --topology v5p:8x8x8")
     from ptm_jax.mesh.chips import topology
-    from ptm_jax.plan import report
+    from ptm_jax.plan import summary
 
     where = topology(args.topology)
-    request = {field.name: getattr(args, field.name) for field in dataclasses.fields(args)}
+    request = vars(args)
     found = _child(request, where)
     documents = found["plans"]
     for line in found["remarks"]:
         options.say(line)
     if args.plot is not None:
-        report.plot(found["curve"], args.plot)
+        summary.plot(found["curve"], args.plot)
     if args.json:
         options.print_json(documents if args.search else documents[0])
     elif args.search:
-        print(report.ranking(documents))
+        print(summary.ranking(documents))
     else:
-        print(report.text(documents[0], args.price))
+        print(summary.text(documents[0], args.price))
     return 0
 
 
@@ -99,7 +100,7 @@ def _scaling(args: Args) -> int:
 
     where = topology(args.topology or "v5p:8x8x8")
     if args.target is not None:
-        raise UserError("--scaling is of Megatron-LM's four sizes; leave the config out, or --plot its own curve")
+        raise UserError("--scaling plans Megatron-LM's four sizes; leave the config out, or --plot its own curve")
     rows = scaling.family(where)
     if args.table is not None:
         Path(args.table).write_text(scaling.markdown(rows, where, args.plot), encoding="utf8")
@@ -108,12 +109,12 @@ def _scaling(args: Args) -> int:
     if args.json:
         options.print_json([dataclasses.asdict(row) for row in rows])
     else:
-        print(scaling.text(rows))
+        print(options.table(scaling.COLUMNS, scaling.rows(rows), width=240))
     return 0
 
 
 def _child(request: dict[str, Any], where: Any) -> dict[str, Any]:
-    """Plan in a process of its own, whose environment is the topology's. Raises UserError with what it could not do."""
+    """Plans in a child process with the environment of the topology. Raises UserError."""
     from ptm_jax.mesh.chips import environment
 
     surroundings = environment(where)
@@ -137,10 +138,11 @@ def _child(request: dict[str, Any], where: Any) -> dict[str, Any]:
 
 
 def child(request: dict[str, Any]) -> dict[str, Any]:
-    """What the child process does: the documents of the plans that a request asks for."""
+    """The plans of a request as documents, in the child process."""
     from ptm_jax.mesh.chips import topology
     from ptm_jax.plan import planning, scaling
     from ptm_jax.plan.search import search
+
     args = Args(**{**request, "set": tuple(map(tuple, request["set"]))})
     where, config = topology(args.topology), _config(args)
     options_ = {"phase": args.phase, "efficiency": args.efficiency}
@@ -158,27 +160,22 @@ def child(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _config(args: Args) -> Any:
-    """The experiment that the arguments describe."""
+    """The experiment of the arguments."""
     from ptm_jax.core import spec
+    from ptm_jax.core.spec.classes import kinds_of
     from ptm_jax.plan import lowering
-    from ptm_jax.systems import kinds, pods
+    from ptm_jax.systems import pods
 
-    words = options.pairs(args.set)
-    if args.mesh is not None:
-        words.append(f"mesh=({', '.join(options.axis(part) for part in args.mesh.split(','))},)")
-    if args.rules is not None:
-        words.append(f"rules={args.rules}")
+    words = [*options.pairs(args.set), *options.layout(args.mesh, args.rules)]
     if args.target in pods.PODS or args.target in pods.ALIASES:
-        config = spec.override(pods.experiment(args.target), spec.parse_pairs(words), kinds.kinds_of())
+        config = spec.override(pods.experiment(args.target), spec.parse_pairs(words), kinds_of())
     else:
         config = target.resolve(args.target, words, experiment=True)
     return config if args.remat is None else lowering.with_remat(config, args.remat)
 
 
 def _main(out: str) -> int:
-    """The child process: a request on stdin, its answer in a file."""
-    from ptm_jax.cli.main import explain
-
+    """The child process: reads a request from stdin, and writes the result to a file."""
     try:
         found = child(json.load(sys.stdin))
     except Exception as error:

@@ -1,5 +1,5 @@
-"""Text in, result out: fill masks, go on with a prompt or answer a source, classify, tag or embed texts, answer questions
-about them, or find similar lines; or a task's test file in, the file that its benchmark's server takes out.
+"""Use a model on texts: fill masks, generate, classify, tag, answer questions, embed, find similar lines. With a task of
+`ptm list --tasks`: write predictions for its test file in the benchmark's submission format.
 
 Example:
   ptm predict runs/mini --task fill-mask --text 'Return the [MASK] of the list.'
@@ -13,8 +13,8 @@ Example:
   ptm predict runs/mini --task embed --input lines.txt --output vectors.npy
   ptm predict runs/mini --task similar --input lines.txt --text 'the length of a list' --top 3
 
-A decoder goes on with its prompt; an encoder with a decoder (T5, BART, mBART, PEGASUS) prints its answer alone.
-Texts come from --text, from the lines of --input, or from standard input; at a terminal it asks for them.
+A decoder continues its prompt; an encoder-decoder (T5, BART, mBART, PEGASUS) prints its output alone. Texts come from
+--text, from the lines of --input, or from standard input; at a terminal the command asks for them.
 """
 
 from __future__ import annotations
@@ -35,61 +35,63 @@ from ptm_jax.core.errors import UserError, unknown
 Number = Annotated[float | None, tyro.conf.arg(metavar="X")]
 TASKS = ("fill-mask", "generate", "classify", "tag", "qa", "embed", "similar")
 SAMPLING = ("start", "temperature", "top_k", "top_p", "beams", "length_penalty", "repetition_penalty", "no_repeat_ngram")
-"""Options of generate alone."""
+"""Options of --task generate only."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Args:
     model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
-    """The workdir of a training run or one checkpoint of it, a Hugging Face directory, or a name on the Hub."""
+    """A workdir or one checkpoint of it, a Hugging Face directory, or a name on the Hub."""
     task: Annotated[str, tyro.conf.arg(metavar="TASK")]
-    """fill-mask, generate, classify, tag, qa, embed or similar; or a task that `ptm list --tasks` shows, on --input."""
+    """fill-mask, generate, classify, tag, qa, embed or similar; a task of `ptm list --tasks`, with --input; or FILE.py:NAME,
+    a task of your own."""
     text: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="TEXT")] = ()
-    """A text; may be given again."""
+    """A text; repeat the option for several."""
     pair: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="TEXT")] = ()
-    """The second of the two texts that classify compares, or the text that qa asks about; one for every --text."""
+    """classify: second text of a pair. qa: the passage of a question. One for each --text."""
     input: options.Path = None
-    """A file with a text on every line, or a task's file of examples."""
+    """A file with one text per line, or a task's file of examples."""
     adapter: options.Path = None
-    """What `ptm export --adapter` wrote of a run on MODEL: what was trained is put on it."""
+    """An adapter of MODEL that `ptm export --adapter` wrote."""
     ensemble: options.Names = ()
-    """Of classify, tag, qa and downstream tasks: other models, whose scores are averaged with MODEL's."""
+    """classify, tag, qa and downstream tasks: average the scores of MODEL and these models."""
     beside: options.Text = None
-    """Of a task with two stages: the model of the first (squad2_retro: of squad2_sketchy; hotpot: of hotpot_rank)."""
+    """Model of the first stage of a two-stage task (squad2_retro: squad2_sketchy; hotpot: hotpot_rank)."""
     output: options.Path = None
-    """Write the result there (embed: .npy or .json) instead of printing it."""
+    """Write the result to this file (embed: .npy or .json; default: print it)."""
     json: options.Flag = False
-    """One JSON document."""
+    """Print one JSON document."""
     top: Annotated[int, tyro.conf.arg(metavar="N")] = 5
-    """How many fillings or similar lines."""
+    """Number of fillings, answers or similar lines."""
     pooling: Literal["mean", "cls", "max"] = "mean"
-    """How embed and similar make one vector of a text's tokens."""
+    """embed, similar: pooling of the token vectors."""
     max_new_tokens: Annotated[int, tyro.conf.arg(metavar="N")] = 64
-    """Longest continuation, or answer."""
+    """generate: longest output in tokens."""
     start: options.Text = None
-    """The piece that an answer of an encoder with a decoder begins with, as mBART's language; by default the model's."""
+    """generate: first piece of an encoder-decoder's output, as mBART's language (default: the model's)."""
     temperature: Number = None
-    """Sample, at this temperature."""
+    """generate: sample at this temperature (default: greedy)."""
     top_k: options.Number = None
-    """Sample from the N likeliest tokens."""
+    """generate: sample from the N most probable tokens (default: all)."""
     top_p: Number = None
-    """Sample from the likeliest tokens that together have this probability."""
+    """generate: sample from the smallest set of tokens with this total probability (default: all)."""
     beams: options.Number = None
-    """Beam search of this width."""
+    """generate: width of beam search (default: none)."""
     length_penalty: Number = None
-    """Alpha of the beam's length penalty."""
+    """generate: alpha of the length penalty of beam search."""
     repetition_penalty: Number = None
-    """Make tokens that are there less likely; above 1."""
+    """generate: divide the scores of tokens that occurred by this number, above 1."""
     no_repeat_ngram: options.Number = None
-    """Never write the same N tokens twice."""
+    """generate: no sequence of N tokens occurs twice."""
     seed: Annotated[int, tyro.conf.arg(metavar="N")] = 0
-    """Of sampling."""
+    """Seed of sampling."""
 
 
 def run(args: Args) -> int:
-    """Load the model and print or write what it says about the texts."""
-    from ptm_jax.cli import scoring
+    """Loads the model and prints or writes its results."""
+    from ptm_jax.cli import scoring, target
 
+    args = dataclasses.replace(args, task=target.task_name(args.task))
     if args.task not in TASKS and scoring.is_task(args.task):
         return scoring.predict(args)
     _check(args)
@@ -121,9 +123,9 @@ def _check(args: Args) -> None:
 
         raise unknown("task", args.task, [*TASKS, *catalogue.names()])
     if args.task == "qa" and not (args.text and args.pair):
-        raise UserError("qa answers --text, a question, from --pair, the text that it is about; give both")
+        raise UserError("qa needs a question (--text) and its passage (--pair); give both")
     if args.task == "similar" and (args.input is None or not args.text):
-        raise UserError("similar ranks the lines of --input by how close they are to --text; give both")
+        raise UserError("similar ranks the lines of --input by their similarity to --text; give both")
     if args.task != "similar" and args.input is not None and args.text:
         raise UserError("give the texts by --text or by --input, not both")
     if args.task == "embed" and args.output is not None and not args.output.endswith((".npy", ".json")):
@@ -131,21 +133,20 @@ def _check(args: Args) -> None:
     if args.task == "embed" and not args.text and args.input is None and sys.stdin.isatty():
         raise UserError("give the texts to embed by --text, --input or standard input")
     if args.pair and args.task not in ("classify", "qa"):
-        raise UserError(f"--pair is of --task classify and qa; the task is {args.task}")
+        raise UserError(f"--pair needs --task classify or qa; the task is {args.task}")
     if args.pair and len(args.pair) != len(args.text):
         raise UserError(f"{len(args.text)} texts and {len(args.pair)} pairs; give every --text its --pair")
     if args.ensemble and args.task not in ("classify", "tag", "qa"):
-        raise UserError(f"--ensemble is of --task classify, tag, qa and downstream tasks; the task is {args.task}")
+        raise UserError(f"--ensemble needs --task classify, tag, qa or a downstream task; the task is {args.task}")
     if args.beside is not None:
-        raise UserError("--beside is of downstream tasks with two stages, on --input; leave it out")
-    given = [name for name in SAMPLING if getattr(args, name) is not None]
-    if given and args.task != "generate":
-        raise UserError(f"--{given[0].replace('_', '-')} is of --task generate; the task is {args.task}")
+        raise UserError("--beside needs a downstream task with two stages, and --input; leave it out")
+    if args.task != "generate" and (given := options.given(args, SAMPLING)):
+        raise UserError(f"{given[0]} needs --task generate; the task is {args.task}")
 
 
 def _results(args: Args, model: Any, texts: Sequence[str], lines: Sequence[str] = ()) -> list[Any]:
-    """What --json prints: one object per text."""
-    from ptm_jax.tasks import reading
+    """The objects of --json, one for each text."""
+    from ptm_jax.inference import tags
 
     if args.task == "fill-mask":
         found = model.fill_mask(texts, top=args.top)
@@ -153,7 +154,7 @@ def _results(args: Args, model: Any, texts: Sequence[str], lines: Sequence[str] 
         named = [[[dict(zip(keys, f, strict=True)) for f in mask] for mask in masks] for masks in found]
         return [{"text": text, "masks": masks} for text, masks in zip(texts, named, strict=True)]
     if args.task == "generate":
-        chosen = {name: getattr(args, name) for name in SAMPLING if getattr(args, name) is not None}
+        chosen = {name: value for name in SAMPLING if (value := vars(args)[name]) is not None}
         if args.temperature is not None:
             chosen["strategy"] = "sample"
         found = model.generate(texts, max_new_tokens=args.max_new_tokens, seed=args.seed, **chosen)
@@ -166,7 +167,7 @@ def _results(args: Args, model: Any, texts: Sequence[str], lines: Sequence[str] 
     if args.task == "tag":
         found = model.tag(texts)
         return [
-            {"text": text, "tags": [{"word": w, "tag": t} for w, t in pairs], "entities": reading.spans_of(pairs)}
+            {"text": text, "tags": [{"word": w, "tag": t} for w, t in pairs], "entities": tags.spans_of(pairs)}
             for text, pairs in zip(texts, found, strict=True)
         ]
     if args.task == "qa":
@@ -187,7 +188,7 @@ def _results(args: Args, model: Any, texts: Sequence[str], lines: Sequence[str] 
 
 
 def _lines(args: Args, results: Sequence[Any]) -> Iterator[str]:
-    """The results for a reader."""
+    """The results as text."""
     for result in results:
         if args.task == "generate":
             yield result["text"]
@@ -213,7 +214,7 @@ def _lines(args: Args, results: Sequence[Any]) -> Iterator[str]:
 
 
 def _classes(result: Any) -> Iterator[str]:
-    """A text and its classes, likeliest first; a number that is no probability as it is."""
+    """A text and its classes by falling probability; a regression's number as it is."""
     yield " | ".join(result[name] for name in ("text", "pair") if name in result)
     number = len(result["labels"]) == 1
     for label, value in sorted(result["labels"].items(), key=lambda pair: -pair[1]):
@@ -222,7 +223,7 @@ def _classes(result: Any) -> Iterator[str]:
 
 def _asked() -> Iterator[str]:
     """Texts typed at the terminal, until an empty line or the end of the input."""
-    options.say("one text on a line; an empty line ends")
+    options.say("one text per line; an empty line ends")
     while True:
         try:
             text = input("> ").strip()
@@ -234,7 +235,7 @@ def _asked() -> Iterator[str]:
 
 
 def _read(path: str) -> list[str]:
-    """The lines of a file that hold something."""
+    """The lines of a file that are not empty."""
     return _texts(Path(path).read_bytes(), path)
 
 
@@ -248,7 +249,7 @@ def _texts(data: bytes, source: str) -> list[str]:
     except UnicodeDecodeError as error:
         raise UserError(f"{source} is not UTF-8 text (byte {error.start}); convert it, as iconv -t utf-8 does") from error
     if not found:
-        raise UserError(f"{source} holds no text; give one text on each line, or --text")
+        raise UserError(f"{source} holds no text; give one text per line, or --text")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Text to a tokenizer and packed records, in parallel; run again, it goes on where it stopped.
+"""Prepare text: train a tokenizer and write packed records, in parallel. The same command again resumes.
 
 Example:
   ptm prepare --data pydocs --out prepared --vocab 4096
@@ -23,75 +23,75 @@ from ptm_jax.core.errors import UserError
 
 Sources = Annotated[tuple[str, ...], tyro.conf.arg(metavar="SOURCE ...")]
 
-# The special tokens of the family that made each kind of tokenizer known.
+# Special tokens of each kind of tokenizer, by family.
 STYLES = {"wordpiece": "bert", "bytebpe": "roberta", "unigram": "t5", "bpe": "xlnet"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Args:
     data: Sources
-    """Text, tables, Wikipedia dumps, WET, OpenWebText (gz, bz2, zst, xz): files, globs, URLs; tfds:name/config; pydocs."""
+    """Files, globs, URLs, tfds:name/config or pydocs: text, tables, Wikipedia dumps, WET, OpenWebText (gz, bz2, zst, xz)."""
     out: Annotated[str, tyro.conf.arg(metavar="DIR")]
-    """Where the tokenizer, the shards and the manifest are written."""
+    """Folder for the tokenizer, the shards and the manifest."""
     tokenizer: Literal["wordpiece", "bytebpe", "unigram", "bpe"] = "wordpiece"
-    """What kind of vocabulary is trained."""
+    """Kind of tokenizer to train."""
     vocab: Annotated[int, tyro.conf.arg(metavar="N")] = 8192
-    """Its size, special tokens included."""
+    """Size of the vocabulary with special tokens."""
     specials: Literal["bert", "roberta", "gpt2", "t5", "xlnet", "auto"] = "auto"
-    """The family whose special tokens it has; auto: bert, roberta, t5, xlnet for the four kinds above."""
+    """Special tokens by family; auto: bert, roberta, t5, xlnet for the four kinds of tokenizer."""
     sentinels: Annotated[int, tyro.conf.arg(metavar="N")] = 0
-    """Number of <extra_id_N> pieces, which T5's spans need."""
+    """Number of <extra_id_N> pieces, for T5."""
     lowercase: Flag = False
-    """Lower-case the text: what wordpiece does unless told otherwise."""
+    """Lower-case the text (default for wordpiece)."""
     no_lowercase: Flag = False
-    """Keep case: what the other kinds do."""
+    """Keep case (default for the other kinds)."""
     tokenizer_path: Path = None
-    """A tokenizer to use as it is: vocab.txt, tokenizer.json, a sentencepiece .model, or a directory of one."""
+    """Use this tokenizer: vocab.txt, tokenizer.json, a sentencepiece .model, or a folder with one."""
     heldout: Annotated[float, tyro.conf.arg(metavar="FRACTION")] = 0.02
-    """Fraction of the documents kept for evaluation."""
+    """Fraction of the documents held out for evaluation."""
     seed: Annotated[int, tyro.conf.arg(metavar="N")] = 0
-    """Which documents those are."""
+    """Seed of the choice of held-out documents."""
     workers: Number = None
-    """Processes; unless given, one for each core, or one for little text. The result does not depend on it."""
+    """Processes (default: one per core, one for little text). The result does not depend on it."""
     block_tokens: Number = None
-    """Tokens of a block, the unit of reading and shuffling; 8192 unless given."""
+    """Tokens of a block, the unit of reading and shuffling (default: 8192)."""
     clean: Literal["none", "c4", "openwebtext"] = "none"
-    """Rules for documents: those of C4 (lines, pages, spans that occur again) or of OpenWebText (128 words)."""
+    """Cleaning rules: C4 (lines, pages, repeated spans) or OpenWebText (at least 128 words)."""
     bad_words: Path = None
-    """A file of words, one on each line, whose pages --clean c4 drops."""
+    """File of words, one per line; --clean c4 drops pages with them."""
     language: Annotated[str | None, tyro.conf.arg(metavar="CODE")] = None
-    """Keep documents of this language (ISO 639-1, as en); needs ptm_jax[clean]."""
+    """Keep documents in this language (ISO 639-1, as en); needs ptm_jax[clean]."""
     language_threshold: Annotated[float, tyro.conf.arg(metavar="P")] = 0.99
-    """The least probability of it."""
+    """Least probability of --language."""
     dedup: Literal["none", "exact", "near"] = "none"
-    """Keep the first of equal documents; near: also of similar ones, by MinHash over 5 words on end."""
+    """Keep the first of equal (exact) or also of similar documents (near: MinHash over 5-grams of words)."""
     similarity: Annotated[float | None, tyro.conf.arg(metavar="J")] = None
-    """The Jaccard similarity from which documents are similar; 0.8, or 0.5 with --clean openwebtext."""
+    """Least Jaccard similarity of similar documents (default: 0.8; with --clean openwebtext 0.5)."""
     cooccurrence: Annotated[int | None, tyro.conf.arg(metavar="WINDOW")] = None
-    """Also count which ids of the train split are this near to one another, by 1 / distance: what GloVe needs."""
+    """Also count co-occurrences of ids in this window, weighted by 1 / distance, for GloVe."""
     runner: Literal["direct", "flink", "spark", "dataflow"] | None = None
-    """Do it there as an Apache Beam pipeline with the same result; every worker must see --data and --out (or --staging)."""
+    """Run as an Apache Beam pipeline with the same result; workers must see --data and --out (or --staging)."""
     runner_options: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...")] = ()
-    """Further options of Beam's."""
+    """Further options of Beam."""
     staging: Annotated[str | None, tyro.conf.arg(metavar="URL")] = None
-    """Where workers leave what they write (gs://BUCKET/DIR) when they do not see --out; it is fetched at the end."""
+    """Folder (gs://BUCKET/DIR) for the output of workers that do not see --out; fetched at the end."""
     dry_run: Flag = False
     """Print the options of the pipeline and stop."""
     json: Flag = False
-    """The summary as JSON: documents, tokens, vocabulary, shards, seconds."""
+    """Print one JSON document: documents, tokens, vocabulary, shards, seconds."""
 
 
 def run(args: Args) -> int:
-    """Prepare the corpus and print a summary."""
+    """Prepares the corpus and prints a summary."""
     _check(args)
-    from ptm_jax.data import prepare
+    from ptm_jax.data.corpora import prepare
 
     runner = _runner(args)
     if args.dry_run:
         if importlib.util.find_spec("apache_beam"):
-            from ptm_jax.data import beam
+            from ptm_jax.data.corpora import beam
 
-            beam.options(runner)  # refuses what Beam does not know
+            beam.options(runner)  # raises for options that Beam does not have
         print("\n".join(runner.flags()))
         return 0
     began = time.monotonic()
@@ -123,7 +123,7 @@ def run(args: Args) -> int:
 
 
 def summary(corpus: Any, seconds: float) -> dict[str, Any]:
-    """What was prepared, in numbers."""
+    """The counts of a corpus."""
     splits = corpus.manifest["splits"].values()
     return {
         "documents": sum(split["documents"] for split in splits),
@@ -140,32 +140,30 @@ def _check(args: Args) -> None:
     if not 0 <= args.heldout < 1:
         raise UserError(f"--heldout is {args.heldout}; it must be a fraction in [0, 1)")
     for name in ("vocab", "workers", "block_tokens"):
-        value = getattr(args, name)
+        value = vars(args)[name]
         if value is not None and value < 1:
             raise UserError(f"--{name.replace('_', '-')} is {value}; it must be at least 1")
-
-
     if args.bad_words and args.clean != "c4":
-        raise UserError("--bad-words is a rule of --clean c4; add that or leave it out")
+        raise UserError("--bad-words needs --clean c4; add it, or leave --bad-words out")
     if args.similarity is not None and args.dedup != "near" and args.clean != "openwebtext":
-        raise UserError("--similarity is of --dedup near; add that or leave it out")
+        raise UserError("--similarity needs --dedup near; add it, or leave --similarity out")
     if not 0 <= args.language_threshold <= 1:
         raise UserError(f"--language-threshold is {args.language_threshold}; it must be a probability")
     if args.runner is None and (args.runner_options or args.dry_run or args.staging):
         given = "--runner-options, --staging and --dry-run"
-        raise UserError(f"{given} are of a pipeline; add --runner direct, flink, spark or dataflow")
+        raise UserError(f"{given} need a pipeline; add --runner direct, flink, spark or dataflow")
 
 
 def _steps(args: Args) -> tuple[Any, ...]:
-    """The steps in order: rules for one document, then what occurs again, then OpenWebText's least length."""
-    from ptm_jax.data import cleaning, duplicates
+    """The cleaning steps in order: rules for documents, duplicates, OpenWebText's least length."""
+    from ptm_jax.data.text import cleaning, duplicates
 
     web, steps = args.clean == "openwebtext", []
     if args.clean == "c4":
         words = cleaning.read_words(args.bad_words) if args.bad_words else ()
         steps.append(cleaning.C4(bad_words=words))
     if args.language:
-        cleaning.identify("")  # refuses where its package is missing
+        cleaning.identify("")  # raises if its package is missing
         steps.append(cleaning.Language(code=args.language, least=args.language_threshold))
     if args.clean == "c4":
         steps.append(duplicates.Spans())
@@ -178,7 +176,7 @@ def _steps(args: Args) -> tuple[Any, ...]:
 
 
 def _runner(args: Args) -> Any:
-    from ptm_jax.data.runners import Runner
+    from ptm_jax.data.corpora.runners import Runner
 
     if args.runner is None:
         return None
@@ -188,7 +186,7 @@ def _runner(args: Args) -> Any:
 
 
 def _spec(args: Args) -> Any:
-    from ptm_jax.data.tokenizers import TokenizerSpec
+    from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 
     return TokenizerSpec(
         kind=args.tokenizer,

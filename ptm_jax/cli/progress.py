@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Progress:
-    """One bar at a time; a new stage closes the bar before it. On a pipe or in a file: a line for every stage."""
+    """One bar at a time; a new stage closes the previous bar. Without a terminal: one line per stage."""
 
     def __init__(self, unit: str = "doc"):
         self._unit = unit

@@ -1,4 +1,4 @@
-"""`ptm evaluate --task` and `ptm predict --task` on a task's files: metrics, the server's prediction file, a plot."""
+"""`ptm evaluate --task` and `ptm predict --task` on a task's files: metrics, submission file, plot."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ def is_task(name: str | None) -> bool:
 
 
 def evaluate(args: Any) -> int:
-    """Measure a model on a task, and print it."""
-    from ptm_jax.tasks import servers
-    from ptm_jax.tasks.plots import draw
+    """Evaluates a model on a task, and prints the metrics."""
+    from ptm_jax.tasks import evaluating
+    from ptm_jax.tasks.metrics.plots import draw
 
     more = {"adapter": args.adapter, "beside": args.beside}
     found = _found((args.workdir, *args.ensemble), args.task, args.data, args.split, labels=True, batch=args.batch, **more)
     if args.predictions is not None:
-        servers.write(args.predictions, found.task, found.examples, found.said)
+        evaluating.write(args.predictions, found.task, found.examples, found.predictions)
     if args.plot is not None:
-        draw(args.plot, found.task, found.examples, found.said)
+        draw(args.plot, found.task, found.examples, found.predictions)
     document = {
         "task": args.task,
         "examples": len(found.examples),
@@ -38,7 +38,7 @@ def evaluate(args: Any) -> int:
     if args.json:
         options.print_json(document)
         return 0
-    part = {None: "", True: ", the tenth of it that is held out", False: ", what is not held out of it"}
+    part = {None: "", True: ", its held-out tenth", False: ", without its held-out tenth"}
     print(f"{args.task}: {len(found.examples):,} examples of {found.source.path}{part[found.source.held]}")
     for name, value in found.metrics.items():
         print(f"  {name:<22} {value:.4f}")
@@ -48,8 +48,8 @@ def evaluate(args: Any) -> int:
 
 
 def predict(args: Any) -> int:
-    """Predictions for a file of examples, labelled or not, as the task's server takes them."""
-    from ptm_jax.tasks import servers
+    """Writes predictions for a file of examples, labelled or not, in the benchmark's submission format."""
+    from ptm_jax.tasks import evaluating
 
     if args.input is None:
         raise UserError(f"--task {args.task} reads a file of examples; give it as --input")
@@ -60,48 +60,55 @@ def predict(args: Any) -> int:
     for remark, count in found.remarks.items():
         options.say(f"{found.source.path}: {count} {remark}")
     if args.output is None:
-        print("\n".join(servers.lines(found.task, found.examples, found.said)))
+        print("\n".join(evaluating.lines(found.task, found.examples, found.predictions)))
     else:
-        servers.write(args.output, found.task, found.examples, found.said)
-        options.say(f"wrote {len(found.said)} predictions to {args.output}")
+        evaluating.write(args.output, found.task, found.examples, found.predictions)
+        options.say(f"wrote {len(found.predictions)} predictions to {args.output}")
     return 0
 
 
 def load(names: Sequence[str], adapter: str | None = None) -> list[Any]:
-    """The models of these names, the first with an adapter. Raises UserError."""
+    """Loads models; an adapter goes onto a single one. Raises UserError."""
     import ptm_jax
-    from ptm_jax.tasks import selection
+    from ptm_jax.runs.run import best_checkpoint
 
     if adapter is not None and len(names) > 1:
-        raise UserError("--adapter is put on one model; leave --ensemble out, or export the adapted models")
-    return [ptm_jax.load(selection.best_checkpoint(name), adapter=adapter) for name in names]
+        raise UserError("--adapter needs a single model; leave --ensemble out, or export the adapted models")
+    return [ptm_jax.load(best_checkpoint(name), adapter=adapter) for name in names]
 
 
 def together(models: Sequence[Any], task: str | None = None) -> Any:
-    """A model, with its head of a task where it was tuned on several; of more than one the ensemble. Raises UserError."""
-    from ptm_jax.tasks import multitask
-    from ptm_jax.tasks.ensembles import Ensemble
+    """The ensemble of several models, or the single one, with the head of a task. Raises UserError."""
+    from ptm_jax.tuning import multitask
+    from ptm_jax.tuning.ensembles import Ensemble
 
-    models = [multitask.of_task(one, task) if task in getattr(one.system.examples, "parts", ()) else one for one in models]
+    models = [multitask.of_task(one, task) if _mixed(one, task) else one for one in models]
     return models[0] if len(models) == 1 else Ensemble(models)
+
+
+def _mixed(model: Any, task: str | None) -> bool:
+    """Whether a model was fine-tuned for several tasks, this one among them."""
+    from ptm_jax.tasks.formats.mixed import MixedTasks
+
+    examples = model.system.examples
+    return isinstance(examples, MixedTasks) and task in examples.parts
 
 
 def _found(
     names: Sequence[str], name: str, data: Sequence[str], split: str, *, labels: bool, batch: int, adapter: str | None,
     beside: str | None,
 ):  # fmt: skip
+    from ptm_jax.runs.run import Run
     from ptm_jax.tasks import evaluating
     from ptm_jax.tasks.catalogue import catalogue
-    from ptm_jax.train import setup
 
-    task, first, models = catalogue.get(name), Path(names[0]), load(names, adapter)
-    mine = adapter is None and (first / "config.json").is_file() and (first / "data").is_dir()
-    own = tuple(setup.record_of(first)["config"]["data"]) if mine else ()
-    if own and name in getattr(models[0].system.examples, "parts", ()):
+    task, run, models = catalogue.get(name), Run(Path(names[0])), load(names, adapter)
+    own = run.sources if adapter is None and run.exists and (run.folder / "data").is_dir() else ()
+    if own and _mixed(models[0], name):
         own = models[0].system.examples.files(own)[name]
     if not data and not own:
         raise UserError("give the task's data as --data: a file, or the directory of the data set")
-    if split != "test" and (not data or tuple(data) == own):  # of a file that it was trained on, what it did not see
+    if split != "test" and (not data or tuple(data) == own):  # the held-out part of its own training file
         source = evaluating.heldout_of(task, own, split)
     else:
         source = evaluating.source_of(task, data or own, split)

@@ -1,4 +1,4 @@
-"""The resolved record of a system or a config, or where two differ.
+"""Show the resolved record of a system or a config, or the differences of two.
 
 Example:
   ptm show bert_base
@@ -9,7 +9,6 @@ Example:
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +19,17 @@ from ptm_jax.core.errors import UserError
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Args:
     target: options.Target
-    """A name that `ptm list` shows, a .py file that defines `config`, the directory of a run, or a Hugging Face one."""
+    """A system of `ptm list`, a .py file that defines `config`, a workdir, or a Hugging Face directory."""
     diff: options.Text = None
-    """Another one: print only the fields that differ."""
+    """Another target: print only the fields that differ."""
     set: options.Sets = ()
-    """Change the first one's fields before it is shown."""
+    """Change fields of the first target."""
     json: options.Flag = False
-    """One JSON document: record, parameters by tower and fingerprint, or the list of differences."""
+    """Print one JSON document: record, parameters by tower, fingerprint; with --diff the differences."""
 
 
 def run(args: Args) -> int:
-    """Print the record, or the differences."""
+    """Prints the record, or the differences."""
     from ptm_jax.core import spec
 
     value = _load(args.target, options.pairs(args.set))
@@ -51,13 +50,14 @@ def run(args: Args) -> int:
 
 
 def parameter_counts(value: Any) -> dict[str, int]:
-    """{tower: number of parameters}, from shapes alone. A parameter tied to another tower's counts once, there."""
+    """{tower: number of parameters}, from shapes alone. A tied parameter counts once, in its source tower."""
     import jax
     import jax.numpy as jnp
 
     from ptm_jax.core import paths, towers
+    from ptm_jax.core.system import Experiment
 
-    system = getattr(value, "system", value)
+    system = value.system if isinstance(value, Experiment) else value
     tokens = jax.ShapeDtypeStruct((1, 8), jnp.int32)
     batch = {name: tokens for name in ("input_ids", "segment_ids", "positions", "token_type_ids")}
     batch["rows"] = jax.ShapeDtypeStruct((1,), jnp.int32)
@@ -80,21 +80,15 @@ def _under(path: str, top: str) -> bool:
 
 
 def _load(name: str, sets: list[str]) -> Any:
-    """A System, an Experiment, or the record that a run left in its directory."""
-    from ptm_jax.convert.checkpoint import is_published
+    """A System, an Experiment, or the record of a run."""
+    from ptm_jax.runs.run import Run
 
-    file = Path(name) / "config.json"
-    if not file.is_file() or is_published(name):
+    run = Run(Path(name))
+    if not run.exists:
         return target.resolve(name, sets)
     if sets:
-        raise UserError(f"{name} holds the record of a run, which --set cannot change; leave --set out")
-    try:
-        record = json.loads(file.read_text(encoding="utf-8"))
-        if not isinstance(record, dict):
-            raise ValueError("it is no JSON object")
-    except ValueError as error:
-        raise UserError(f"{file} is damaged ({error}); show the config that the run was started with") from error
-    return record.get("config", record)
+        raise UserError(f"{name} is a run, whose record --set cannot change; leave --set out")
+    return run.record["config"]
 
 
 def _print_differences(a: Any, b: Any, as_json: bool) -> int:

@@ -1,15 +1,12 @@
-"""What a command works on: a system of the catalogue, or a config of the user's own, with `--set` applied."""
+"""The target of a command: a system of the catalogue or the user's config, with `--set` applied."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
-import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from ptm_jax.core.errors import UserError, closest
@@ -20,13 +17,15 @@ def resolve(target: str, sets: Sequence[str] = (), *, experiment: bool = False) 
 
     `target` is a name of the catalogue, two of them joined by "+" (an encoder and a task), a .py file that defines
     `config` or `experiment()`, or the directory of a Hugging Face checkpoint, whose parameters an experiment begins with.
-    With `experiment`, a System becomes an Experiment first, so that `sets` may reach its fields too. Raises UserError.
+    A name of the catalogue wins over a directory of that name without a published checkpoint. With `experiment`, a
+    System becomes an Experiment first, so that `sets` may reach its fields too. Raises UserError.
     """
+    from ptm_jax.convert.checkpoint import is_published
     from ptm_jax.core import spec
+    from ptm_jax.core.spec.classes import kinds_of
     from ptm_jax.core.system import Experiment, System
-    from ptm_jax.systems.kinds import kinds_of
 
-    if Path(target).is_dir():
+    if Path(target).is_dir() and (is_published(target) or not _is_system(target)):
         value = _published(target)
     else:
         value = load_file(target) if _is_file_name(target) else _named(target)
@@ -38,12 +37,12 @@ def resolve(target: str, sets: Sequence[str] = (), *, experiment: bool = False) 
 
 
 def _published(folder: str) -> Any:
-    """The Experiment that goes on with a published checkpoint: its record, its tokenizer, its parameters."""
+    """The Experiment that trains a published checkpoint further: its record, tokenizer and parameters."""
     from ptm_jax.convert.checkpoint import is_published, record_of
     from ptm_jax.convert.config import Config
     from ptm_jax.convert.family import family_of
     from ptm_jax.core.system import Experiment
-    from ptm_jax.data.tokenizers import TokenizerSpec
+    from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 
     if not is_published(folder):
         raise UserError(f"{folder} is a directory; give a .py file, a name of `ptm list`, or a Hugging Face checkpoint")
@@ -55,20 +54,21 @@ def _published(folder: str) -> Any:
 
 
 def load_file(target: str) -> Any:
-    """The `config`, or what `experiment()` returns, of a Python file: an ordinary import, by path."""
+    """The `config`, or the result of `experiment()`, of a Python file, imported by its path."""
+    from ptm_jax.core.spec.own_code import import_file
     from ptm_jax.core.system import Experiment, System
 
     path = Path(target)
     if path.is_dir():
-        raise UserError(f"{target} is a directory; give a .py file, or a name that `ptm list` shows")
+        raise UserError(f"{target} is a directory; give a .py file, or a system of `ptm list`")
     if not path.exists():
         near = closest(path.name, [p.name for p in path.parent.glob("*.py")]) if path.parent.is_dir() else ""
         raise UserError(f"no such config: {target}; give a .py file that defines `config`.{near}")
-    module = _import(path)
-    if hasattr(module, "config"):
+    module = _guard(lambda: import_file(path), path)
+    if "config" in vars(module):
         value = module.config
-    elif callable(getattr(module, "experiment", None)):
-        value = _guard(module.experiment, path)
+    elif callable(make := vars(module).get("experiment")):
+        value = _guard(make, path)
     else:
         raise UserError(f"{target} defines neither `config` (an Experiment or a System) nor `experiment()`")
     if not isinstance(value, Experiment | System):
@@ -78,44 +78,49 @@ def load_file(target: str) -> Any:
     return value
 
 
+def task_name(name: str | None) -> str | None:
+    """The name of a task. FILE.py:NAME imports a file of the user's own first, which adds the task NAME."""
+    path, colon, own = (name or "").rpartition(":")
+    if (name or "").endswith(".py"):
+        raise UserError(f"--task {name} names a file; give FILE.py:NAME, with the name of the task that it adds")
+    if not colon or not path.endswith(".py"):
+        return name
+    from ptm_jax.core.spec.own_code import import_file, loaded
+
+    if not Path(path).is_file():
+        raise UserError(f"no such file: {path}; give FILE.py:NAME, a file that adds the task NAME to `tasks.catalogue`")
+    if loaded(path) is None:
+        _guard(lambda: import_file(path), Path(path))
+    from ptm_jax.tasks.catalogue import catalogue
+
+    if own not in catalogue:
+        raise UserError(f"{path} adds no task {own!r}; give FILE.py:NAME, the name of a Task that it adds to the catalogue")
+    return own
+
+
 def _is_file_name(target: str) -> bool:
     return target.endswith(".py") or os.sep in target or "/" in target
 
 
+def _is_system(name: str) -> bool:
+    from ptm_jax import systems
+
+    return name.count("+") < 2 and all(part in systems.names() for part in name.split("+"))
+
+
 def _named(name: str) -> Any:
-    from ptm_jax.cli.catalogue import catalogue
+    from ptm_jax import systems
 
-    systems = catalogue()
-    parts = [systems.get(part) for part in name.split("+") if part in systems]
-    if len(parts) == 1 and "+" not in name:
-        return parts[0]
-    if len(parts) == 2 and name.count("+") == 1:
-        from ptm_jax.systems.compose import compose
-
-        return compose(*parts)
+    if _is_system(name):
+        return systems.get(name)
     if Path(name).exists():
         return load_file(name)
-    near = closest(name, systems.names())
-    raise UserError(f"unknown system {name!r}; `ptm list` shows the {len(systems.names())} there are.{near}")
-
-
-def _import(path: Path) -> ModuleType:
-    """Run a config file as a module; its folder is searched last, for files beside it."""
-    name = f"config_{re.sub(r'[^0-9a-zA-Z_]', '_', path.stem)}"
-    found = importlib.util.spec_from_file_location(name, path)
-    if found is None or found.loader is None:
-        raise UserError(f"{path} is no Python file; give a .py file that defines `config`")
-    module = importlib.util.module_from_spec(found)
-    folder = str(path.resolve().parent)
-    if folder not in sys.path:
-        sys.path.append(folder)
-    sys.modules[name] = module  # dataclasses look their module up to resolve annotations
-    _guard(lambda: found.loader.exec_module(module), path)
-    return module
+    known = systems.names()
+    raise UserError(f"unknown system {name!r}; `ptm list` shows the {len(known)} there are.{closest(name, known)}")
 
 
 def _guard(function, path: Path) -> Any:
-    """Call the user's code; an exception becomes one line with the file and the line of theirs that raised it."""
+    """Calls the user's code; an exception becomes one line with their file and line."""
     try:
         return function()
     except UserError:

@@ -1,4 +1,4 @@
-"""Pre-training: a system of the catalogue, or a config of your own, on text. Run again, it goes on where it stopped.
+"""Pre-train a system or a config on text, or fine-tune a model for a task. The same command again resumes the run.
 
 Example:
   ptm train bert_mini --data pydocs --workdir runs/mini
@@ -11,79 +11,81 @@ Example:
   ptm train --init path/to/hugging-face-checkpoint --tasks mnli rte --data mnli=MNLI rte=RTE --seeds 3 --workdir runs/both
   srun ptm train bert_base --data prepared --workdir /shared/base --rules fsdp
 
-Under srun, mpirun, on Cloud TPU and in Kubernetes every process of a job runs the same command, with a workdir that all
-see; elsewhere JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID say which process of how many this is. Exit
-status: 143 after SIGTERM (saved), 75 where another process is gone (run it again), 1 for errors.
+Under srun, mpirun, on Cloud TPU and in Kubernetes every process of a job runs the same command with a shared workdir.
+Elsewhere set JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID. Exit status: 143 after SIGTERM (checkpoint
+saved), 75 when another process is lost (run it again), 1 for errors.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import sys
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import tyro
 
 from ptm_jax.cli import options, target
+from ptm_jax.cli.explaining import explain
 from ptm_jax.core.errors import UserError
 
 OF_TASKS = ("epochs", "batch", "length", "lr", "seeds", "tagger", "best", "patience")
 OF_MIXTURES = ("mixing", "answer_networks")
-STOPPED = 143
-"""What a shell reports for a process that ended on SIGTERM: neither done nor failed."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Args:
     target: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[SYSTEM_OR_CONFIG]")] = None
-    """A name that `ptm list` shows, a .py file that defines `config`, or a Hugging Face checkpoint to go on with."""
+    """A system of `ptm list`, a .py file that defines `config`, or a Hugging Face checkpoint to train further."""
     workdir: Annotated[str, tyro.conf.arg(metavar="DIR")]
-    """Where the corpus, checkpoints, log, curve and report of this run lie."""
+    """Folder of the run: corpus, checkpoints, log, curve, report."""
     data: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SOURCE ...")] = ()
-    """Files, globs, tfds:name/config, pydocs, or one directory that `ptm prepare` wrote."""
-    init: options.Text = None
-    """Begin with the parameters of this model: a workdir, or a Hugging Face checkpoint."""
+    """Files, globs, tfds:name/config, pydocs, or one folder that `ptm prepare` wrote (default: the config's)."""
+    init: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[TOWER=]MODEL ...")] = ()
+    """Initial parameters: a workdir or a Hugging Face checkpoint, or TOWER=MODEL for each of several towers."""
     task: options.Text = None
-    """Fine-tune --init for this task, whose data --data has; `ptm list --tasks` shows them."""
+    """Fine-tune --init for this task of `ptm list --tasks`, or for FILE.py:NAME, a task of your own file."""
     tasks: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TASK ...")] = ()
-    """Fine-tune --init for several tasks at once, one encoder and a head for each (MT-DNN); --data are NAME=PATH of all."""
+    """Fine-tune --init for several tasks with a shared encoder (MT-DNN); --data takes TASK=PATH for each."""
     mixing: Literal["proportional", "annealed", "root", "equal"] = "proportional"
-    """Of --tasks: how the task of a step is drawn: by the number of its examples N, N^alpha (PALs), N^0.5, or all alike."""
+    """With --tasks: probability of a task of N examples: proportional to N, N^alpha (annealed, PALs), N^0.5, or equal."""
     answer_networks: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TASK ...")] = ()
-    """Of --tasks on pairs: these have a stochastic answer network for a head (MT-DNN's SAN)."""
+    """With --tasks: tasks on text pairs that get a stochastic answer network as their head (MT-DNN)."""
     epochs: Annotated[float | None, tyro.conf.arg(metavar="X")] = None
-    """Of --task: how often every example is read; unless given, the task's own number, as the next three."""
+    """Epochs of fine-tuning (default: the task's)."""
     batch: options.Number = None
-    """Of --task: examples in a step."""
+    """Examples in a step of fine-tuning (default: the task's)."""
     length: options.Number = None
-    """Of --task: tokens of a row."""
+    """Longest row of fine-tuning, in tokens (default: the task's)."""
     lr: Annotated[float | None, tyro.conf.arg(metavar="X")] = None
-    """Of --task: the highest learning rate."""
+    """Peak learning rate of fine-tuning (default: the task's)."""
     seeds: Annotated[int, tyro.conf.arg(metavar="N")] = 1
-    """Of --task, --tasks: as many runs, in --workdir's seed_0, seed_1, ..; prints their mean and standard deviation, the
-    best one, and what the best of fewer runs is expected to reach (Dodge et al. 2019)."""
+    """Runs of fine-tuning with different seeds, in WORKDIR/seed_0, seed_1, ... Prints mean, standard deviation, the best
+    run and the expected best of fewer runs (Dodge et al. 2019)."""
     tagger: Literal["linear", "crf"] = "linear"
-    """Of a --task that tags words: every tag on its own, or a CRF that never breaks the scheme of the tags."""
+    """Output layer of a tagging task: independent tags, or a CRF that keeps the scheme of the tags."""
     best: options.Flag = False
-    """Of --task, --tasks: measure the held-out examples every epoch (every N steps: --set eval_every=N), and choose the best
-    checkpoint (by the tasks' mean)."""
+    """Keep the checkpoint with the best metric on the held-out examples, measured every epoch (--set eval_every=N: every N
+    steps). With --tasks: the best mean over the tasks."""
     patience: Annotated[int, tyro.conf.arg(metavar="N")] = 0
-    """Of --task, --tasks: end after N such measurements without a better one."""
+    """Stop fine-tuning after N measurements without improvement (default: never)."""
     adapt: Annotated[tuple[str, ...], tyro.conf.arg(metavar="ADAPTATION ...")] = ()
-    """How the model is adapted: houlsby, 'lora(rank=8)', feature mix, ...; `ptm list --adaptations` shows them."""
+    """Adaptations of `ptm list --adaptations`: houlsby, 'lora(rank=8)', feature mix, ..."""
     mesh: options.Text = None
-    """Devices by axis (data, fsdp, seq, model), as data=2,model=4; unless given, all on data (fsdp with --rules fsdp)."""
+    """Devices by axis (data, fsdp, seq, model), as data=2,model=4 (default: all on data; with --rules fsdp on fsdp)."""
     rules: options.Text = None
-    """How parameters and activations lie on the mesh: replicated, fsdp, zero, megatron, megatron_sp, megatron_fsdp, ..."""
+    """Sharding of parameters and activations: replicated, fsdp, zero, megatron, megatron_sp, megatron_fsdp, ... (default:
+    the config's)."""
     set: options.Sets = ()
     """Change fields of the config."""
     json: options.Flag = False
-    """The result as one JSON document."""
+    """Print the result as one JSON document."""
 
 
 def run(args: Args) -> int:
-    """Train, in this process or in all of a job, and print how it ended."""
+    """Trains, in this process or in all processes of a job, and prints the result."""
     from ptm_jax.train import group, hosts
 
     if hosts.join() is None:
@@ -96,101 +98,100 @@ def run(args: Args) -> int:
     except KeyboardInterrupt:
         return group.quit_with("interrupted", 130)
     except Exception as error:
-        from ptm_jax.cli.main import explain
-
         return group.quit_with(explain(error), 1)
 
 
 def _run(args: Args) -> int:
-    words = options.pairs(args.set)
-    if args.mesh is not None:
-        words.append(f"mesh=({', '.join(_axis(part) for part in args.mesh.split(','))},)")
-    if args.rules is not None:
-        words.append(f"rules={args.rules}")
+    args = dataclasses.replace(args, task=target.task_name(args.task))
     from ptm_jax.train import cache, group, loop, setup
 
     cache.use()
+    words = [*options.pairs(args.set), *options.layout(args.mesh, args.rules)]
     config = setup.experiment(_config(args, words), args.data)
-    if args.init is not None:
-        config = dataclasses.replace(config, init=args.init)
-    if args.adapt:
-        from ptm_jax.adapt import catalogue
-
-        adapt = (*config.system.adapt, *catalogue.read_all(args.adapt))
+    if args.init:
+        config = dataclasses.replace(config, init=_init(args.init))
+    if args.adapt and args.task is None:
+        adapt = (*config.system.adapt, *_adapt(args))
         config = dataclasses.replace(config, system=dataclasses.replace(config.system, adapt=adapt))
     if args.task is not None or args.tasks:
         from ptm_jax.cli import tuning
 
         return tuning.run(args, config)
     result = loop.train(config, args.workdir)
-    if group.current().index:
-        pass
-    elif args.json:
-        options.print_json(_document(result))
-    elif result.stopped:
-        print(f"stopped by SIGTERM after step {result.step} of {result.steps}; the checkpoint is complete")
-        print("run the same command again to go on")
-    else:
-        print(_summary(result))
-    return STOPPED if result.stopped else 0
+    if not group.current().index:
+        if args.json:
+            options.print_json(_document(result))
+        else:
+            print(options.stopped(result) if result.stopped else _summary(result))
+    return options.STOPPED if result.stopped else 0
 
 
-def _config(args: Args, words: list[str]):
-    """The experiment that the arguments describe."""
+def _config(args: Args, words: list[str]) -> Any:
+    """The experiment of the arguments."""
     if args.tasks:
         return _mixture(args, words)
-    if given := [f"--{name.replace('_', '-')}" for name in OF_MIXTURES if getattr(args, name) not in ((), "proportional")]:
-        raise UserError(f"{given[0]} is of --tasks; name the tasks, or leave it out")
+    if given := options.given(args, OF_MIXTURES):
+        raise UserError(f"{given[0]} needs --tasks; name the tasks, or leave it out")
     if args.task is None:
-        given = [f"--{name}" for name in OF_TASKS if getattr(args, name) not in (None, False, 0, 1, "linear")]
-        if given:
-            raise UserError(f"{given[0]} is of --task; give the task, or use --set recipe... for a system")
+        if given := options.given(args, OF_TASKS):
+            raise UserError(f"{given[0]} needs --task; name the task, or change the recipe with --set recipe...")
         if args.target is None:
             raise UserError("give a system or a config to train; `ptm list` shows the systems")
         return target.resolve(args.target, words, experiment=True)
     if args.target is not None:
-        raise UserError("--task fine-tunes the model of --init; leave the system out, or leave --task")
-    if args.init is None or not args.data:
-        raise UserError("--task needs the model to begin with (--init) and the task's data (--data)")
+        raise UserError("--task fine-tunes the model of --init; leave out the system, or --task")
+    if not args.init or not args.data:
+        raise UserError("--task needs the model (--init) and the task's data (--data)")
     from ptm_jax.core import spec
-    from ptm_jax.systems.kinds import kinds_of
-    from ptm_jax.tasks import finetuning
+    from ptm_jax.core.spec.classes import kinds_of
+    from ptm_jax.tuning import finetuning
 
     asked = {"epochs": args.epochs, "batch": args.batch, "length": args.length, "lr": args.lr, "tagger": args.tagger}
-    config = finetuning.experiment(args.task, args.init, args.data, **asked)
+    config = finetuning.experiment(args.task, _init(args.init), args.data, adapt=_adapt(args), **asked)
     return spec.override(config, spec.parse_pairs(words), kinds_of())
 
 
-def _mixture(args: Args, words: list[str]):
+def _mixture(args: Args, words: list[str]) -> Any:
     """The experiment of --tasks."""
     if args.task is not None or args.target is not None:
-        raise UserError("--tasks fine-tunes the model of --init; leave the system out, or leave --task")
-    if args.init is None or not args.data:
-        raise UserError("--tasks needs the model to begin with (--init) and NAME=PATH for every task (--data)")
+        raise UserError("--tasks fine-tunes the model of --init; leave out the system and --task")
+    if len(args.init) != 1 or not args.data:
+        raise UserError("--tasks needs one model (--init) and TASK=PATH for every task (--data)")
     if args.tagger != "linear":
-        raise UserError("--tagger is of one --task that tags words; leave it out")
+        raise UserError("--tagger needs one --task that tags words; leave it out")
     from ptm_jax.core import spec
-    from ptm_jax.systems.kinds import kinds_of
-    from ptm_jax.tasks import multitask
+    from ptm_jax.core.spec.classes import kinds_of
+    from ptm_jax.tuning import multitask
 
-    asked = {name: getattr(args, name) for name in ("batch", "length", "lr") if getattr(args, name) is not None}
+    asked = {"batch": args.batch, "length": args.length, "lr": args.lr}
+    asked = {name: value for name, value in asked.items() if value is not None}
     if args.epochs is not None:
         if args.epochs < 1 or args.epochs != int(args.epochs):
-            raise UserError(f"--epochs is {args.epochs:g}; of --tasks it must be a whole number")
+            raise UserError(f"--epochs is {args.epochs:g}; with --tasks it must be a whole number")
         asked["epochs"] = int(args.epochs)
     data = multitask.read_data(args.data, args.tasks)
     more = {"kind": args.mixing, "answer_networks": args.answer_networks}
-    return spec.override(multitask.experiment(data, args.init, **asked, **more), spec.parse_pairs(words), kinds_of())
+    return spec.override(multitask.experiment(data, args.init[0], **asked, **more), spec.parse_pairs(words), kinds_of())
 
 
-def _axis(part: str) -> str:
-    name, _, size = part.partition("=")
-    if not size.strip().isdecimal():
-        raise UserError(f"--mesh takes axis=size, as in data=2,model=4; given {part!r}")
-    return f"({name.strip()!r}, {size.strip()})"
+def _adapt(args: Args) -> tuple[Any, ...]:
+    """The wrappers of --adapt."""
+    from ptm_jax.adapt import catalogue
+
+    return catalogue.read_all(args.adapt)
 
 
-def _document(result) -> dict:
+def _init(words: tuple[str, ...]) -> Any:
+    """`Experiment.init` of --init: one model, or (tower, model) pairs."""
+    if len(words) == 1 and (Path(words[0]).exists() or not re.match(r"[\w/]+=", words[0])):
+        return words[0]
+    pairs = tuple(tuple(word.split("=", 1)) for word in words)
+    if odd := [word for word, pair in zip(words, pairs, strict=True) if len(pair) != 2 or not all(pair)]:
+        raise UserError(f"--init takes one model or TOWER=MODEL each, given {odd[0]!r}; the system stands before --init")
+    return pairs
+
+
+def _document(result: Any) -> dict[str, Any]:
     return {
         "step": result.step,
         "steps": result.steps,
@@ -202,14 +203,14 @@ def _document(result) -> dict:
     }
 
 
-def _summary(result) -> str:
+def _summary(result: Any) -> str:
     already = result.resumed_from == result.steps
     head = f"done: {result.steps} steps" + (" (there was nothing left to do)" if already else "")
     lines = [head, *(f"  held-out {name:<18} {value:.4f}" for name, value in result.heldout.items())]
-    nll = next((v for k, v in result.heldout.items() if k.endswith("nll")), None)
-    lines.append(f"  {result.baseline_name:<27} {result.baseline:.4f} nats on the same held-out data")
-    if nll is not None:
-        lines.append(f"  below the baseline by       {result.baseline - nll:.4f}")
+    if result.compared in result.heldout:
+        lines.append(f"  {result.baseline_name:<27} {result.baseline:.4f} nats on the same held-out data")
+        gain = result.baseline - result.heldout[result.compared]
+        lines.append(f"  {result.compared} {'below' if gain >= 0 else 'above'} it by {abs(gain):.4f}")
     for name, path in (("checkpoint", "checkpoints"), ("curve", "loss.png"), ("report", "report.md")):
         place = result.workdir / path
         place = max(place.glob("step_*"), default=place) if name == "checkpoint" else place

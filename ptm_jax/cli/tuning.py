@@ -1,4 +1,4 @@
-"""`ptm train --task`, `--tasks`: fine-tuning with the metrics of the tasks, over one seed or several, and what it prints."""
+"""`ptm train --task`, `--tasks`: fine-tuning over one or several seeds, and its report."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ from ptm_jax.core.errors import UserError
 
 
 def run(args: Any, config: Any) -> int:
-    """Fine-tune, and print the held-out metrics. `config` is the experiment that the arguments describe."""
-    import ptm_jax
-    from ptm_jax.cli.train import STOPPED
-    from ptm_jax.tasks import selection
-    from ptm_jax.train import group, loop
+    """Fine-tunes, and prints the held-out metrics. `config` is the experiment of the arguments."""
+    from ptm_jax.train import group
+    from ptm_jax.tuning import selection
 
     if args.seeds < 1:
         raise UserError(f"--seeds is {args.seeds}; it must be at least 1")
@@ -25,14 +23,14 @@ def run(args: Any, config: Any) -> int:
     except ValueError as error:
         raise UserError(str(error)) from None
     if chosen.watches and group.current().count > 1:
-        raise UserError("--best and --patience are for one process; leave them out, and choose with `ptm evaluate`")
+        raise UserError("--best and --patience need a single process; leave them out, and choose with `ptm evaluate`")
     runs = []
     for seed in range(args.seeds):
         folder = Path(args.workdir) / f"seed_{seed}" if args.seeds > 1 else Path(args.workdir)
         one = dataclasses.replace(config, seed=config.seed + seed)
         if args.seeds > 1:
             options.say(f"seed {one.seed}: {folder}")
-        runs.append(selection.finetune(one, folder, args.task, train=loop.train, load=ptm_jax.load, selection=chosen))
+        runs.append(selection.finetune(one, folder, args.task, selection=chosen))
         if runs[-1].ended == "stopped":
             break
     stopped = runs[-1].ended == "stopped"
@@ -42,31 +40,24 @@ def run(args: Any, config: Any) -> int:
             options.print_json(document)
         else:
             print(_text(runs, stopped))
-    return STOPPED if stopped else 0
+    return options.STOPPED if stopped else 0
 
 
 def _figures(metrics: Any) -> str:
     return ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
 
 
-def _stopped(result: Any) -> str:
-    return (
-        f"stopped by SIGTERM after step {result.step} of {result.steps}; the checkpoint is complete\n"
-        "run the same command again to go on"
-    )
-
-
 def _document(runs: list[Any], stopped: bool) -> dict[str, Any]:
     found = [_run(run) for run in runs]
     if len(runs) == 1:
         return found[0] | {"stopped": stopped}
-    from ptm_jax.tasks import selection, stability
+    from ptm_jax.tuning import selection
 
     document = {"task": runs[0].task, "runs": found, "stopped": stopped}
     if not stopped:
         spread = {name: {"mean": mean, "sd": sd} for name, (mean, sd) in selection.spread(runs).items()}
         document |= {"metrics": spread, "best": str(_best(runs).workdir)} | _tasks(runs[0], spread)
-        document |= {"expected_best": stability.expected_best([run.main for run in runs]).tolist()}
+        document |= {"expected_best": selection.expected_best([run.main for run in runs]).tolist()}
     return document
 
 
@@ -75,7 +66,7 @@ def _best(runs: list[Any]) -> Any:
 
 
 def _tasks(run: Any, metrics: Any) -> dict[str, Any]:
-    """{"tasks": {task: its examples, remarks and metrics}} of a run on several; else nothing."""
+    """{"tasks": {task: examples, remarks and metrics}} of a run on several tasks; {} for one."""
     named = [(*name.partition("/")[::2], value) for name, value in metrics.items()]
     own = lambda task: {metric: value for name, metric, value in named if metric and name == task}
     found = {task: {**part, "metrics": own(task)} for task, part in run.parts.items()}
@@ -96,7 +87,7 @@ def _run(run: Any) -> dict[str, Any]:
 def _text(runs: list[Any], stopped: bool) -> str:
     last = runs[-1]
     if stopped:
-        return _stopped(last.result)
+        return options.stopped(last.result)
     ended = {"done": "", "early": ", ended early"}[last.ended]
     if len(runs) > 1:
         return _spread(runs)
@@ -112,9 +103,9 @@ def _text(runs: list[Any], stopped: bool) -> str:
 
 
 def _spread(runs: list[Any]) -> str:
-    """Every run's metrics (of every task where there are several), their mean and standard deviation; the best run, and what
-    the best of fewer is expected to reach. The longer side of the table goes down."""
-    from ptm_jax.tasks import selection, stability
+    """A table of the runs' metrics with mean and standard deviation, its longer side down; the best run, and the expected
+    best of fewer runs."""
+    from ptm_jax.tuning import selection
 
     spread = {name: f"{mean:.4f} ± {sd:.4f}" for name, (mean, sd) in selection.spread(runs).items()}
     table = [["metric", *spread], *([run.workdir.name, *(f"{run.metrics[m]:.4f}" for m in spread)] for run in runs)]
@@ -122,7 +113,7 @@ def _spread(runs: list[Any]) -> str:
     if len(runs) <= len(spread):
         table = list(map(list, zip(*table, strict=True)))
     name, best = next(iter(spread)), _best(runs)
-    expected = stability.expected_best([run.main for run in runs])
+    expected = selection.expected_best([run.main for run in runs])
     counts = [n for n in (1, 2, 3, 5, 10, 20, 50, 100) if n < len(runs)] + [len(runs)]
     return "\n".join([
         f"{runs[0].task}: {runs[0].examples:,} held-out examples",

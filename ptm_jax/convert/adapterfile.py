@@ -1,7 +1,7 @@
-"""A saved adapter: one small safetensors file with what was trained beside a model, and the name of that model by hash.
+"""Adapter files: a small safetensors file with the trained parameters of an adapter and the hash of its base model.
 
-The base is every other parameter of the adapted system. The file keeps the paths and the SHA-256 of their bytes, so that it
-cannot be put on another model, nor on another checkpoint of the same one.
+The base is every other parameter of the adapted system. The file stores the paths of the base parameters and the SHA-256 of
+their bytes. Loading it on another model, or on another checkpoint of the same model, raises an error.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from ptm_jax.convert.formats import broken, parse_json
-from ptm_jax.convert.formats_safetensors import layout, open_safetensors
+from ptm_jax.convert.formats.safetensors_files import layout, open_safetensors
+from ptm_jax.convert.formats.tensors import broken, parse_json
 from ptm_jax.core.errors import UserError
 
 FORMAT = "ptm_jax adapter 1"
@@ -25,8 +25,14 @@ FORMAT = "ptm_jax adapter 1"
 
 @dataclasses.dataclass(frozen=True)
 class AdapterFile:
-    """params {path: array} of the adapter · system: the record of the adapted system · base: hash of the other parameters,
-    whose paths are `rest` · name: what the model was called"""
+    """The contents of an adapter file.
+
+    params  {path: array} of the adapter
+    system  the record of the adapted system
+    base    hash of the base parameters
+    rest    paths of the base parameters
+    name    name of the model
+    """
 
     params: Mapping[str, np.ndarray]
     system: Mapping[str, Any]
@@ -36,7 +42,7 @@ class AdapterFile:
 
 
 def digest(flat: Mapping[str, Any]) -> str:
-    """The SHA-256 of parameters {path: array}: of paths, shapes and float32 bytes, in the order of the paths."""
+    """Returns the SHA-256 of parameters {path: array}: of their paths, shapes and float32 bytes, sorted by path."""
     found = hashlib.sha256()
     for path in sorted(flat):
         array = np.ascontiguousarray(np.asarray(flat[path], "<f4"))
@@ -46,12 +52,12 @@ def digest(flat: Mapping[str, Any]) -> str:
 
 
 def write(path: str | os.PathLike, file: AdapterFile) -> int:
-    """Write the file, whole or not at all; its size in bytes. Raises UserError."""
+    """Writes the file atomically and returns its size in bytes. Raises UserError."""
     path = Path(path)
     arrays = {name: np.ascontiguousarray(np.asarray(array, "<f4")) for name, array in file.params.items()}
-    said = {"format": FORMAT, "base": file.base, "name": file.name}
-    said |= {"rest": json.dumps(list(file.rest)), "system": json.dumps(file.system)}
-    head, order = layout([(name, "F32", array.shape) for name, array in arrays.items()], said)
+    metadata = {"format": FORMAT, "base": file.base, "name": file.name}
+    metadata |= {"rest": json.dumps(list(file.rest)), "system": json.dumps(file.system)}
+    head, order = layout([(name, "F32", array.shape) for name, array in arrays.items()], metadata)
     draft = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         path.absolute().parent.mkdir(parents=True, exist_ok=True)
@@ -65,22 +71,22 @@ def write(path: str | os.PathLike, file: AdapterFile) -> int:
 
 
 def read(path: str | os.PathLike) -> AdapterFile:
-    """The adapter in a file. Raises UserError for one that is damaged, or none."""
+    """Reads an adapter file. Raises UserError if the file is damaged or holds no adapter."""
     path = Path(path)
     table = open_safetensors(path)
-    said = table.metadata
-    if said.get("format") != FORMAT:
-        raise UserError(f"{path} is no adapter of ptm_jax; `ptm export WORKDIR --adapter --out FILE` writes one")
-    lists = {name: parse_json(path, said.get(name, "").encode(), f"its {name}") for name in ("rest", "system")}
-    if not isinstance(lists["system"], dict) or not isinstance(lists["rest"], list) or len(said.get("base", "")) != 64:
-        raise broken(path, "does not say what model it belongs to")
+    metadata = table.metadata
+    if metadata.get("format") != FORMAT:
+        raise UserError(f"{path} is not an adapter of ptm_jax; `ptm export WORKDIR --adapter --out FILE` writes one")
+    lists = {name: parse_json(path, metadata.get(name, "").encode(), f"its {name}") for name in ("rest", "system")}
+    if not isinstance(lists["system"], dict) or not isinstance(lists["rest"], list) or len(metadata.get("base", "")) != 64:
+        raise broken(path, "does not name the model that it belongs to")
     whole = lambda shape: tuple(slice(0, size) for size in shape)
     params = {name: np.array(table.read(name, whole(entry.shape), False)) for name, entry in table.entries.items()}
-    return AdapterFile(params, lists["system"], said["base"], tuple(lists["rest"]), said.get("name", ""))
+    return AdapterFile(params, lists["system"], metadata["base"], tuple(lists["rest"]), metadata.get("name", ""))
 
 
 def joined(file: AdapterFile, base: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """{path: array} of the adapted system from the parameters of its base. Raises UserError for another model."""
+    """Returns {path: array} of the adapted system: base parameters and adapter. Raises UserError for another base."""
     absent = [path for path in file.rest if path not in base]
     if absent or digest({path: base[path] for path in file.rest}) != file.base:
         other = f"; it has no parameter {absent[0]}" if absent else ""

@@ -1,4 +1,4 @@
-"""A directory of a published checkpoint as a record with parameters, and the other way round."""
+"""Reads the directory of a published checkpoint into a record with parameters, and writes it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ptm_jax.convert import engine
 from ptm_jax.convert.config import Config
 from ptm_jax.convert.family import Family, families, family_of, names
 from ptm_jax.convert.files import open_tensors
-from ptm_jax.convert.writing import write_tensors
+from ptm_jax.convert.saving import write_tensors
 from ptm_jax.core import spec, towers
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.paths import flatten
@@ -28,7 +28,7 @@ from ptm_jax.core.types import Vocab
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """What a directory holds: the record, its parameters {tower: tree}, what was found, and the config as published."""
+    """A checkpoint that was read: the record, its parameters {tower: tree}, the import report and the published config."""
 
     system: System
     params: Mapping[str, Any]
@@ -38,7 +38,7 @@ class Checkpoint:
 
 
 def is_published(path: str | os.PathLike) -> bool:
-    """Whether a directory holds a checkpoint of the Hugging Face library: a config.json that names a model_type."""
+    """Returns whether a directory holds a Hugging Face checkpoint: a config.json with a model_type."""
     try:
         fields = json.loads((Path(path) / "config.json").read_text(encoding="utf8"))
     except (OSError, ValueError, RecursionError):
@@ -47,13 +47,13 @@ def is_published(path: str | os.PathLike) -> bool:
 
 
 def example(system: System) -> dict[str, Any]:
-    """The smallest batch that every tower of a published architecture initialises on."""
+    """Returns the smallest batch on which every tower of a published architecture can be initialised."""
     ids = jnp.zeros((1, 2), jnp.int32)
     return {"input_ids": ids, "decoder_input_ids": ids, "segment_ids": jnp.ones_like(ids)}
 
 
 def record_of(config: Config, architecture: str | None = None, vocab: Vocab | None = None) -> tuple[System, str]:
-    """(record, architecture) of a config.json. `vocab` has the special ids of the checkpoint's tokenizer."""
+    """Returns (record, architecture) for a config.json. `vocab` holds the special ids of the checkpoint's tokenizer."""
     family = family_of(config)
     if architecture is not None and architecture not in family.heads:
         raise unknown("architecture", architecture, family.heads)
@@ -68,13 +68,7 @@ def record_of(config: Config, architecture: str | None = None, vocab: Vocab | No
             raise UserError(
                 f"{config.file} has a vocabulary of {size}, its tokenizer {vocab.size} pieces; one is another model's"
             )
-        system = dataclasses.replace(
-            system,
-            **{
-                field: spec.respell(getattr(system, field), Vocab, dataclasses.replace(vocab, size=size))
-                for field in ("towers", "corruption", "objective", "examples")
-            },
-        )
+        system = spec.respell(system, Vocab, dataclasses.replace(vocab, size=size))
     folder = Path(config.file).parent
     return dataclasses.replace(system, name=name if folder == Path() else folder.absolute().name), name
 
@@ -88,11 +82,13 @@ def read(
     shardings: Callable[[Any], Any] | None = None,
     seed: int = 0,
 ) -> Checkpoint:
-    """A published checkpoint: a directory with config.json and tensors.
+    """Reads a published checkpoint: a directory with config.json and tensors.
 
-    architecture  another class of the same family: a task head that the checkpoint lacks is drawn from `seed`, and told
-    shardings     abstract parameters -> a tree of shardings; every device is given its part alone
-    Raises UserError: what is absent, damaged, of another shape, or of a kind that is not known. Nothing is executed.
+    architecture  another class of the same family. A task head that the checkpoint lacks is initialised from `seed` and
+                  reported
+    shardings     abstract parameters -> a tree of shardings; each device receives only its shards
+
+    Raises UserError for missing or damaged files, wrong shapes and unknown types. No code from the checkpoint is executed.
     """
     folder = Path(folder)
     config = Config.read(folder / "config.json" if folder.is_dir() else folder.parent / "config.json")
@@ -114,7 +110,7 @@ def read(
 
 
 def _check_constants(tensors: Any, family: Family, constants: Mapping[str, Any], atol: float = 4e-3) -> None:
-    """Raises UserError where a tensor is not the formula that our layer computes. bfloat16 is within `atol`."""
+    """Raises UserError if a tensor differs from the values that our layer computes. `atol` covers bfloat16 rounding."""
     for constant, value in constants.items():
         for name in {constant, constant.removeprefix(family.root)} & set(tensors.names()):
             there = np.asarray(tensors.read(name), np.float32)
@@ -130,16 +126,16 @@ def _written_by(family: Family, config: Config) -> str | None:
 
 
 def _drawn(system: System, seed: int, paths: tuple[str, ...]) -> dict[str, Any]:
-    """{path: array} of fresh parameters of the main tower."""
+    """Returns {path: array} of newly initialised parameters of the main tower."""
     params = towers.init(system.towers, stream(seed, "init"), example(system))["main"]
     return {path: leaf for path, leaf in flatten(params).items() if path in paths}
 
 
 def published(system: System, config: Mapping[str, Any] | None = None) -> tuple[Family, Config, str]:
-    """(family, config, architecture) whose checkpoint a system's towers are.
+    """Returns the (family, config, architecture) that describes a system's towers.
 
-    `config` is the one it was imported with, which is kept where it still describes the towers. Raises UserError where no
-    family has them, with the first part that differs in the nearest.
+    `config` is the config of the import; it is kept if it still describes the towers. Raises UserError if no family matches;
+    the message names the first difference from the nearest family.
     """
     nearest: list[str] = []
     candidates = [Config(config)] if config is not None else []
@@ -167,7 +163,7 @@ def published(system: System, config: Mapping[str, Any] | None = None) -> tuple[
 
 
 def _same(family: Family, config: Config, architecture: str, system: System) -> str | None:
-    """The first difference between a system's towers and what a config describes; None where there is none that counts."""
+    """Returns the first relevant difference between a system's towers and those of a config; None if there is none."""
     plain = lambda value: spec.respell(value, Vocab, Vocab(size=value["main"].encoder.embed.vocab.size))
     built = family.build(config, architecture)
     for name, there, here in spec.differences(plain(built.towers), plain(system.towers)):
@@ -185,7 +181,7 @@ def write(
     dtype: str = "float32",
     max_shard_bytes: int = 5_000_000_000,
 ) -> list[Path]:
-    """A directory that Transformers loads: config.json and safetensors. Returns the files. Raises UserError."""
+    """Writes a directory that Transformers can load (config.json and safetensors). Returns the files. Raises UserError."""
     family, fields, architecture = published(system, config)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)

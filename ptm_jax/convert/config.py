@@ -1,4 +1,4 @@
-"""A published `config.json`, read field by field: what is absent or of another type is one line that names the file."""
+"""Typed access to a published `config.json`. A missing field or a wrong type raises an error that names the file."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _TYPES = {
 
 
 class Config(Mapping):
-    """The fields of a config.json. `config("hidden_size", int)` must be there; a default makes it optional."""
+    """The fields of a config.json. `config("hidden_size", int)` is required; a default makes the field optional."""
 
     def __init__(self, fields: Mapping[str, Any], file: str | Path = "config.json"):
         self._fields, self.file = dict(fields), str(file)
 
     @classmethod
     def read(cls, file: str | Path) -> Config:
-        """From a file. Raises UserError where it is absent or holds no JSON object."""
+        """Reads a file. Raises UserError if it is missing or is not a JSON object."""
         file = Path(file)
         try:
             fields = json.loads(file.read_text(encoding="utf8"))
@@ -43,7 +43,7 @@ class Config(Mapping):
         return cls(fields, file)
 
     def __call__(self, name: str, kind: Any = None, default: Any = _MISSING) -> Any:
-        """The field `name`; a `null` counts as absent. `kind` is int, float, str, bool, list or dict."""
+        """Returns the field `name`; `null` counts as missing. `kind` is int, float, str, bool, list or dict."""
         value = self._fields.get(name)
         if value is None:
             if default is _MISSING:
@@ -56,21 +56,21 @@ class Config(Mapping):
             not isinstance(value, wanted) or (isinstance(value, bool) and kind is not bool)
         )
         if wrong:
-            said = next(
+            expected = next(
                 (word for word, types in _TYPES.items() if types == wanted), getattr(kind, "__name__", str(kind))
             )
-            raise UserError(f"{self.file}: {name} is {value!r}; expected a {said}")
+            raise UserError(f"{self.file}: {name} is {value!r}; expected a {expected}")
         return value
 
     def positive(self, name: str, default: Any = _MISSING) -> int:
-        """A whole number of at least 1."""
+        """Returns an integer field that must be at least 1."""
         value = self(name, int, default)
         if value is not None and value < 1:
             raise UserError(f"{self.file}: {name} is {value}; it must be at least 1")
         return value
 
     def one_of(self, name: str, choices: Mapping[str, Any], default: Any = _MISSING) -> Any:
-        """What `choices` has for the field's value."""
+        """Returns the entry of `choices` for the field's value."""
         value = self(name, None, default)
         if value not in choices:
             raise UserError(
@@ -80,14 +80,14 @@ class Config(Mapping):
         return choices[value]
 
     def refuse(self, name: str, but: Any, reason: str) -> None:
-        """Raises UserError where the field is there and is not `but`."""
+        """Raises UserError if the field is present and differs from `but`."""
         value = self._fields.get(name)
         if value is not None and value != but:
             raise UserError(f"{self.file}: {name} is {value!r}: {reason}")
 
     @property
     def labels(self) -> int:
-        """The number of classes of a task head: `num_labels`, or the length of `id2label`; 2 where neither is given."""
+        """The number of classes of a task head: the length of `id2label`, else `num_labels`, else 2."""
         names = self("id2label", dict, None)
         return len(names) if names else self.positive("num_labels", 2)
 
@@ -125,7 +125,7 @@ ACTIVATIONS = {
     "swish": "silu",
     "tanh": "tanh",
 }
-"""Names of activations in a config and ours."""
+"""Maps the activation names of a config to ours."""
 
 PUBLISHED = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())} | {"silu": "silu"}
-"""The other way, for a config that we write."""
+"""Maps our activation names to those of a config, for export."""

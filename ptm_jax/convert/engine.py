@@ -1,7 +1,7 @@
-"""One engine in both directions over rename tables: published tensors into a tower's parameters, and out again.
+"""Converts published tensors to a tower's parameters and back, by a rename table.
 
-Nothing here knows a family. A tensor is read when its parameter is made and forgotten afterwards; with shardings, only
-the slices that a device holds are read where the table can tell them.
+The engine is independent of the family. It reads each tensor when it builds the parameter and drops it afterwards. With
+shardings it reads only the slices that the local devices hold, if the table determines them.
 """
 
 from __future__ import annotations
@@ -23,26 +23,30 @@ from ptm_jax.core.errors import UserError, closest
 from ptm_jax.core.paths import flatten, unflatten
 
 OLD = ((r"\.gamma$", ".weight"), (r"\.beta$", ".bias"))
-"""Names of norms in checkpoints that began in TensorFlow."""
+"""Norm names in checkpoints that were converted from TensorFlow."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What an import found: `missing` paths of ours that no tensor fills (heads, made anew), `extra` published tensors
-    that no parameter takes, and how many were `read`."""
+    """Result of an import.
+
+    read     number of tensors read
+    missing  our parameters without a tensor (new heads)
+    extra    published tensors without a parameter
+    """
 
     read: int
     missing: tuple[str, ...] = ()
     extra: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
-        """What a user is told, a line each."""
-        told = []
+        """Returns the report for the user, one line per finding."""
+        found = []
         if self.missing:
-            told.append(f"not in the checkpoint, made anew: {_listed(self.missing)}")
+            found.append(f"not in the checkpoint, made anew: {_listed(self.missing)}")
         if self.extra:
-            told.append(f"in the checkpoint, not used: {_listed(self.extra)}")
-        return told
+            found.append(f"in the checkpoint, not used: {_listed(self.extra)}")
+        return found
 
 
 def _listed(names: tuple[str, ...], most: int = 8) -> str:
@@ -52,7 +56,7 @@ def _listed(names: tuple[str, ...], most: int = 8) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Leaf:
-    """One parameter of ours and the published tensors that fill it, [n_i, n_j] in the order of its stacked axes."""
+    """One of our parameters and the names of its published tensors, [n_i, n_j] in the order of the stacked axes."""
 
     path: str
     shape: tuple[int, ...]
@@ -67,7 +71,7 @@ class Leaf:
 
 
 def leaves(shapes: Mapping[str, tuple[int, ...]], lines: tuple[Line, ...]) -> tuple[dict[str, Leaf], tuple[str, ...]]:
-    """({path: Leaf}, paths that no line names) of {path: shape}."""
+    """Returns ({path: Leaf}, paths without a line) for {path: shape}."""
     found, rest = {}, []
     for path, shape in shapes.items():
         match = next(((line, hit) for line in lines if (hit := line.leaf(path)) is not None), None)
@@ -96,10 +100,12 @@ def read(
     fresh: Any = None,
     shardings: Any = None,
 ) -> tuple[dict[str, Any], Report]:
-    """(parameters of a tower, what was found) from a checkpoint; `shapes` is the tower's abstract tree.
+    """Returns (parameters of a tower, report) from a checkpoint. Raises UserError.
 
-    `fresh(paths)` gives {path: array} for parameters of heads that the checkpoint lacks (None: a missing tensor is an
-    error). `shardings` is a tree like `shapes`, or None: arrays on the default device. Raises UserError.
+    shapes     the tower's abstract tree
+    fresh      fresh(paths) returns {path: array} for head parameters that the checkpoint lacks; None: a missing tensor is an
+               error
+    shardings  a tree like `shapes`; None: arrays on the default device
     """
     flat = flatten(shapes)
     where = None if shardings is None else flatten(shardings)
@@ -131,7 +137,7 @@ def read(
 
 
 def _actual(tensors: Tensors, family: Family, wanted: set[str]) -> dict[str, str]:
-    """{name in the table: name in the file}: with or without the bare model's root, in today's spelling."""
+    """Returns {name in the table: name in the file}. File names may lack the bare model's root or use an older spelling."""
     others = {other for sources in family.fill.values() for other in sources}
     known, found = wanted | set(family.ties) | others, {}
     for name in tensors.names():
@@ -150,7 +156,7 @@ def _actual(tensors: Tensors, family: Family, wanted: set[str]) -> dict[str, str
 
 
 def _check_shapes(tensors: Tensors, actual: Mapping[str, str], found: Mapping[str, Leaf], missing: list[str]) -> None:
-    """Raises UserError for a tensor of another shape, before anything is read."""
+    """Raises UserError if a tensor has the wrong shape, before any data is read."""
     for leaf in found.values():
         if leaf.path in missing:
             continue
@@ -160,12 +166,12 @@ def _check_shapes(tensors: Tensors, actual: Mapping[str, str], found: Mapping[st
             if expected is not None and shape != tuple(expected):
                 raise UserError(
                     f"{tensors.file(actual[name])}: {actual[name]} has the shape {list(shape)}; "
-                    f"the config says {list(expected)}"
+                    f"the config expects {list(expected)}"
                 )
 
 
 def _check_ties(tensors: Tensors, actual: Mapping[str, str], ties: Mapping[str, str]) -> None:
-    """Raises UserError where a tensor that repeats another one does not."""
+    """Raises UserError if a tied tensor differs from its source."""
     for copy, source in ties.items():
         if copy in actual and source in actual and actual[copy] != actual[source]:
             if not np.array_equal(tensors.read(actual[copy]), tensors.read(actual[source])):
@@ -176,7 +182,7 @@ def _check_ties(tensors: Tensors, actual: Mapping[str, str], ties: Mapping[str, 
 
 
 def _made(tensors: Tensors, actual: Mapping[str, str], leaf: Leaf, sharding: Any) -> Any:
-    """One parameter. Layers are read one after the other."""
+    """Returns one parameter, reading its layers one at a time."""
 
     def layer(name: str, index: tuple[slice, ...]) -> np.ndarray:
         window = leaf.line.window(leaf.part, index, leaf.inner)
@@ -210,7 +216,7 @@ def _made(tensors: Tensors, actual: Mapping[str, str], leaf: Leaf, sharding: Any
 def write(
     params: Mapping[str, Any], family: Family, lines: tuple[Line, ...], bare: bool
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """(published name, tensor) of a tower's parameters, one after the other. `bare`: without the model's root."""
+    """Yields (published name, tensor) for a tower's parameters. `bare` drops the model's root from the names."""
     flat = flatten(params)
     found, rest = leaves({path: tuple(np.shape(leaf)) for path, leaf in flat.items()}, lines)
     if rest:
@@ -229,6 +235,6 @@ def write(
 
 
 def names_of(shapes: Mapping[str, Any], lines: tuple[Line, ...]) -> dict[str, tuple[str, ...]]:
-    """{path of ours: published names} of a tower."""
+    """Returns {our path: published names} of a tower."""
     found, _ = leaves({path: tuple(leaf.shape) for path, leaf in flatten(shapes).items()}, lines)
     return {path: leaf.names for path, leaf in found.items()}

@@ -1,4 +1,4 @@
-"""A family of published checkpoints: how its config becomes a record and a rename table, and back."""
+"""Families of published checkpoints: conversion of a config to a record and a rename table, and back."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from typing import Any
 from ptm_jax.convert.config import Config
 from ptm_jax.convert.table import Line
 from ptm_jax.core.errors import UserError, unknown
-from ptm_jax.core.registry import Catalogue
+from ptm_jax.core.spec.registry import Catalogue
 from ptm_jax.core.system import System
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Family:
-    """What `ptm import` knows of a `model_type`.
+    """The conversion rules of one `model_type`.
 
-    build     (config, architecture) -> System: the record whose towers the checkpoint fills
-    lines     (config, architecture) -> the rename table of the whole architecture, first match wins
-    config    (system) -> fields of a config.json; with `build` it must give the same towers back
-    root      prefix of the bare model inside the classes with heads ("bert."); a bare checkpoint is without it
-    heads     {class name of the published model: names of our heads}, the bare model's class first
-    ties      {published duplicate: published tensor it repeats}: compared on import where it is there, never written
-    ignore    regular expressions of published names that hold nothing: buffers of positions, masks
-    renames   (regular expression, replacement) of names in older checkpoints
-    constants (config, architecture) -> {published name: array} of tensors that are a formula, which a layer computes here:
-              written, and compared on import where they are there
-    fill      {published name: others that hold the same where it is absent}: shared tensors are in a file once
+    build     (config, architecture) -> System: the record of the checkpoint
+    lines     (config, architecture) -> the rename table of the whole architecture; the first match wins
+    config    (system) -> fields of a config.json; `build` must return the same towers from them
+    root      prefix of the bare model inside the classes with heads ("bert."); a bare checkpoint lacks it
+    heads     {published class name: names of our heads}, the bare model's class first
+    ties      {published duplicate: the tensor it repeats}: compared on import if present, never written
+    ignore    regular expressions of published names without parameters: position buffers, masks
+    renames   (regular expression, replacement) for names in older checkpoints
+    constants (config, architecture) -> {published name: array} of fixed tensors that our layers compute: written on export,
+              compared on import if present
+    fill      {published name: names with the same values}: used if the name is missing; files store a shared tensor once
     """
 
     model_type: str
@@ -45,21 +45,21 @@ class Family:
 
     @property
     def name(self) -> str:
-        """Under which the catalogue of families has it."""
+        """The name of the family in the catalogue."""
         return self.model_type
 
     @property
     def bare(self) -> str:
-        """The class without a head."""
+        """The class without heads."""
         return next(iter(self.heads))
 
     @property
     def pretraining(self) -> str:
-        """The class that goes on with pre-training: a vocabulary head alone, or the bare one where there is none such."""
+        """The class to continue pre-training with: the one with only a vocabulary head, else the bare class."""
         return next((name for name, heads in self.heads.items() if heads in (("mlm",), ("lm",))), self.bare)
 
     def architecture(self, config: Config) -> str:
-        """The class that wrote a checkpoint. Raises UserError for one that this family does not have."""
+        """Returns the class that wrote a checkpoint (default: the bare class). Raises UserError if unknown."""
         named = config("architectures", list, None)
         if not named:
             return self.bare
@@ -68,7 +68,7 @@ class Family:
         return named[0]
 
     def architecture_of(self, system: System) -> str:
-        """The class whose heads are those of a system. Raises UserError where none is."""
+        """Returns the class with the same heads as a system. Raises UserError if there is none."""
         heads = {name for tower in system.towers.values() for name in tower.heads}
         for name, ours in self.heads.items():
             if set(ours) == heads:
@@ -78,7 +78,7 @@ class Family:
         )
 
     def ignored(self, name: str) -> bool:
-        """Whether a published name holds nothing of the model."""
+        """Returns whether a published name holds no parameter."""
         return any(re.search(pattern, name) for pattern in self.ignore)
 
 
@@ -86,7 +86,7 @@ families = Catalogue("model_type")
 
 
 def family_of(config: Config) -> Family:
-    """The family of a config. Raises UserError for a `model_type` that is not there."""
+    """Returns the family of a config. Raises UserError for an unknown `model_type`."""
     name = config("model_type", str)
     if name not in _complete():
         raise UserError(f"{config.file}: {unknown('model_type', name, families.names())}")
@@ -94,12 +94,12 @@ def family_of(config: Config) -> Family:
 
 
 def names() -> tuple[str, ...]:
-    """Every `model_type` that can be read."""
+    """Returns every supported `model_type`."""
     return _complete().names()
 
 
 def _complete() -> Catalogue:
-    from ptm_jax.core import registry
+    from ptm_jax.core.spec import registry
 
     registry.discover("ptm_jax.convert.families")
     return families

@@ -1,13 +1,13 @@
-"""Checkpoint files in: one table {torch name: tensor} over whatever files a directory holds.
+"""Reads checkpoint files: one table {torch name: tensor} over all files of a directory.
 
-Of several formats in one directory the first of these is read (`prefer` names another):
+If a directory holds several formats, the first of these is read (`prefer` selects another):
 
     safetensors   model.safetensors, or the shards of model.safetensors.index.json
     flax          flax_model.msgpack, or the shards of flax_model.msgpack.index.json
     pickle        pytorch_model.bin, or the shards of pytorch_model.bin.index.json; only with `allow_pickle`
 
-Within a format the one file comes before the index, as in Transformers. All tables are read and checked before the
-first tensor is; tensors are read when asked for, one at a time, and none is kept.
+Within a format a single file takes precedence over an index, as in Transformers. All tables are read and checked before the
+first tensor. Tensors are read on demand, one at a time, and are not cached.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from typing import Literal
 
 import numpy as np
 
-from ptm_jax.convert.formats import Entry, Room, Stored, broken, read_json, shown, size_of
-from ptm_jax.convert.formats_flax import open_flax, torch_entries
-from ptm_jax.convert.formats_pickle import Pickled
-from ptm_jax.convert.formats_safetensors import open_safetensors
-from ptm_jax.convert.writing import Lazy, write_tensors
+from ptm_jax.convert.formats.flax_msgpack import open_flax, torch_entries
+from ptm_jax.convert.formats.safetensors_files import open_safetensors
+from ptm_jax.convert.formats.tensors import Entry, Room, Stored, broken, read_json, shown, size_of
+from ptm_jax.convert.formats.torch_pickle import Pickled
+from ptm_jax.convert.saving import Lazy, write_tensors
 from ptm_jax.core.errors import UserError, closest
 
 __all__ = ["Format", "Lazy", "Tensors", "open_tensors", "write_tensors"]
@@ -50,8 +50,8 @@ _INDEX = ".index.json"
 class Tensors:
     """A read-only table of the named tensors of a checkpoint.
 
-    folder  the directory that they lie in
-    files   names of the files, in the order in which they were opened
+    folder  the directory of the checkpoint
+    files   names of the files, in the order of opening
     """
 
     def __init__(self, folder: Path, tables: Mapping[str, Stored | Pickled]):
@@ -76,27 +76,26 @@ class Tensors:
         return self._entry(name).shape
 
     def dtype(self, name: str) -> str:
-        """Its element type in the file: "F32", "F16", "BF16", "I64", ..."""
+        """Returns the element type in the file: "F32", "F16", "BF16", "I64", ..."""
         return self._entry(name).dtype
 
     def rows(self, name: str) -> int:
-        """Which of its axes changes slowest in the file: slices along it are read without reading more."""
+        """Returns the axis that changes slowest in the file. A slice along it is read without reading other data."""
         axes = self._entry(name).axes
         return axes.index(0) if axes else 0
 
     def file(self, name: str) -> Path:
-        """The file that holds it, for error lines."""
+        """Returns the file that holds the tensor, for error messages."""
         return self._table(name).path
 
     def read(self, name: str, keep: bool = False) -> np.ndarray:
-        """A tensor; floating point as float32 unless `keep`. It may be a transposed view."""
+        """Returns a tensor, floating point as float32 unless `keep`. It may be a transposed view."""
         return self.read_slice(name, (), keep)
 
     def read_slice(self, name: str, index: tuple[slice, ...], keep: bool = False) -> np.ndarray:
-        """A part of a tensor, by slices without steps along its first axes.
+        """Returns a part of a tensor, given slices without steps along its first axes.
 
-        Only the file's rows (its first axis that is cut) that hold it are read, and never more than a few megabytes
-        beside the result are held.
+        Reads only the rows of the file (its first sliced axis) that hold the part. Needs a few megabytes besides the result.
         """
         return self._table(name).read(name, index, keep)
 
@@ -110,11 +109,11 @@ class Tensors:
 
 
 def open_tensors(folder: str | os.PathLike, allow_pickle: bool = False, prefer: Format | None = None) -> Tensors:
-    """The tensors of a checkpoint.
+    """Opens the tensors of a checkpoint.
 
-    folder        its directory, or one file of it: weights, or the index of shards
-    allow_pickle  may a torch pickle be read (by torch's weights_only)?
-    prefer        which format, where the directory holds several
+    folder        its directory, or one of its files: weights, or an index of shards
+    allow_pickle  whether a torch pickle may be read (with torch's weights_only)
+    prefer        the format to read if the directory holds several
     """
     path = Path(folder)
     if path.is_dir():
@@ -134,7 +133,7 @@ def open_tensors(folder: str | os.PathLike, allow_pickle: bool = False, prefer: 
 
 
 def _kind(path: Path) -> Format:
-    """The format of one file, by its name."""
+    """Returns the format of a file from its name."""
     name = path.name.removesuffix(_INDEX)
     suffix = Path(name).suffix
     if suffix not in _SUFFIXES:
@@ -143,7 +142,7 @@ def _kind(path: Path) -> Format:
 
 
 def _choose(folder: Path, allow_pickle: bool, prefer: Format | None) -> tuple[Path, Format]:
-    """The file to begin with in a directory."""
+    """Returns the file of a directory to open first, and its format."""
     if prefer is not None and prefer not in _FILES:
         raise ValueError(f"prefer is {prefer!r}; it must be one of {', '.join(_FILES)}")
     kinds = (prefer,) if prefer else tuple(_FILES)
@@ -169,14 +168,14 @@ def _open(path: Path, kind: Format) -> Stored | Pickled:
     written = table.metadata.get("format")
     if written == "tf":
         raise broken(path, "was written by TensorFlow, whose names and layouts are not read; save it from torch")
-    if written == "flax":  # of a Flax model in Transformers 4, whose key paths were joined by dots
+    if written == "flax":  # Flax models in Transformers 4 joined key paths by dots
         entries = torch_entries(path, {tuple(name.split(".")): entry for name, entry in table.entries.items()})
         return dataclasses.replace(table, entries=entries)
     return table
 
 
 def _open_sharded(index: Path, kind: Format, allow_pickle: bool) -> Tensors:
-    """The tensors of all shards of an index; whatever the index says of them must hold."""
+    """Opens all shards of an index. Raises UserError if the index and the shards disagree."""
     table = read_json(index, "the index")
     places = table.get("weight_map") if isinstance(table, dict) else None
     if not isinstance(places, dict) or not places or not all(isinstance(shard, str) for shard in places.values()):
@@ -192,7 +191,7 @@ def _open_sharded(index: Path, kind: Format, allow_pickle: bool) -> Tensors:
     for name, shard in places.items():
         own = _torch_name(name, shards[shard]) if kind == "flax" else name
         if own not in shards[shard].entries:
-            raise broken(shards[shard].path, f"is not there, but {index.name} says so", name)
+            raise broken(shards[shard].path, f"is not there, but {index.name} lists it", name)
         tables[own] = shards[shard]
     settled = frozenset(tables)
     for shard in shards.values():
@@ -205,14 +204,14 @@ def _open_sharded(index: Path, kind: Format, allow_pickle: bool) -> Tensors:
 
 
 def _torch_name(name: str, shard: Stored | Pickled) -> str:
-    """An index of Flax shards joins key paths by slashes; the name that the shard's table gives it."""
+    """Returns the torch name for a name in an index of Flax shards, which joins key paths by slashes."""
     stand_in = Entry(dtype="F32", stored=(), extents=())
     renamed = next(iter(torch_entries(shard.path, {tuple(name.split("/")): stand_in})))
     return renamed
 
 
 def _shard_path(index: Path, shard: str, name: str) -> Path:
-    """The file of a shard, which must lie beside its index."""
+    """Returns the file of a shard, which must be in the directory of its index."""
     plain = (
         PurePosixPath(shard).name == shard == PureWindowsPath(shard).name
         and shard not in ("", ".", "..")
@@ -225,7 +224,7 @@ def _shard_path(index: Path, shard: str, name: str) -> Path:
         raise broken(index, f"lies in {shown(shard)}, which is missing", name)
     size_of(path)
     folder, target = index.parent.resolve(), path.resolve()
-    # A snapshot of the Hub's cache consists of links into the `blobs` of its own repository.
+    # A snapshot in the Hub's cache consists of links into the `blobs` of its own repository.
     homes = (folder, folder.parent.parent / "blobs") if folder.parent.name == "snapshots" else (folder,)
     if target.parent not in homes:
         raise broken(path, f"links to {target}, outside its directory")

@@ -1,4 +1,4 @@
-"""Where a checkpoint lies: a directory, or a model of the Hugging Face Hub, through its own cache."""
+"""Locates a checkpoint: a local directory, or a model of the Hugging Face Hub in the Hub's cache."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from ptm_jax.convert.formats import shown
+from ptm_jax.convert.formats.tensors import shown
 from ptm_jax.core.errors import UserError
 
-# Configuration and the files of every tokenizer; then weights, of which the first kind that the model has is fetched.
+# Configuration and the files of every tokenizer. Of the weights below, the first available format is fetched.
 SMALL = (
     "config.json",
     "generation_config.json",
@@ -43,15 +43,14 @@ def locate(
     files: Sequence[str] | None = None,
     allow_pickle: bool = False,
 ) -> Path:
-    """The directory (or file) of a checkpoint.
+    """Returns the directory (or file) of a checkpoint. Raises UserError.
 
-    name_or_path  a path that exists, as it is; else a name on the Hub: "bert-base-uncased", "org/name"
-    revision      branch, tag or commit there
-    files         patterns to fetch; None: configuration, tokenizer, and weights as safetensors, or else as Flax
-                  msgpack, or else (`allow_pickle`) as a torch pickle
+    name_or_path  an existing path, or a name on the Hub: "bert-base-uncased", "org/name"
+    revision      branch, tag or commit on the Hub
+    files         patterns to fetch; None: configuration, tokenizer, and weights as safetensors, else as Flax msgpack, else
+                  (with `allow_pickle`) as a torch pickle
 
-    What is fetched stays in the Hub's cache, and an interrupted download goes on where it stopped. Without a network
-    the cache alone is asked. Raises UserError.
+    Fetched files stay in the Hub's cache, and an interrupted download resumes. Without a network only the cache is used.
     """
     path = Path(name_or_path).expanduser()
     name = os.fspath(name_or_path)
@@ -70,7 +69,7 @@ def locate(
 
 
 def _snapshot(name: str, revision: str | None, patterns: tuple[str, ...]) -> Path:
-    """The folder of a model in the cache, fetched if it can be."""
+    """Returns the folder of a model in the cache, after fetching it if possible."""
     try:
         import huggingface_hub
         from huggingface_hub import constants, errors
@@ -81,13 +80,13 @@ def _snapshot(name: str, revision: str | None, patterns: tuple[str, ...]) -> Pat
     )
     try:
         return Path(get(False))
-    except Exception as error:  # its own, the HTTP client's, the operating system's: all mean that it was not fetched
+    except Exception as error:  # errors of the Hub, the HTTP client or the operating system: the model was not fetched
         cause = error
     if not isinstance(cause, errors.RevisionNotFoundError):
         try:
             return Path(get(True))
         except Exception:
-            pass  # the first error is the one that tells
+            pass  # the first error is the informative one
     if isinstance(cause, errors.RevisionNotFoundError):
         why = f"the Hub's model has no revision {shown(revision)}"
     elif isinstance(cause, errors.GatedRepoError):

@@ -1,4 +1,4 @@
-"""Tensors straight into their shards: what is in memory is the shards, and one tensor or some blocks of its rows."""
+"""Reads tensors directly into shards. Memory holds the shards and one tensor, or a few blocks of its rows."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from ptm_jax.convert.formats import ALIGN, Box, aligned, box_of
+from ptm_jax.convert.formats.tensors import ALIGN, Box, aligned, box_of
 
 Index = tuple[slice, ...]
 
-_LARGE = 1 << 16  # elements; a smaller array is in the cache anyway
-_LINE, _STRIP = 16, 64  # elements; of a cache line
-_THREADS = min(8, os.cpu_count() or 1)  # each holds a block
-_BLOCK = 1 << 21  # bytes that a thread reads and hands out before the next; they stay in the cache
+_LARGE = 1 << 16  # elements; a smaller array fits in the cache
+_LINE, _STRIP = 16, 64  # elements: of a cache line, of a strip of `copy`
+_THREADS = min(8, os.cpu_count() or 1)  # each holds one block
+_BLOCK = 1 << 21  # bytes that a thread reads and distributes at a time; a block stays in the cache
 
 
 def place(
@@ -31,14 +31,14 @@ def place(
     lead: int = 0,
     rows: int | None = None,
 ) -> jax.Array:
-    """The array of that shape under `sharding`, with the values of `read(index)`.
+    """Returns the array of the given shape under `sharding`, with the values of `read(index)`.
 
-    read  gives the part at an index of slices, one per axis; it is asked for each part once, whatever the number of
-          devices that hold it, and only for what the devices of this process hold
-    lead  how many of the first axes stack tensors that lie apart in the file: then `read` is asked for one of them at
-          a time, and no more than one is in memory beside the shards
-    rows  the axis that runs along the file's rows, where it may be cut: then `read` is asked for blocks of rows, by
-          several threads, and no more than these few megabytes are in memory beside the shards
+    read  returns the part at an index of slices, one per axis. It is called once per part, even if several devices hold
+          the part, and only for parts that the devices of this process hold
+    lead  the number of leading axes that stack separate tensors of the file. `read` is called for one of these tensors at
+          a time, and at most one is in memory besides the shards
+    rows  the axis that corresponds to the rows of the file, if it may be cut. Several threads call `read` for blocks of
+          rows, and only these few megabytes are in memory besides the shards
     """
     shape, kind = tuple(shape), np.dtype(dtype)
     wanted = {box_of(index, shape) for index in sharding.addressable_devices_indices_map(shape).values()}
@@ -54,7 +54,7 @@ def _shards(
     lead: int,
     rows: int | None = None,
 ) -> dict[Box, np.ndarray]:
-    """{bounds: values} of all shards, filled one tensor, or a few blocks of rows, after the other."""
+    """Returns {bounds: values} of all shards, filled by one tensor or a few blocks of rows at a time."""
     if not wanted:
         return {}
     if len(wanted) == 1 and not lead and not rows:
@@ -74,7 +74,7 @@ def _shards(
             value = value if rows is None else _spaced(value)
             list((over if value.size >= _LARGE else map)(lambda box: take(box, part, value), takers))
 
-    # Most of the time goes into the shards' fresh pages, which several threads get sooner.
+    # Most of the time goes into page faults of the new shards; several threads allocate them faster.
     with ThreadPoolExecutor(_THREADS) as pool:
         shards = dict(zip(wanted, pool.map(lambda box: _fresh(box, kind), wanted), strict=True))
         parts = _parts(hull, lead, rows, kind.itemsize)
@@ -87,7 +87,7 @@ def _shards(
 
 
 def held(shape: Sequence[int], sharding: jax.sharding.Sharding) -> Index | None:
-    """The smallest index that covers what the devices of this process hold; None where they hold nothing."""
+    """Returns the smallest index that covers the shards of this process; None if it has none."""
     wanted = {box_of(index, tuple(shape)) for index in sharding.addressable_devices_indices_map(tuple(shape)).values()}
     return _slices(_hull(wanted)) if wanted else None
 
@@ -101,7 +101,7 @@ def _fresh(box: Box, kind: np.dtype) -> np.ndarray:
 
 
 def _parts(hull: Box, lead: int, rows: int | None, itemsize: int) -> Iterator[Box]:
-    """What is read at a time: single tensors, cut into blocks along `rows`."""
+    """Yields the parts to read one at a time: single tensors, cut into blocks along `rows`."""
     cuts = [[(i, i + 1) for i in range(*bounds)] for bounds in hull[:lead]] + [[bounds] for bounds in hull[lead:]]
     if rows is not None:
         start, stop = hull[rows]
@@ -113,7 +113,7 @@ def _parts(hull: Box, lead: int, rows: int | None, itemsize: int) -> Iterator[Bo
 
 
 def _aligned(value: np.ndarray, kind: np.dtype) -> np.ndarray:
-    """`value` as a device of the host takes it over without copying."""
+    """Returns `value` aligned and contiguous, so that a CPU device uses it without a copy."""
     if value.dtype == kind and value.flags.c_contiguous and value.ctypes.data % ALIGN == 0:
         return value
     out = aligned(value.shape, kind)
@@ -122,11 +122,11 @@ def _aligned(value: np.ndarray, kind: np.dtype) -> np.ndarray:
 
 
 def copy(out: np.ndarray, value: np.ndarray) -> None:
-    """`out[...] = value`, also quick where the last axis of `value` is not the one that is consecutive in memory.
+    """Computes `out[...] = value`, quickly also if the last axis of `value` is not contiguous in memory.
 
-    numpy goes along the order of one of the two and misses the cache at every element of the other; narrow strips do
-    not. Where the elements of a strip lie a multiple of 1024 bytes apart, they fall into the same few places of the
-    cache, and no more than one line of them stays there.
+    numpy follows the memory order of one array and misses the cache at every element of the other; narrow strips avoid
+    this. If the elements of a strip are a multiple of 1024 bytes apart, they map to the same few cache sets, and only one
+    cache line of them stays cached; the strip is then one line wide.
     """
     steps = [abs(step) for step, size in zip(value.strides, value.shape, strict=True) if size > 1]
     if value.size < _LARGE or abs(value.strides[-1]) <= min(steps):
@@ -138,7 +138,7 @@ def copy(out: np.ndarray, value: np.ndarray) -> None:
 
 
 def _spaced(value: np.ndarray) -> np.ndarray:
-    """A block of the file's rows with a gap behind each, if it is to be turned: halves the time of `copy`."""
+    """Returns a block of file rows with padding after each row if `copy` must transpose it: halves the time of `copy`."""
     order = sorted(range(value.ndim), key=lambda axis: -value.strides[axis])
     if value.size < _LARGE or order[-1] == value.ndim - 1:
         return value
@@ -153,7 +153,7 @@ def _slices(box: Box) -> Index:
 
 
 def _checked(value: np.ndarray, box: Box) -> np.ndarray:
-    """`value`, if it is what was asked for."""
+    """Returns `value`. Raises ValueError if its shape is not that of `box`."""
     expected = tuple(stop - start for start, stop in box)
     if value.shape != expected:
         raise ValueError(f"read gave shape {value.shape} for an index of shape {expected}")

@@ -1,4 +1,4 @@
-"""What the families' records share: task heads from a config, the objective that trains them, a parent's other slots."""
+"""Shared parts of the families' records: task heads from a config, their objective, the other slots of a parent."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from typing import Any
 
 from ptm_jax.convert.config import Config
 from ptm_jax.core.system import System
-from ptm_jax.nn.task_heads import ChoiceHead, SequenceHead, SpanHead, TokenHead
+from ptm_jax.core.types import Vocab
+from ptm_jax.nn.heads.tasks import ChoiceHead, SequenceHead, SpanHead, TokenHead
 from ptm_jax.objectives.downstream import AnswerBeams, AnswerSpan, Choosing, Classification, Tagging
 from ptm_jax.objectives.joint import Joint
 from ptm_jax.objectives.language import LM, MLM
-from ptm_jax.objectives.pairs import NSP
+from ptm_jax.objectives.sentence_pairs import NSP
 
 PROBLEMS = {"single_label_classification": "classes", "regression": "number", "multi_label_classification": "labels"}
-"""`problem_type` of a config and `Classification.kind`."""
+"""Maps `problem_type` of a config to `Classification.kind`."""
 
 
 def task_heads(config: Config, summary: Any, init: Any, dropout: float | None = None) -> dict[str, Any]:
-    """The four task heads of a config: `classify`, `choose`, `tag`, `span`."""
+    """Returns the four task heads of a config: `classify`, `choose`, `tag`, `span`."""
     if dropout is None:
         dropout = config("classifier_dropout", float, None)
     if dropout is None:
@@ -34,7 +35,7 @@ def task_heads(config: Config, summary: Any, init: Any, dropout: float | None = 
 
 
 def task_fields(heads: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of a config.json that say what task heads there are."""
+    """Returns the fields of a config.json that describe the task heads."""
     fields: dict[str, Any] = {}
     for name in ("classify", "tag"):
         if name in heads:
@@ -48,11 +49,20 @@ def task_fields(heads: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
+def tied(heads: Mapping[str, Any], *names: str) -> bool:
+    """Returns whether the named vocabulary heads share the encoder's token table; True if there are none."""
+    return all(heads[name].shares_table for name in names if name in heads)
+
+
+def special_ids(vocab: Vocab, *names: str) -> dict[str, int | None]:
+    """Returns fields of a config.json: {"pad_token_id": id, ...}."""
+    return {f"{name}_token_id": vocab.id(name) for name in names}
+
+
 def objective_of(heads: Mapping[str, Any], parent: Any = None, kind: str | None = None) -> Any:
-    """The objective that trains the heads of a checkpoint; the bare model is trained as its `parent` (None: by none)."""
+    """Returns the objective that trains the heads of a checkpoint; `parent` for the bare model."""
     if "classify" in heads:
-        classes = getattr(heads["classify"], "classes", 2)
-        return Classification(kind=kind or ("number" if classes == 1 else "classes"))
+        return Classification(kind=kind or ("number" if heads["classify"].outputs == 1 else "classes"))
     if "choose" in heads and "lm" in heads:  # Radford et al. 2018, Eq. 5
         return Joint(parts=((1.0, Choosing()), (0.5, LM())))
     for name, task in (("choose", Choosing()), ("tag", Tagging()), ("span", AnswerSpan()), ("answer", AnswerBeams())):
@@ -70,7 +80,7 @@ def objective_of(heads: Mapping[str, Any], parent: Any = None, kind: str | None 
 
 
 def adopted(parent: System, tower: Any, objective: Any, **slots: Any) -> System:
-    """A published checkpoint's record: the parent's with another tower, and the objective of its heads."""
+    """Returns the record of a published checkpoint: the parent's with another tower and the objective of the heads."""
     tasks = isinstance(objective, Classification | Choosing | Tagging | AnswerSpan | AnswerBeams)
     corruption = None if tasks or isinstance(objective, LM | NSP) else parent.corruption
     return dataclasses.replace(

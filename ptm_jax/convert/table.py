@@ -1,9 +1,9 @@
-"""Rename tables as data: a line says which tensors of a published checkpoint are which parameters of ours.
+"""Rename tables: each line maps tensors of a published checkpoint to our parameters, in both directions.
 
 Line("encoder/stack/block/ffn/up", "bert.encoder.layer.{i}.intermediate.dense", "dense")
 
-`{i}` in the published name counts what our array stacks on its first axis (layers, or ALBERT's groups), `{j}` on its
-second. The same line serves both directions.
+`{i}` in the published name is the index on the first stacked axis of our array (layers, or ALBERT's groups), `{j}` the
+index on the second.
 """
 
 from __future__ import annotations
@@ -19,15 +19,20 @@ Kind = Literal["dense", "conv1d", "norm", "plain"]
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """One row of a table: `ours`, a path (of a layer, or of one parameter where `kind` is "plain"), and `theirs`.
+    """One line of a table: our path `ours` (of a layer, or of a parameter if `kind` is "plain") and the published `theirs`.
 
-    dense   kernel [..in, ..out] is `weight` [out, in] of torch's Linear, flat; `ins` of our axes are inputs; bias is bias
+    Values of `kind`:
+
+    dense   our kernel [..in, ..out], flattened, is `weight` [out, in] of torch's Linear; the first `ins` axes are inputs
     conv1d  the same without the transpose (GPT's Conv1D)
-    norm    scale is `weight`, bias is `bias`
-    plain   the array itself; `axes` permutes their axes into ours, as in numpy's transpose
-    part    (index, of): ours is one of equal parts of theirs along the output (GPT-2's c_attn)
-    rows    (first, of): ours is the rows of theirs from `first`, which has `of` (a vocabulary in clusters)
-    shape   of theirs, for plain lines where it differs from ours by axes of size 1 or by a flattening; -1 as in numpy's
+    norm    our scale is `weight`, our bias is `bias`
+    plain   the array itself; `axes` permutes the published axes into ours, as in numpy's transpose
+
+    Other fields:
+
+    part    (index, of): ours is one of `of` equal parts of the published tensor along the output (GPT-2's c_attn)
+    rows    (first, of): ours is the rows from `first` of a published tensor with `of` rows (a vocabulary in clusters)
+    shape   the published shape of a plain line, if it differs from ours by axes of size 1 or by a flattening; -1 as in numpy
     """
 
     ours: str
@@ -41,11 +46,11 @@ class Line:
 
     @property
     def depth(self) -> int:
-        """How many axes of ours the published names count."""
+        """The number of our axes that the published names index."""
         return sum(mark in self.theirs for mark in ("{i}", "{j}"))
 
     def leaf(self, path: str) -> tuple[str, str] | None:
-        """(published name with its marks, which leaf) of our path; None where the line says nothing of it."""
+        """Returns (published name with its marks, leaf) for our path; None if the line does not match."""
         if self.kind == "plain":
             return (self.theirs, "plain") if path == self.ours else None
         layer, _, leaf = path.rpartition("/")
@@ -55,9 +60,9 @@ class Line:
         return None if named is None else (f"{self.theirs}.{named}", leaf)
 
     def read(self, tensor: np.ndarray, leaf: str, shape: tuple[int, ...]) -> np.ndarray:
-        """Our array of one layer, [`shape`], of one published tensor (a view where that is possible).
+        """Returns our array of one layer, [`shape`], from a published tensor (a view if possible).
 
-        Raises ValueError where the tensor has another number of elements than the parameter.
+        Raises ValueError if the tensor does not fit the parameter.
         """
         if leaf == "kernel" and self.kind == "dense":
             tensor = tensor.T
@@ -78,7 +83,7 @@ class Line:
         return tensor.reshape(shape)
 
     def write(self, array: np.ndarray, leaf: str) -> np.ndarray:
-        """The published tensor (or its part) of our array of one layer."""
+        """Returns the published tensor (or its part) for our array of one layer."""
         if leaf == "kernel":
             array = array.reshape(math.prod(array.shape[: self.ins]), -1)
             array = array.T if self.kind == "dense" else array
@@ -89,7 +94,7 @@ class Line:
         return array if self.shape is None else array.reshape(self.shape)
 
     def theirs_of(self, leaf: str, shape: tuple[int, ...]) -> tuple[int, ...] | None:
-        """The shape of the published tensor of our layer's array [`shape`], where the line alone tells it."""
+        """Returns the published shape for our array [`shape`] of one layer; None if the line does not determine it."""
         flat = self._flat(leaf, shape)
         if self.part is not None:
             flat = (*flat[:-1], flat[-1] * self.part[1])
@@ -102,8 +107,10 @@ class Line:
         return flat if self.shape is None else None
 
     def window(self, leaf: str, index: tuple[slice, ...], shape: tuple[int, ...]):
-        """(the slices of theirs that hold our slices `index` of a layer's array, the shape they give), or None where they
-        hold more than those: only the sharded axes of a dense or plain tensor are read then."""
+        """Returns the slices of the published tensor that hold exactly our slices `index` of a layer's array.
+
+        Returns None if there are no such slices.
+        """
         whole = [s.indices(n)[:2] == (0, n) for s, n in zip(index, shape, strict=True)]
         if any(field is not None for field in (self.part, self.rows, self.axes, self.shape)):
             return None
@@ -125,7 +132,7 @@ class Line:
         return tuple(found[::-1]) if self.kind == "dense" else tuple(found)
 
     def axis(self, leaf: str, shape: tuple[int, ...], theirs: int) -> int | None:
-        """Which axis of ours of a layer's array [`shape`] runs along that axis of theirs, where `window` can cut it."""
+        """Returns our axis of a layer's array [`shape`] for the published axis `theirs`; None if `window` cannot cut it."""
         if not shape or any(field is not None for field in (self.part, self.rows, self.axes, self.shape)):
             return None
         if leaf != "kernel":
@@ -133,7 +140,7 @@ class Line:
         return 0 if (theirs == 0) != (self.kind == "dense") else self.ins
 
     def _flat(self, leaf: str, shape: tuple[int, ...], theirs: bool = False) -> tuple[int, ...]:
-        """The shape that both sides must agree on: [in, out] of a kernel, [out] of a bias, else the array's own."""
+        """Returns the shape to compare on both sides: [in, out] of a kernel, [out] of a bias, else the array's own."""
         if leaf == "kernel" and not theirs:
             return math.prod(shape[: self.ins]), math.prod(shape[self.ins :])
         if leaf == "bias" and not theirs:
@@ -142,7 +149,7 @@ class Line:
 
 
 def attention(ours: str, theirs: tuple[str, str, str, str], kind: Kind = "dense") -> tuple[Line, ...]:
-    """Lines of an attention layer: `theirs` are the published query, key, value and output layers."""
+    """Returns the lines of an attention layer. `theirs` are the published query, key, value and output layers."""
     inner = tuple(
         Line(f"{ours}/{name}", other, kind) for name, other in zip(("query", "key", "value"), theirs, strict=False)
     )

@@ -1,4 +1,4 @@
-"""Errors that are the user's next step: one line that says what was given, what was expected, and what to do."""
+"""Errors for the user: one line with what was given, what was expected, and what to do."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ def closest(word: str, choices: Iterable[str]) -> str:
 
 
 def unknown(kind: str, word: str, choices: Iterable[str]) -> UserError:
-    """The error for a name that does not exist: lists what does, and the closest match."""
+    """The error for a name that does not exist: it lists the names there are and the closest match."""
     choices = sorted(choices)
     return UserError(f"unknown {kind} {word!r}; there are: {', '.join(choices)}.{closest(word, choices)}")

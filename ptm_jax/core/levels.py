@@ -1,117 +1,124 @@
-"""How high a parameter stands in its network: what rates by layer, unfreezing and representations by layer go by.
+"""The level of a parameter in its network, for layer-wise learning rates, unfreezing and layer-wise representations.
 
-A network's parts are counted from its input: 0 is what lies below the layers (embeddings), 1 ... N are the layers, N + 1,
-the `top`, are the heads. The parameters of a scanned stack hold all its layers, one after the other along axis 0, so that
-their level is a vector [N]; layers that share one set of parameters (ALBERT) are one level, and what all layers of a stack
-share is of the level of the first. The layers of a decoder stand above those of its encoder.
+Levels count from the input: 0 is the embeddings, 1 ... N are the layers, and N + 1, the `top`, is the heads and readers.
+`slots.Encoder.level_of` returns the level of an encoder parameter. A parameter that stacks all layers along axis 0 has a
+vector of levels [N]. Layers that share one set of parameters (ALBERT) are one level. A parameter shared by all layers
+of a stack has the level of the first.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from ptm_jax.core.describe import field_names, is_spec
+from ptm_jax.core import slots
+from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten
+from ptm_jax.core.spec.describe import is_spec
+from ptm_jax.core.spec.walk import children
+
+HEADS = r"^(heads|readers)_\w+(/|$)"
+"""Parameters above the encoder, by their path inside a tower."""
 
 
 class Place(str):
-    """A parameter's path 'tower/a/b/c' that also knows its `level`, an int or [N] int array, and the `top` of its network.
+    """A parameter path 'tower/a/b/c' (a str) with its `level` and the `top` of its network.
 
-    It is the path wherever a path is asked for.
+    `known` is the level, or None if the encoder class named `encoder` declares no levels.
     """
 
-    level: Any
-    top: int
+    known: int | range | None
+    encoder: str
 
-    def __new__(cls, path: str, level: Any = 0, top: int = 1) -> Place:
+    def __new__(cls, path: str, known: int | range | None = 0, top: int | None = 1, encoder: str = "") -> Place:
         place = super().__new__(cls, path)
-        place.level, place.top = level, top
+        place.known, place._top, place.encoder = known, top, encoder
         return place
 
+    @property
+    def level(self) -> Any:
+        """An int, or an int array [N] for a stack of layers. Raises UserError if the encoder declares no levels."""
+        if self.known is None:
+            raise self._undeclared()
+        return np.arange(self.known.start, self.known.stop) if isinstance(self.known, range) else self.known
 
-def layers_stacked(params: Any, shared: Iterable[str] = ()) -> dict[str, bool]:
-    """Whether axis 0 of each parameter counts layers: {path: bool}.
+    @property
+    def top(self) -> int:
+        """The level of the heads. Raises UserError if the encoder declares no levels."""
+        if self._top is None:
+            raise self._undeclared()
+        return self._top
 
-    A scanned stack holds its layers under `.../block/...`, all leaves with the number of layers in front. A block that
-    layers share (ALBERT) has the same paths without that axis; its leaves then start with different sizes. `shared` are
-    patterns of the parameters of a block that its layers share while others are their own (`nn.blocks.Stack.shared`).
+    def _undeclared(self) -> UserError:
+        return UserError(
+            f"{self} has no level, because {self.encoder} does not declare the levels of its parameters; define level_of "
+            "of the encoder (core.slots.Encoder), or leave out what goes by layers"
+        )
+
+
+def places(params: Any, towers: Mapping[str, Any]) -> dict[str, Place]:
+    """Returns {path: Place} of a nested dict of parameters or shapes. `towers` is {name: network}.
+
+    A parameter that an adaptation keeps outside the towers ('lora/main/...') has the level of the parameter it adapts.
+    Other parameters outside the towers have level 0.
     """
-    flat = flatten(params)
-    layered = dict.fromkeys(flat, False)
-    for prefix, group in _stacks(flat).items():
-        inside = len(prefix) + len("block/")
-        own = [path for path in group if not any(re.search(pattern, path[inside:]) for pattern in shared)]
-        if len({flat[path].shape[:1] for path in own}) == 1 and len(own) > 1:
-            layered.update({path: flat[path].ndim > 0 for path in own})
-    return layered
+    found, split = {}, {path: _split(path, towers) for path in flatten(params)}
+    levels = {path: _level(towers[name], rest) for path, (name, rest) in split.items() if name is not None}
+    highest: dict[str, int] = defaultdict(int)
+    for path, level in levels.items():
+        if level is not None and level != "top":
+            highest[split[path][0]] = max(highest[split[path][0]], level[-1] if isinstance(level, range) else level)
+    undeclared = {split[path][0] for path, level in levels.items() if level is None}
+    for path, (name, _) in split.items():
+        if name is None:
+            found[path] = Place(path)
+        elif name in undeclared:
+            found[path] = Place(path, None, None, type(slots.encoder_in(towers[name]) or towers[name]).__name__)
+        else:
+            top = highest[name] + 1
+            found[path] = Place(path, top if levels[path] == "top" else levels[path], top)
+    return found
 
 
-def shared_in(value: Any) -> tuple[str, ...]:
-    """The patterns of what layers share in the stacks of a spec: of the towers of a system."""
-    if isinstance(value, Mapping):
-        parts = list(value.values())
-    elif isinstance(value, tuple | list):
-        parts = list(value)
+def stacked(params: Any, towers: Mapping[str, Any]) -> dict[str, bool]:
+    """Returns {path: whether axis 0 of the parameter is the layers of a stack} (`slots.Layered`)."""
+    stacks = {f"{place}/": stack for name, tower in towers.items() for place, stack in _stacks(tower, name)}
+    found = {}
+    for path in flatten(params):
+        whole = "/".join(filter(None, _split(path, towers)))
+        place = next((place for place in stacks if whole.startswith(place)), None)
+        found[path] = place is not None and isinstance(stacks[place].level_of(whole.removeprefix(place)), range)
+    return found
+
+
+def _stacks(part: Any, path: str) -> Iterator[tuple[str, slots.Layered]]:
+    """Yields (parameter path, stack) of every stack in a network. Flax joins a tuple index to its field name by "_"."""
+    if isinstance(part, slots.Layered):
+        yield path, part
     else:
-        parts = [getattr(value, name) for name in field_names(value)] if is_spec(value) else []
-    own = getattr(value, "shared", None) if hasattr(value, "block") else None
-    return tuple(dict.fromkeys(([own] if isinstance(own, str) else []) + [p for part in parts for p in shared_in(part)]))
+        for name, inner in children(part).items():
+            yield from _stacks(inner, f"{path}{'/' if is_spec(part) else '_'}{name}")
 
 
-def places(params: Any, shared: Iterable[str] = ()) -> dict[str, Place]:
-    """{path: Place} of a nested dict of parameters, or of their shapes; `shared` as in `layers_stacked`."""
-    flat, layered = flatten(params), layers_stacked(params, shared)
-    networks: dict[str, list[str]] = defaultdict(list)
-    for path in flat:
-        networks[_network(path)].append(path)
-    found: dict[str, Place] = {}
-    for paths in networks.values():
-        below, starts = 0, {}
-        stacks = _stacks(dict.fromkeys(paths))
-        for prefix in sorted(stacks, key=lambda name: ("/decoder" in name, name)):
-            if _is_head(stacks[prefix][0]):
-                continue
-            starts[prefix] = below + 1
-            below += next((flat[path].shape[0] for path in stacks[prefix] if layered[path]), 1)
-        for path in paths:
-            found[path] = Place(path, _level(path, flat[path], layered[path], starts, below), below + 1)
-    return {path: found[path] for path in flat}
+def _split(path: str, towers: Mapping[str, Any]) -> tuple[str | None, str]:
+    """Returns (tower, path inside it) of a parameter or its adaptation; (None, path) if it belongs to no tower."""
+    for _ in range(2):
+        name, _, rest = path.partition("/")
+        if name in towers:
+            return name, rest
+        path = rest
+    return None, path
 
 
-def _level(path: str, leaf: Any, layered: bool, starts: dict[str, int], last: int) -> Any:
-    if _is_head(path):
-        return last + 1
-    prefix = _stack(path)
-    if prefix is not None:
-        return starts[prefix] + np.arange(leaf.shape[0]) if layered else starts[prefix]
-    return last if re.search(r"/stack/|/final_norm/", path) else 0
-
-
-def _is_head(path: str) -> bool:
-    """Whether a parameter lies above the encoder: in a head, or in what reads its layers."""
-    return re.search(r"/(heads|readers)_\w+/", f"{path}/") is not None
-
-
-def _network(path: str) -> str:
-    """What stands before the parts of a network in a path: its tower."""
-    return re.split(r"/(?=encoder/|heads_|readers_)", path, maxsplit=1)[0].split("/encoder/")[0]
-
-
-def _stack(path: str) -> str | None:
-    prefix, found, _ = f"/{path}".rpartition("/block/")
-    return prefix if found and not _is_head(path) else None
-
-
-def _stacks(flat: Any) -> dict[str, list[str]]:
-    """{prefix of a stack: paths of its blocks' parameters}."""
-    groups: dict[str, list[str]] = defaultdict(list)
-    for path in flat:
-        prefix, found, _ = f"/{path}".rpartition("/block/")
-        if found:
-            groups[prefix].append(path)
-    return groups
+def _level(tower: Any, path: str) -> int | range | str | None:
+    """Returns the level of a path inside a tower; "top" above the encoder, None if it is not declared."""
+    if re.search(HEADS, path):
+        return "top"
+    encoder = slots.encoder_in(tower)
+    if encoder is None:
+        return None
+    return encoder.level_of(path if encoder is not tower else f"encoder/{path}")

@@ -1,9 +1,9 @@
-"""Matrix products at a stated precision, in both directions.
+"""Matrix products at a given precision, in the forward and the backward pass.
 
-Parameters are float32. Under `Precision("bfloat16")` both operands of every product are cast to bfloat16 and the
-product accumulates in float32; the backward pass casts the cotangent the same way. Left to itself the transpose rule
-would multiply a float32 cotangent with a bfloat16 operand, which no matrix unit does (measured on a CPU with AMX: a
-BERT-base step of 6.8 s became 3.6 s). Weight gradients leave the product in float32, unrounded.
+Parameters are float32. With `Precision("bfloat16")` both operands of every product are cast to bfloat16 and the product
+accumulates in float32. The backward pass casts the cotangent the same way: JAX's transpose rule would multiply a float32
+cotangent with a bfloat16 operand, which no matrix unit does (on a CPU with AMX, the cast reduced a BERT-base step from
+6.8 s to 3.6 s). Weight gradients are float32.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
-from ptm_jax.core.layout import current
+from ptm_jax.core.constraint import current
 
 Compute = Literal["float32", "bfloat16"]
 Impl = Literal["auto", "reference", "xla", "pallas", "cudnn"]
-"""What computes a product that has a kernel (`kernels.choice`)."""
+"""Implementations of a computation that has a kernel (`kernels.choice`)."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Precision:
-    """What products are computed in. `dtype` is the type of activations."""
+    """The type of matrix products. `dtype` is the type of activations."""
 
     compute: Compute = "float32"
 
@@ -38,14 +38,15 @@ class Precision:
         return jnp.dtype(self.compute)
 
     def einsum(self, spec: str, a: jax.Array, b: jax.Array, out=None) -> jax.Array:
-        """`jnp.einsum` of two operands, every index of one lying in the other or in the result.
+        """`jnp.einsum` of two operands. Every index of an operand must be in the other operand or in the result.
 
-        The result has type `out` (default: the type of activations); accumulation is float32 either way."""
+        The result has type `out` (default: the type of activations). Accumulation is in float32."""
         return _einsum(spec, self.compute, jnp.dtype(out or self.dtype).name, a, b)
 
     def dense(self, x: jax.Array, kernel: jax.Array, axes: int = 1, out=None) -> jax.Array:
-        """Contract the last `axes` dimensions of x with the first of the kernel, as one two-dimensional product; where a
-        layout is in use, as they are: rows and positions that lie on different devices cannot be one dimension."""
+        """Contracts the last `axes` dimensions of x with the first of the kernel.
+
+        The product is two-dimensional unless a layout is in use: sharded rows and positions cannot be one dimension."""
         if current() is not None:
             rows, columns = "abcdefgh"[: x.ndim - axes], "uvwxyz"[: kernel.ndim - axes]
             return self.einsum(f"{rows}{'ijkl'[:axes]},{'ijkl'[:axes]}{columns}->{rows}{columns}", x, kernel, out)
@@ -56,9 +57,9 @@ class Precision:
 
 @jax.custom_vjp
 def add_bias(x: jax.Array, bias: jax.Array) -> jax.Array:
-    """x + bias over the last dimensions of x. The bias's gradient is summed over flattened rows, in float32.
+    """Adds a bias to the last dimensions of x. The gradient of the bias is summed over flattened rows, in float32.
 
-    As a sum over two axes it would become a reduce-window on a CPU, which takes as long as a weight gradient.
+    On a CPU, a sum over two axes becomes a reduce-window, which takes as long as a weight gradient.
     """
     return x + bias.astype(x.dtype)
 
@@ -70,7 +71,7 @@ def _add_bias_forward(x, bias):
 def _add_bias_backward(bias, g):
     if current() is None:
         total = g.reshape(-1, bias.size).astype(jnp.float32).sum(0)
-    else:  # rows and positions may lie on different devices
+    else:  # rows and positions may be sharded over different devices
         total = g.astype(jnp.float32).sum(range(g.ndim - bias.ndim))
     return g, total.reshape(bias.shape).astype(bias.dtype)
 
@@ -82,18 +83,19 @@ def _product(spec, compute, out, a, b):
     dtype = jnp.dtype(compute)
     a, b = a.astype(dtype), b.astype(dtype)
     if compute == "float32":
-        # HIGHEST: float32 means float32 on chips whose matrix unit would round it to bfloat16 or TF32.
+        # HIGHEST: otherwise some chips round float32 operands to bfloat16 or TF32.
         product = functools.partial(jnp.einsum, preferred_element_type=jnp.float32, precision=jax.lax.Precision.HIGHEST)
         return product(spec, a, b).astype(out)
-    # Other matrix units accumulate in float32 whatever they return; parts of a sum that lie on several devices then travel
-    # in the type of the result.
+    # Other matrix units accumulate in float32 for any result type. Partial sums on several devices are exchanged in the
+    # type of the result.
     rounded = functools.partial(jnp.einsum, spec, preferred_element_type=jnp.dtype(out))
     return jax.lax.platform_dependent(a, b, cpu=lambda a, b: _on_cpu(spec, a, b).astype(out), default=rounded)
 
 
 def _on_cpu(spec, a, b):
-    """The product in float32, by the compiler's fast kernels. One row (a token of a decoder) is doubled: a product of one
-    takes three times as long as that of two (measured: a vocabulary of 50,257)."""
+    """Computes the product with the compiler's fast kernels; the result is float32.
+
+    A single row (one token of a decoder) is doubled: it takes three times as long as two (vocabulary of 50,257)."""
     operands, result = spec.split("->")
     left, right = operands.split(",")
     lonely = [i for i in left if i not in right and a.shape[left.index(i)] == 1]
@@ -105,11 +107,11 @@ def _on_cpu(spec, a, b):
 
 
 def _contract_last(spec, a, b):
-    """The same product in the form for which a CPU has fast bfloat16 kernels: shared indices first, contracted ones last.
+    """Rewrites the product for the fast bfloat16 kernels of a CPU: shared indices first, contracted ones last.
 
-    Any other form (weight gradients contract both first axes) falls back to a slow loop, which may be given a
-    column-major operand and fail at run time ("Unsupported element type for DotThunk"). A batched product, into which
-    the compiler would fold its neighbours' transposes, has both operands pinned.
+    Any other form (weight gradients contract the first axes) falls back to a slow loop. With a column-major operand this
+    loop fails at run time ("Unsupported element type for DotThunk"). The operands of a batched product are pinned, because
+    the compiler would fold neighbouring transposes into it.
     """
     operands, result = spec.split("->")
     left, right = operands.split(",")
@@ -124,7 +126,7 @@ def _contract_last(spec, a, b):
 
 
 def _pinned(x, indices, shared, result):
-    """x with its indices in the order shared, free, contracted; a barrier around the flat copy keeps them there."""
+    """Transposes x to the order shared, free, contracted. A barrier around the flat copy keeps this order."""
     free = [i for i in indices if i in result and i not in shared]
     order = [*shared, *free, *(i for i in indices if i not in result)]
     if order == list(indices) and not shared:

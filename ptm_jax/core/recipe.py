@@ -1,4 +1,4 @@
-"""How a system is trained, as values: optimizer, schedule, phases. `train/` builds the functions they stand for."""
+"""Configurations of optimizer, schedule and phases of a training run. `train/` implements them."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class AdamW:
 
 @spec
 class Adamax:
-    """Adam by the infinity norm (Kingma & Ba 2015, Algorithm 2) with decoupled weight decay. `eps` keeps an element that
-    has had no gradient from 0 / 0. `bias_correction=False` is MT-DNN's original."""
+    """Adam with the infinity norm (Kingma & Ba 2015, Algorithm 2) and decoupled weight decay. `eps` avoids 0 / 0 for an
+    element that never had a gradient. `bias_correction=False` is MT-DNN's original."""
 
     b1: float = 0.9
     b2: float = 0.999
@@ -73,8 +73,8 @@ class Adagrad:
 
 @spec
 class SGD:
-    """Plain or momentum gradient descent: word2vec, AWD-LSTM. `nesterov` looks ahead along the momentum (Sutskever et al.
-    2013; in the form of Bengio et al. 2013, whose parameters are the ones looked ahead to): fairseq's language models."""
+    """Gradient descent with optional momentum: word2vec, AWD-LSTM. `nesterov` (Sutskever et al. 2013, in the form of
+    Bengio et al. 2013, which stores the look-ahead parameters): fairseq's language models."""
 
     momentum: float = 0.0
     nesterov: bool = False
@@ -135,7 +135,7 @@ Schedule = Constant | Linear | Cosine | InverseSqrt | SlantedTriangular
 
 @spec
 class Phase:
-    """A stretch of training with one shape: `steps` updates on `batch` rows of `length` tokens."""
+    """A part of training with one batch shape: `steps` updates on `batch` rows of `length` tokens."""
 
     steps: int
     batch: int
@@ -143,18 +143,18 @@ class Phase:
 
     def __post_init__(self):
         for name in ("steps", "batch", "length"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"phase.{name} is {getattr(self, name)}; it must be at least 1")
+            if (value := vars(self)[name]) < 1:
+                raise ValueError(f"phase.{name} is {value}; it must be at least 1")
 
 
 @spec
 class Recipe:
-    """The published training set-up of a system.
+    """The published training configuration of a system.
 
     lr            peak learning rate
-    phases        run one after the other under one schedule (BERT: length 128 for 90% of the steps, then 512)
-    accumulate    micro-batches per update: the same update, less memory
-    clip          largest global norm of the gradient of the mean loss, or None
+    phases        phases in order, under one schedule (BERT: length 128 for 90% of the steps, then 512)
+    accumulate    micro-batches per update: the same update with less memory
+    clip          maximum global norm of the gradient of the mean loss, or None
     lr_rules      learning-rate multipliers by parameter path, first match wins
     """
 
@@ -177,7 +177,7 @@ class Recipe:
 
     @property
     def steps(self) -> int:
-        """Updates of all phases together."""
+        """Total number of updates of all phases."""
         return sum(phase.steps for phase in self.phases)
 
 

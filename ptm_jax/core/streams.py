@@ -1,7 +1,7 @@
-"""Everything random comes from one seed through named streams folded with the step and the row.
+"""Random numbers: named streams from one seed, folded with the step and the row.
 
-A run is a function of (config, data, seed): the same draw comes out on every sharding, number of hosts and number
-of micro-batches, because a draw is a function of the global row index and of the position inside the row.
+A run is a function of (config, data, seed). A draw depends only on the global row index and the position in the row, so it
+does not depend on the sharding, the number of hosts or the number of micro-batches.
 
 `uniform_bits` is a counter-based generator: murmur-style mixing of (key, row, counter) (the finaliser "lowbias32" of
 C. Wellons' hash prospector). It is not cryptographic; it costs a few integer operations per element, fuses into its
@@ -18,17 +18,17 @@ import numpy as np
 
 
 def stream(seed: int, name: str, step=0) -> jax.Array:
-    """The key of the named stream at a step."""
+    """Returns the key of the named stream at a step."""
     return jax.random.fold_in(named(jax.random.key(seed), name), step)
 
 
 def named(key: jax.Array, name: str) -> jax.Array:
-    """A key of its own for `name`, derived from `key`."""
+    """Returns a key for `name`, derived from `key`."""
     return jax.random.fold_in(key, zlib.crc32(name.encode()) & 0x7FFFFFFF)
 
 
 def row_keys(key: jax.Array, rows: jax.Array) -> jax.Array:
-    """One key for each global row index: [B]."""
+    """Returns a key for each global row index: [B]."""
     return jax.vmap(lambda row: jax.random.fold_in(key, row))(rows)
 
 
@@ -39,29 +39,29 @@ def _mix(x):
 
 
 def row_seeds(key: jax.Array, rows: jax.Array) -> jax.Array:
-    """What a key is for each row: [B] uint32."""
+    """Returns a seed for each row: [B] uint32."""
     words = jax.random.key_data(key).astype(jnp.uint32).reshape(-1)
     return _mix(_mix(rows.astype(jnp.uint32) ^ words[0]) + words[-1])
 
 
 def counter_bits(counter: jax.Array, seeds: jax.Array) -> jax.Array:
-    """uint32 bits of places in a row, for kernels that make those of one block: `uniform_bits` counts the places.
+    """Returns uint32 bits of places in a row, for kernels that compute one block of a row; see `uniform_bits`.
 
-    The counter is mixed before the key enters, so that two keys give unrelated masks, not shifted ones.
+    The counter is mixed before it is combined with the seed; otherwise two keys would give shifted copies of one mask.
     """
     return _mix(_mix(counter * jnp.uint32(0x9E3779B9) + jnp.uint32(1)) ^ seeds)
 
 
 def least_kept(rate: float) -> jax.Array:
-    """The least bits that dropout keeps, each place with probability 1 - rate (to 2**-32)."""
+    """Returns the threshold of dropout: bits >= threshold have probability 1 - rate (to 2**-32)."""
     return jnp.uint32(min(round(rate * 2**32), 2**32 - 1))
 
 
 def uniform_bits(key: jax.Array, rows: jax.Array, shape: tuple[int, ...], whole=None, start=None) -> jax.Array:
-    """uint32 bits [B, *shape], a function of (key, row, position in the row).
+    """Returns uint32 bits [B, *shape], a function of (key, row, position in the row).
 
-    A device that holds a block of a row asks for the bits of that block: `shape` is its shape, `whole` the row's, and
-    `start` the row's index at which it begins, in every dimension.
+    For a block of a row on one device, `shape` is the shape of the block, `whole` the shape of the row, and `start` the
+    first index of the block in every dimension.
     """
     seeds = row_seeds(key, rows)
     whole = shape if whole is None else whole
@@ -80,5 +80,5 @@ def uniform_bits(key: jax.Array, rows: jax.Array, shape: tuple[int, ...], whole=
 
 
 def keep_mask(key: jax.Array, rows: jax.Array, shape: tuple[int, ...], rate: float, whole=None, start=None) -> jax.Array:
-    """Booleans [B, *shape], each True with probability 1 - rate (to 2**-32); of a block of a row, see `uniform_bits`."""
+    """Returns booleans [B, *shape], True with probability 1 - rate (to 2**-32). For blocks, see `uniform_bits`."""
     return uniform_bits(key, rows, shape, whole, start) >= least_kept(rate)

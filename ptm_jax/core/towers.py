@@ -1,8 +1,7 @@
-"""Towers: networks bound to parameters, as an objective sees them.
+"""Towers: Linen modules bound to parameters, which are the input of an objective.
 
-A System's towers are Linen modules, which are values; an Objective receives them bound: calling a tower encodes a
-batch, `head` applies one of its heads. A tower is a pure function of its parameters, so that an objective may
-differentiate it, scan it, or call it twice.
+Calling a tower encodes a batch; `head` applies one of its heads. A tower is a pure function of its parameters, so an
+objective may differentiate it, scan it, or call it twice.
 """
 
 from __future__ import annotations
@@ -19,23 +18,23 @@ from ptm_jax.core.types import Array, Batch, Encoded, Params
 
 @dataclasses.dataclass(frozen=True)
 class Tower:
-    """A module with its parameters. `train` switches dropout on; without a key there is none either."""
+    """A module with its parameters. Dropout needs both `train` and a key."""
 
     module: Any
     params: Params
     train: bool = False
 
     def __call__(self, batch: Batch, key: Array | None = None, **options: Any) -> Encoded:
-        """Encode a batch. `options` go to the encoder (a `cache`, a `memory`)."""
+        """Encodes a batch. `options` are passed to the encoder (a `cache`, a `memory`)."""
         return self._apply("encode", batch, key=key, **options)
 
     def head(self, name: str, *args: Any, key: Array | None = None) -> Any:
-        """Apply the head `name`; an unknown name is an error that lists the heads there are."""
+        """Applies the head `name`. The error for an unknown name lists all heads."""
         self._need(name)
         return self._apply("head", name, *args, key=key)
 
     def read(self, name: str, encoded: Encoded, batch: Batch, key: Array | None = None) -> Any:
-        """Apply the head `name` to what it reads of a batch and its encoding; a task head's dropout is by `key`."""
+        """Applies the head `name` to its inputs from a batch and its encoding. `key` draws the dropout of a task head."""
         self._need(name)
         return self._apply("read", name, encoded, batch, key=key)
 
@@ -45,7 +44,7 @@ class Tower:
             raise KeyError(f"this tower has no head {name!r}; it has {', '.join(sorted(heads))}")
 
     def __getattr__(self, name: str) -> Any:
-        """Facts of the network the heads or objectives ask for (`width`, `vocab`)."""
+        """Returns an attribute of the network (`width`, `vocab`)."""
         if name.startswith("__"):
             raise AttributeError(name)
         return getattr(self.module, name)
@@ -57,12 +56,12 @@ class Tower:
 
 
 def bind(modules: Mapping[str, Any], params: Params, train: bool = False) -> dict[str, Tower]:
-    """The towers of a system over its parameters {tower: params}."""
+    """Binds the towers of a system to parameters {tower: params}."""
     return {name: Tower(module, params.get(name, {}), train) for name, module in modules.items()}
 
 
 def init(modules: Mapping[str, Any], key: Array, batch: Batch) -> dict[str, Params]:
-    """Parameters of every tower, float32. Each tower's draw depends on its name only."""
+    """Initialises the parameters of every tower, float32. The key of a tower depends only on `key` and its name."""
     return {
         name: module.init({"params": named(key, name)}, batch, method="initialise").get("params", {})
         for name, module in modules.items()
@@ -70,5 +69,5 @@ def init(modules: Mapping[str, Any], key: Array, batch: Batch) -> dict[str, Para
 
 
 def abstract(modules: Mapping[str, Any], batch: Batch) -> dict[str, Params]:
-    """Shapes of `init` without computing anything: any size, on any machine."""
+    """Returns the shapes of `init` without allocating memory."""
     return jax.eval_shape(lambda b: init(modules, jax.random.key(0), b), batch)

@@ -1,4 +1,4 @@
-"""What corruptions share: choosing an exact number of positions of a row, hiding them, and composing.
+"""Helpers for corruptions: choosing an exact number of positions, masking, and chaining.
 
 A corruption is pure `jax.numpy` with static shapes and runs inside the jitted step. It draws from per-row keys, so its
 result does not depend on how the batch is sharded or split.
@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from ptm_jax.core import slots
+from ptm_jax.core.batch import put, rows_of, segments_of
 from ptm_jax.core.streams import named, row_keys
 from ptm_jax.core.types import Array, Batch, Vocab
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Chain:
-    """Corruptions one after the other, each with its own stream."""
+class Chain(slots.Corruption):
+    """Applies corruptions in order. Each has its own random stream."""
 
     parts: tuple
 
@@ -28,22 +32,15 @@ class Chain:
         return batch
 
     def refusal(self, system) -> str | None:
-        """The first objection of a part (`core.system.refusal`)."""
-        return next(filter(None, (getattr(part, "refusal", lambda _: None)(system) for part in self.parts)), None)
+        """Returns the first refusal of a part, or None (`core.system.refusal`)."""
+        return next(filter(None, (part.refusal(system) for part in self.flat())), None)
 
-
-def rows_of(batch: Batch) -> Array:
-    """Global row indices [B]."""
-    return batch["rows"] if "rows" in batch else jnp.arange(batch["input_ids"].shape[0], dtype=jnp.int32)
-
-
-def segments_of(batch: Batch) -> Array:
-    """Segments [B, L]; one document without padding where the batch says nothing."""
-    return batch["segment_ids"] if "segment_ids" in batch else jnp.ones_like(batch["input_ids"])
+    def flat(self) -> tuple[slots.Corruption, ...]:
+        return tuple(inner for part in self.parts for inner in slots.corruption(part).flat())
 
 
 def is_special(ids: Array, vocab: Vocab) -> Array:
-    """True where an id is one of the vocabulary's specials."""
+    """Returns True where an id is a special token of the vocabulary."""
     found = jnp.zeros(ids.shape, bool)
     for special in vocab.specials:
         found |= ids == special
@@ -51,63 +48,72 @@ def is_special(ids: Array, vocab: Vocab) -> Array:
 
 
 def maskable(batch: Batch, vocab: Vocab) -> Array:
-    """[B, L] True where a token may be chosen: neither padding nor a special token."""
+    """Returns True for tokens that may be chosen, [B, L]: neither padding nor special tokens."""
     return (segments_of(batch) > 0) & ~is_special(batch["input_ids"], vocab)
 
 
 def budget(count: Array, rate: float, most: int) -> Array:
-    """BERT's number of predictions for `count` tokens: round(rate * count), at least 1, at most `most`; 0 of 0."""
+    """Returns BERT's number of predictions for `count` tokens: round(rate * count) in [1, most]; 0 for no tokens."""
     wanted = jnp.floor(count * rate + 0.5).astype(jnp.int32)
     return jnp.where(count > 0, jnp.clip(wanted, 1, most), 0)
 
 
+def rounded(rate: float, length: int) -> Array:
+    """Returns round(rate * n), in [1, ceil(rate * length)], for n = 0, ..., `length`. Halves round up; n = 0 gives 0."""
+    most = capacity(length, rate)
+    return table(lambda n: min(most, max(1, math.floor(n * rate + 0.5))) if n else 0, length)
+
+
+def table(function: Callable[[int], int], length: int) -> Array:
+    """Returns function(0), ..., function(length) as int32, computed in Python: float32 could round a count wrongly."""
+    return jnp.asarray(np.array([function(n) for n in range(length + 1)], np.int32))
+
+
+def up_to(drawn: Array, count: Array) -> Array:
+    """Maps uniform numbers in [0, 1) to uniform integers in [0, count); 0 where count is 0."""
+    return jnp.clip((drawn * count).astype(jnp.int32), 0, jnp.maximum(count - 1, 0))
+
+
 def capacity(length: int, rate: float) -> int:
-    """The static number of predictions of a row: 20 for BERT's 128, 77 for 512."""
+    """Returns the static number of predictions for a row. At BERT's rate of 0.15: 20 for length 128, 77 for 512."""
     return min(length, math.ceil(length * rate))
 
 
 def choose(key: Array, rows: Array, allowed: Array, count: Array, most: int) -> tuple[Array, Array]:
-    """Exactly `count` [B] distinct positions of each row, uniform among the `allowed` [B, L].
+    """Draws exactly `count` [B] distinct positions of each row, uniformly among the `allowed` [B, L].
 
-    Returns (positions [B, P] ascending, weights [B, P] 1.0 or 0.0); unused places point at 0 with weight 0.
+    Returns (positions [B, P], ascending; weights [B, P], 1.0 or 0.0). Unused entries have position 0 and weight 0.
     """
     return best(jnp.where(allowed, draws(key, rows, allowed.shape[1]), -1.0), count, most)
 
 
 def draws(key: Array, rows: Array, *shape: int) -> Array:
-    """Uniform numbers [B, *shape] in [0, 1), a function of the key and the row."""
+    """Draws uniform numbers [B, *shape] in [0, 1) from the key and the row index."""
     return jax.vmap(lambda k: jax.random.uniform(k, shape))(row_keys(key, rows))
 
 
 def best(scores: Array, count: Array, most: int) -> tuple[Array, Array]:
-    """The `count` [B] positions of the highest scores [B, L] as (positions, weights) [B, P], like `choose`."""
+    """Returns the positions of the `count` [B] highest scores [B, L] as (positions, weights) [B, P], like `choose`."""
     _, top = jax.lax.top_k(scores, most)
     return _ascending(jnp.where(jnp.arange(most) < count[:, None], top, scores.shape[1]), scores.shape[1])
 
 
 def places(chosen: Array, most: int) -> tuple[Array, Array]:
-    """The first P positions where `chosen` [B, L] is True, as (positions, weights) [B, P], like `choose`."""
+    """Returns the first P positions where `chosen` [B, L] is True as (positions, weights) [B, P], like `choose`."""
     length = chosen.shape[1]
     positions, weights = _ascending(jnp.where(chosen, jnp.arange(length), length), length)
     return positions[:, :most], weights[:, :most]
 
 
 def _ascending(positions: Array, length: int) -> tuple[Array, Array]:
-    """Sorted, with a position of `length` as an unused place."""
+    """Returns sorted (positions, weights). A position equal to `length` marks an unused entry."""
     positions = jnp.sort(positions, axis=1)
     used = positions < length
     return jnp.where(used, positions, 0).astype(jnp.int32), used.astype(jnp.float32)
 
 
-def put(field: Array, positions: Array, weights: Array, new: Array) -> Array:
-    """The field [B, L] with `new` [B, P] at the used places."""
-    # Unused places write to column L, which mode="drop" ignores.
-    where = jnp.where(weights > 0, positions, field.shape[1])
-    return jax.vmap(lambda row, at, value: row.at[at].set(value, mode="drop"))(field, where, new)
-
-
 def stretches(batch: Batch, allowed: Array) -> Array:
-    """[B, L] numbers of the stretches of allowed tokens that no special, padding or border of documents divides."""
+    """Numbers the runs of allowed tokens, [B, L]. Special tokens, padding and document boundaries end a run."""
     segments = segments_of(batch)
     goes_on = allowed[:, 1:] & allowed[:, :-1] & (segments[:, 1:] == segments[:, :-1])
     return jnp.cumsum(jnp.pad(~goes_on, ((0, 0), (1, 0)), constant_values=True), 1)
@@ -122,10 +128,10 @@ def hide(
     shares: tuple[float, float],
     units: Array | None = None,
 ) -> Batch:
-    """Replace the tokens at the used places: [MASK] or a random word with the two `shares`, else left as they are.
+    """Replaces the tokens at the used positions by [MASK] or a random word with the two `shares`, else keeps them.
 
-    Every place has a draw of its own, or one per unit where `units` [B, P] numbers them 0, 1, ... Adds `mlm_positions`,
-    `mlm_labels`, `mlm_weights` [B, P].
+    Each position has its own draw. With `units` [B, P], numbered 0, 1, ..., all positions of a unit share a draw. Adds
+    `mlm_positions`, `mlm_labels`, `mlm_weights` [B, P].
     """
     (mask_id,) = vocab.need("mask")
     ids, rows, most = batch["input_ids"], rows_of(batch), positions.shape[1]
@@ -144,8 +150,8 @@ def hide(
     }
 
 
-def check_shares(rate: float, mask: float, random: float) -> None:
-    """Raises ValueError where a masking's rate or its shares of [MASK] and random words are impossible."""
+def check_shares(rate: float, mask: float = 0.0, random: float = 0.0) -> None:
+    """Raises ValueError for an invalid masking rate or invalid shares of [MASK] and random words."""
     if not 0 < rate <= 1:
         raise ValueError(f"rate is {rate}; it must be in (0, 1]")
     if mask < 0 or random < 0 or mask + random > 1:
@@ -153,7 +159,7 @@ def check_shares(rate: float, mask: float, random: float) -> None:
 
 
 def draw_words(key: Array, rows: Array, shape: tuple[int, ...], vocab: Vocab) -> Array:
-    """Uniform ids [B, *shape] over the vocabulary without its specials."""
+    """Draws uniform ids [B, *shape] from the vocabulary without its special tokens."""
     specials = vocab.specials
     ids = jax.vmap(lambda k: jax.random.randint(k, shape, 0, vocab.size - len(specials)))(row_keys(key, rows))
     for special in specials:  # ascending: each skips one id

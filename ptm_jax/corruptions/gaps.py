@@ -1,18 +1,20 @@
-"""PEGASUS' gap sentences (Zhang et al. 2020, section 3.1; survey 3.1.3): whole sentences are hidden and generated."""
+"""PEGASUS' gap sentence generation (Zhang et al. 2020, section 3.1; survey 3.1.3)."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Literal
+from typing import ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
 
+from ptm_jax.core import slots
+from ptm_jax.core.batch import rows_of, segments_of
 from ptm_jax.core.streams import named
 from ptm_jax.core.types import Array, Batch, Vocab
-from ptm_jax.corruptions.base import maskable, rows_of, segments_of
-from ptm_jax.corruptions.compact import decoder, layout, moved, table, take, uniforms
+from ptm_jax.corruptions.base import draws, maskable, table
+from ptm_jax.corruptions.compact import decoder, layout, moved, take
 from ptm_jax.corruptions.noise import sentences_of
 from ptm_jax.corruptions.token import TokenMasking
 
@@ -21,20 +23,24 @@ SELECTIONS = ("ind_orig", "ind_uniq", "seq_orig", "seq_uniq", "random", "lead")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class GapSentences:
-    """A share of a row's sentences is replaced by one mask each; the decoder generates them, in order, then eos.
+class GapSentences(slots.Corruption):
+    """Replaces some sentences of a row by one mask each. The decoder generates them in order, then eos.
 
-    round(rate * n) of n sentences, at least one and never all (a row of one sentence predicts nothing). `select`: those
-    whose ROUGE-1 F against the rest of the row is highest, scored each by itself (`ind`) or added one by one to what was
-    chosen before (`seq`, algorithm 1); words counted as often as they occur (`orig`) or once (`uniq`); or at `random`, or
-    the first ones (`lead`). The earlier sentence wins a tie. `mask_rate` above 0 masks words of the input as well and adds
-    `mlm_` fields, the paper's ablation (left out of the final model).
+    Hides round(rate * n) of n sentences, at least one and never all. A row of one sentence has no predictions.
 
-    Rows hold one document: sentences are compared over the row. Reads `sentences`, of which the first `most` may be
-    chosen. T = `width`, or half of L, as the published 256 of 512; what does not fit is cut. The decoder starts with pad.
-    Deviation: ROUGE is over token ids, not over stemmed words. `gap` is the mask's id where it is not the vocabulary's
-    (the published vocabularies have [MASK1] for sentences).
+    select      the sentences to hide. "ind": highest ROUGE-1 F against the rest of the row, each scored separately;
+                "seq": the same, added greedily (algorithm 1); "_orig" counts every occurrence of a word, "_uniq" each
+                word once; "random": uniform; "lead": the first ones. The earlier sentence wins a tie
+    mask_rate   above 0, also masks words of the input and adds `mlm_` fields (the paper's ablation, not in its final model)
+    width       number of decoder tokens T; None: L / 2, as the published 256 of 512. Longer targets are cut
+    most        only the first `most` sentences of a row may be hidden
+    gap         id of the sentence mask; None: the vocabulary's mask (the published vocabularies have [MASK1])
+
+    Reads `sentences`. Sentences are compared over the whole row, so a row should hold one document. The decoder starts
+    with pad. Deviation: ROUGE compares token ids, not stemmed words.
     """
+
+    start: ClassVar[str] = "pad"
 
     vocab: Vocab
     rate: float = 0.3
@@ -68,7 +74,7 @@ class GapSentences:
         source, _, real = layout((segments > 0) & ~hidden | begins, length)
         inputs = jnp.where(take(begins, source), gap, take(ids, source))
         out = moved(batch, inputs, source, real, self.vocab)
-        # The eos takes a second place behind the last hidden token.
+        # The last hidden token gets a second position, for eos.
         last = hidden & (jnp.cumsum(hidden, 1) == hidden.sum(1, keepdims=True))
         source, offset, real = layout(hidden + last.astype(jnp.int32), self.width or -(-length // 2))
         labels = jnp.where(offset > 0, eos, take(ids, source))
@@ -78,14 +84,14 @@ class GapSentences:
         return out
 
     def chosen(self, key: Array, batch: Batch, sentence: Array) -> Array:
-        """[B, S+1] True for the numbers of the sentences that are hidden; `sentence` [B, L] is 0 on all but words."""
+        """Returns True for the numbers of hidden sentences, [B, S+1]. `sentence` [B, L] is 0 where there is no word."""
         size = min(self.most, sentence.shape[1])
         number = jnp.arange(size + 1, dtype=jnp.int32)
         there = (sentence[..., None] == number).any(1) & (number > 0)
         wanted = table(lambda n: min(max(1, math.floor(n * self.rate + 0.5)), n - 1) if n else 0, size)[there.sum(1)]
         if self.select in ("random", "lead"):
-            draws = uniforms(named(key, "sentences"), rows_of(batch), (size + 1,))
-            return _best(draws if self.select == "random" else -number + 0.0 * draws, there, wanted)
+            drawn = draws(named(key, "sentences"), rows_of(batch), size + 1)
+            return _best(drawn if self.select == "random" else -number + 0.0 * drawn, there, wanted)
         counts, rest = _counts(batch["input_ids"], sentence, number)
         unique = self.select.endswith("uniq")
         if self.select.startswith("ind"):
@@ -95,8 +101,8 @@ class GapSentences:
 
 
 def _counts(ids: Array, sentence: Array, number: Array) -> tuple[Array, Array]:
-    """(occurrences [B, S+1, L] of each word in each sentence, in the row [B, L]); column l is the word that first
-    occurs at place l. Exact in float32."""
+    """Counts words per sentence [B, S+1, L] and per row [B, L]. Column l is the word that first occurs at position l.
+    Counts are exact in float32."""
     words = sentence > 0
     same = (ids[:, :, None] == ids[:, None, :]) & words[:, :, None] & words[:, None, :]
     first = same.argmax(2)
@@ -107,7 +113,7 @@ def _counts(ids: Array, sentence: Array, number: Array) -> tuple[Array, Array]:
 
 
 def _rouge(summary: Array, rest: Array, unique: bool) -> Array:
-    """ROUGE-1 F [...] of word counts [..., V] against others: twice the overlap over the sum of the sizes."""
+    """Returns ROUGE-1 F [...] of two word counts [..., V]: twice the overlap, divided by the sum of the sizes."""
     if unique:
         summary, rest = jnp.minimum(summary, 1), jnp.minimum(rest, 1)
     overlap = jnp.minimum(summary, rest).sum(-1)
@@ -115,14 +121,14 @@ def _rouge(summary: Array, rest: Array, unique: bool) -> Array:
 
 
 def _best(scores: Array, there: Array, wanted: Array) -> Array:
-    """[B, S+1] True on the `wanted` [B] best of those that are there; the first of equals."""
+    """Returns True for the `wanted` [B] highest scores among the sentences `there`, [B, S+1]. Ties go to the first."""
     order = jnp.argsort(jnp.where(there, -scores, jnp.inf), axis=1, stable=True)
     rank = jnp.argsort(order, axis=1)
     return (rank < wanted[:, None]) & there
 
 
 def _greedy(counts: Array, rest: Array, there: Array, wanted: Array, steps: int, unique: bool) -> Array:
-    """[B, S+1] True on sentences added one by one, each time the one that makes all chosen ones most like the rest."""
+    """Returns True for greedily chosen sentences, [B, S+1]. Each step adds the sentence that gives the highest ROUGE."""
     number = jnp.arange(there.shape[1])
 
     def add(step, chosen):

@@ -1,7 +1,7 @@
-"""Noisy words: the two self-supervised tasks for disfluency detection (Wang et al. 2020, arXiv:1908.05378; survey 3.1.5).
+"""Two self-supervised tasks for disfluency detection (Wang et al. 2020, arXiv:1908.05378; survey 3.1.5).
 
-Both disturb a text at one to three places, each with one to six words: said twice, or words put in at random (both
-tasks), or left out (the second task only).
+Both edit a text at one to three positions. An edit repeats one to six words, inserts as many random words, or, in the
+second task only, deletes as many words.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ import dataclasses
 
 import jax.numpy as jnp
 
+from ptm_jax.core import fields, slots
+from ptm_jax.core.batch import rows_of, segments_of
 from ptm_jax.core.streams import named
 from ptm_jax.core.types import Array, Batch, Vocab
-from ptm_jax.corruptions.base import choose, draw_words, maskable, rows_of, segments_of
-from ptm_jax.corruptions.compact import TOKEN_FIELDS, layout, moved, pad_of, take, uniforms, up_to, without
+from ptm_jax.corruptions.base import choose, draw_words, draws, maskable, up_to
+from ptm_jax.corruptions.compact import layout, moved, pad_of, take, without
 
 
 def _check(places: int, words: int) -> None:
@@ -22,9 +24,9 @@ def _check(places: int, words: int) -> None:
 
 
 def _word_bounds(batch: Batch, vocab: Vocab) -> tuple[Array, Array]:
-    """(True on the first token of a word, number of the word on its tokens from 0 and -1 elsewhere), both [B, L].
+    """Returns (True on the first token of a word; word number from 0, -1 outside words), both [B, L].
 
-    A word does not go on over a special token or into another document; without `word_starts` each token is a word.
+    A special token or document boundary ends a word. Without `word_starts` each token is a word.
     """
     inside, segments = maskable(batch, vocab), segments_of(batch)
     follows = inside & jnp.pad(inside, ((0, 0), (1, 0)))[:, :-1]
@@ -34,19 +36,19 @@ def _word_bounds(batch: Batch, vocab: Vocab) -> tuple[Array, Array]:
 
 
 def _disturb(key: Array, batch: Batch, vocab: Vocab, places: int, words: int, kinds: int) -> tuple[Array, Array, Array]:
-    """What happens at each token: (number put in before it [B, L], their ids [B, L, words], left out [B, L] bool).
+    """Returns the edits at each token: (number inserted before it [B, L], their ids [B, L, words], deleted [B, L] bool).
 
-    `kinds` 2: said twice or put in; 3: or left out. The ids are -1 where the row's own tokens from here on are put in.
+    `kinds` is 2 for repetition and insertion, 3 to include deletion. Ids of -1 repeat the row's tokens from here on.
     """
     rows, segments = rows_of(batch), segments_of(batch)
     starts, number = _word_bounds(batch, vocab)
     length = starts.shape[1]
-    count = 1 + up_to(uniforms(named(key, "count"), rows, ()), jnp.int32(places))
+    count = 1 + up_to(draws(named(key, "count"), rows), jnp.int32(places))
     count = jnp.minimum(count, starts.sum(1))
     where, used = choose(named(key, "places"), rows, starts, count, min(places, length))
-    draws = uniforms(named(key, "events"), rows, (2, where.shape[1]))
-    kind, size = up_to(draws[:, 0], jnp.int32(kinds)), 1 + up_to(draws[:, 1], jnp.int32(words))
-    # Tokens of the words k..k+size-1, as far as the document goes and no special token comes between.
+    drawn = draws(named(key, "events"), rows, 2, where.shape[1])
+    kind, size = up_to(drawn[:, 0], jnp.int32(kinds)), 1 + up_to(drawn[:, 1], jnp.int32(words))
+    # Tokens of the words k..k+size-1, up to the next special token or the document's end.
     first, document, place = take(number, where), take(segments, where), jnp.arange(length, dtype=jnp.int32)
     skipped = place - jnp.cumsum(number >= 0, 1, dtype=jnp.int32)
     within = (number[:, None, :] >= first[..., None]) & (number[:, None, :] < (first + size)[..., None])
@@ -63,7 +65,7 @@ def _disturb(key: Array, batch: Batch, vocab: Vocab, places: int, words: int, ki
 
 
 def _apply(batch: Batch, added: Array, fresh: Array, gone: Array, length: int) -> tuple[Array, Array, Array, Array]:
-    """(ids, source, put in, real; all [B, length]) of the disturbed row."""
+    """Applies the edits. Returns (ids, source, inserted, real), all [B, length]."""
     ids = batch["input_ids"]
     keep = (segments_of(batch) > 0) & ~gone
     source, offset, real = layout(added + keep, length)
@@ -75,16 +77,16 @@ def _apply(batch: Batch, added: Array, fresh: Array, gone: Array, length: int) -
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class NoisyWords:
-    """Task 1: words are added to a row, and each token is tagged as added or not.
+class NoisyWords(slots.Corruption):
+    """Task 1: adds words to a row and labels each token as added or original.
 
-    At one to `places` words of a row, uniformly, one to `words` words are said twice (from that word on, as far as no
-    special token comes between) or as many random tokens are put in before it, with equal chance. Where the row is
-    full, its last words make room; special tokens stay. Rows are sentences in the paper.
+    Draws one to `places` words of a row uniformly. At each, repeats one to `words` words (from that word up to the next
+    special token) or inserts as many random tokens before it, with equal probability. If the row is full, its last
+    words are dropped; special tokens stay. Rows are sentences in the paper.
 
-    Writes `noise_labels` [B, L] int32, 1 on what was added, and `noise_weights` [B, L] float32, 1 on words. Of words
-    said twice the first saying is the added one, as an annotated reparandum is. Deviation: random words are uniform
-    over the vocabulary, where the paper takes n-grams of its corpus: a row knows no other row.
+    Writes `noise_labels` [B, L] int32, 1 on added tokens, and `noise_weights` [B, L] float32, 1 on words. The first copy
+    of repeated words counts as added, like an annotated reparandum. Deviation: random words are uniform over the
+    vocabulary; the paper takes n-grams of its corpus, which a corruption cannot see.
     """
 
     vocab: Vocab
@@ -99,7 +101,7 @@ class NoisyWords:
         added, fresh, gone = _disturb(key, batch, self.vocab, self.places, self.words, 2)
         words = maskable(batch, self.vocab)
         added = jnp.where(words, added, 0)
-        # The last words make room, and nothing is put in where they stood.
+        # Drop the last words of a full row, with their insertions.
         widths = jnp.where(words, added + 1, 0)
         room = length - ((segments_of(batch) > 0) & ~words).sum(1, keepdims=True)
         gone = words & (jnp.cumsum(widths, 1) > room)
@@ -114,15 +116,15 @@ class NoisyWords:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class NoisyPairs:
-    """Task 2: [CLS] a [SEP] b [SEP], of which one is the row's text and the other is disturbed; which is the original?
+class NoisyPairs(slots.Corruption):
+    """Task 2: builds [CLS] a [SEP] b [SEP] from a text and an edited copy. The model predicts which one is the original.
 
-    The text is the first document's words, as many as fit a row twice and leave room for `places` * `words` more, or
-    for a third of the row where that is less; the disturbed text is cut to that size. At one to `places` words, one to
-    `words` words are said twice, put in, or left out, with equal chance; a place may be left out with the words before.
+    The text is the words of the first document, cut so that both copies fit with room for min(`places` * `words`, a third
+    of the row) additional tokens. The edited copy is cut to the text's limit plus that room. At one to `places` words, one
+    to `words` words are repeated, inserted or deleted, with equal probability. A deletion may cover a later edit.
 
-    Writes `pair_label` [B] int32: 0 where a is the original, 1 where b is; `token_type_ids` 0 on [CLS] a [SEP], 1 on
-    b [SEP]. A row of padding stays one.
+    Writes `pair_label` [B] int32: 0 if a is the original, 1 if b is; and `token_type_ids`: 0 on [CLS] a [SEP], 1 on
+    b [SEP]. A row of padding stays padding.
     """
 
     vocab: Vocab
@@ -146,10 +148,10 @@ class NoisyPairs:
         if "word_starts" in batch:
             text["word_starts"] = jnp.where(real, take(batch["word_starts"], source), 0)
         added, fresh, gone = _disturb(key, text, self.vocab, self.places, self.words, 3)
-        # A text never disappears: where all of it would go, its first word stays.
+        # Keep the first word if the edits would delete the whole text.
         gone &= ~((gone == real).all(1, keepdims=True) & (jnp.arange(room) == 0) & (added.sum(1, keepdims=True) == 0))
         noisy, _, _, noisy_real = _apply(text, jnp.where(real, added, 0), fresh, gone, room + spare)
-        label = (uniforms(named(key, "side"), rows, ()) < 0.5).astype(jnp.int32)
+        label = (draws(named(key, "side"), rows) < 0.5).astype(jnp.int32)
         swap = (label == 1)[:, None]
         sizes = [real.sum(1, keepdims=True), noisy_real.sum(1, keepdims=True)]
         size_a, size_b = jnp.where(swap, sizes[1], sizes[0]), jnp.where(swap, sizes[0], sizes[1])
@@ -163,7 +165,7 @@ class NoisyPairs:
         ids = jnp.where((place == size_a + 1) | (place == size_a + size_b + 2), sep, ids)
         there = (place < size_a + size_b + 3) & real.any(1, keepdims=True)
         return {
-            **without(batch, TOKEN_FIELDS),
+            **without(batch, fields.moving(batch)),
             "input_ids": jnp.where(there, ids, pad_of(self.vocab)).astype(jnp.int32),
             "segment_ids": there.astype(jnp.int32),
             "positions": jnp.where(there, place, 0),

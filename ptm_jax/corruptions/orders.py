@@ -1,4 +1,4 @@
-"""Who may see whom as a part of the task: mixtures of masks, permutations, pseudo masks (survey 3.1.1 to 3.1.3)."""
+"""Corruptions that set the attention order: mask mixtures, permutations, pseudo masks (survey 3.1.1 to 3.1.3)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
+from ptm_jax.core import slots
+from ptm_jax.core.batch import put, rows_of, segments_of
 from ptm_jax.core.streams import named
 from ptm_jax.core.types import Array, Batch, Vocab
 from ptm_jax.corruptions.base import (
@@ -20,24 +22,23 @@ from ptm_jax.corruptions.base import (
     is_special,
     maskable,
     places,
-    put,
-    rows_of,
-    segments_of,
     stretches,
 )
+from ptm_jax.corruptions.compact import pad_of
 from ptm_jax.corruptions.units import NGrams, draw_lengths
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MaskMixture:
-    """UniLM's three kinds of language model in one batch (Dong et al. 2019, sections 2.3, 2.4), one kind for a row.
+class MaskMixture(slots.Corruption):
+    """Draws one of UniLM's attention masks for each row (Dong et al. 2019, sections 2.3, 2.4).
 
-    Writes `order` [B, L]: bidirectional 0; causal the place in the row; backward its negative; seq2seq 0 on the source
-    and 1, 2, ... on the target. Of a document with token types 0 and 1 the target is the second part; any other is cut at
-    a random place (deviation: UniLM's source and target are always two of its pieces of text, with a [SEP] between).
+    Writes `order` [B, L]: 0 for bidirectional rows, the position for causal rows, its negative for backward rows, and
+    for seq2seq rows 0 on the source and 1, 2, ... on the target. If a document has token types 0 and 1, the target is
+    its second part. Otherwise it is cut at a random position (deviation: UniLM's source and target are always two text
+    segments with a [SEP] between).
 
-    With `types`, `token_type_ids` tell the kinds apart as in microsoft/unilm (`new_segment_ids`): 0 and 1 bidirectional,
-    2 causal, 3 backward, 4 source and 5 target. A bidirectional row, the only kind with NSP, has an order of zeros.
+    With `types`, `token_type_ids` mark the kinds as in microsoft/unilm (`new_segment_ids`): 0 and 1 bidirectional,
+    2 causal, 3 backward, 4 source and 5 target. Only bidirectional rows, with all orders 0, are used for NSP.
     """
 
     bidirectional: float = 1 / 3
@@ -52,13 +53,14 @@ class MaskMixture:
 
     @property
     def shares(self) -> tuple[float, float, float, float]:
-        """Of bidirectional, seq2seq, causal, backward."""
+        """Returns the shares of bidirectional, seq2seq, causal and backward rows."""
         return self.bidirectional, self.seq2seq, self.causal, self.backward
 
     def refusal(self, system: Any) -> str | None:
-        types = getattr(getattr(_encoder(system), "embed", None), "types", 6)
-        if self.types and types < 6:
-            return f"MaskMixture writes 6 token types, the encoder has {types}; set embed.types=6 or corruption.types=False"
+        encoder = slots.encoder_of(system)
+        if self.types and encoder is not None and (types := encoder.types) < 6:
+            what = f"MaskMixture writes 6 token types, the encoder has {types}"
+            return f"{what}; give its embeddings Types(6), or set corruption.types=False"
         return _disobeys(system, "MaskMixture")
 
     def __call__(self, key: Array, batch: Batch) -> Batch:
@@ -69,7 +71,7 @@ class MaskMixture:
         cut = _cuts(draws(named(key, "cut"), rows, segments.shape[1]), segments, second > 0)
         target = slots >= cut
         orders = jnp.zeros_like(slots), jnp.where(target, slots - cut + 1, 0), slots, -slots
-        # Padding has order 0: at least one token is visible to it, whatever the kind, so that it stays finite.
+        # Padding has order 0, so that it sees at least one token under every mask: its softmax stays finite.
         order = jnp.where(segments > 0, jnp.select([kind == n for n in range(3)], orders[:3], orders[3]), 0)
         out = {**batch, "order": order.astype(jnp.int32)}
         if self.types:
@@ -80,20 +82,21 @@ class MaskMixture:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PermutationOrder:
+class PermutationOrder(slots.Corruption):
     """XLNet's factorisation order with partial prediction of 1/k of the tokens (Yang et al. 2019, 2.3, 3.1).
 
-    Spans of 1 to `longest` tokens, p(n) ~ 1/n as in zihangdai/xlnet, each at a random place of a context of k * n tokens;
-    spans end at special tokens and at the document's end, and single tokens make up the exact number, round(n / k).
-    Writes `order` [B, L]: 0 on what is not predicted, then the targets in a random order 1, 2, ...; the content stream
-    sees ranks up to its own, the query stream (`strict`) those below. `plm_positions`, `plm_labels` [B, P] int32,
-    `plm_weights` [B, P] float32 with P = ceil(L / k); the tokens stay.
+    Draws spans of 1 to `longest` tokens, p(n) ~ 1/n as in zihangdai/xlnet, each at a random position in a context of
+    k * n tokens. Spans end at special tokens and at the document's end. Single tokens fill up to exactly round(n / k).
 
-    specials    "first": [CLS], [SEP] have rank 0, so all see them, and they see what is not predicted.
-                "ranked": as in zihangdai/xlnet they have a random rank among the targets, see what comes before it, and
-                are seen only by what comes after, never by tokens that are not predicted
-    blocks      the row is permuted inside this many parts, each after the one before (2 in zihangdai/xlnet: the first
-                half may then be the next row's memory)
+    Writes `order` [B, L]: 0 on tokens that are not predicted, then 1, 2, ... on the targets in random order. The content
+    stream sees ranks up to its own; the query stream (`strict`) sees lower ranks only. Also writes `plm_positions`,
+    `plm_labels` [B, P] int32, `plm_weights` [B, P] float32 with P = ceil(L / k). The tokens are unchanged.
+
+    specials    "first": [CLS] and [SEP] have rank 0: all tokens see them, and they see all tokens of rank 0.
+                "ranked": as in zihangdai/xlnet, they have a random rank among the targets, see lower ranks, and are seen
+                only by higher ranks, never by tokens that are not predicted
+    blocks      number of parts of the row that are permuted separately, in sequence (2 in zihangdai/xlnet: the first half
+                can then be the next row's memory)
     """
 
     vocab: Vocab
@@ -120,7 +123,7 @@ class PermutationOrder:
         spans = self._spans(key, rows, allowed, stretches(batch, allowed), count, most)
         single = draws(named(key, "single"), rows, length)
         positions, weights = best(jnp.where(spans, 2.0, jnp.where(allowed, single, -1.0)), count, most)
-        ranked = put(jnp.zeros_like(allowed), positions, weights, jnp.ones_like(positions, bool))
+        ranked = put(jnp.zeros_like(allowed), positions, weights, True)
         if self.specials == "ranked":
             ranked |= is_special(ids, self.vocab) & (segments_of(batch) > 0)
         drawn = jnp.where(ranked, draws(named(key, "order"), rows, length), 2.0)
@@ -135,14 +138,14 @@ class PermutationOrder:
         }
 
     def _spans(self, key, rows, allowed, runs, count, most) -> Array:
-        """[B, L] True in the spans, at most `count` tokens of a row."""
+        """Returns True inside the spans, [B, L]: at most `count` tokens of a row."""
         shares = [1 / n for n in range(1, self.longest + 1)]
         sizes = draw_lengths(named(key, "lengths"), rows, most, tuple(share / sum(shares) for share in shares))
         before = jnp.cumsum(sizes, 1) - sizes
         sizes = jnp.maximum(jnp.minimum(sizes, count[:, None] - before), 0)
         room = sizes * (self.k - 1) + 1
         begins = before * self.k + jnp.floor(draws(named(key, "begins"), rows, most) * room).astype(jnp.int32)
-        # Contexts are counted in allowed tokens: `begins` is a rank among them, beyond the last of them: no span.
+        # `begins` is a rank among the allowed tokens. A rank beyond the last one gives no span.
         rank, length = jnp.cumsum(allowed, 1) - 1, allowed.shape[1]
         at = jax.vmap(lambda where, size: jnp.zeros(length, jnp.int32).at[where].max(size, mode="drop"))(begins, sizes)
         size = jnp.where(allowed, jnp.take_along_axis(at, jnp.maximum(rank, 0), 1), 0)
@@ -153,25 +156,25 @@ class PermutationOrder:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PseudoMasks:
+class PseudoMasks(slots.Corruption):
     """UniLMv2's pseudo-masked language model: autoencoding and partially autoregressive in one pass (Bao et al. 2020).
 
-    Blocks are chosen until `rate` of the tokens is used (Algorithm 1): 2 to `longest` tokens, all alike, with probability
-    `spans`, else one token; the order in which they were drawn is the order of factorisation. The chosen tokens are
-    hidden in the row ([M]: 80% [MASK], 10% random, 10% kept), and the row of L grows to L + 2P, P = ceil(rate * L), by as
-    many [P], then by the tokens themselves, with the same `positions` and `places` (Figure 3). Of one
-    document, with s the step that predicts a block (Figure 4):
+    Blocks are drawn until `rate` of the tokens is used (Algorithm 1). A block has 2 to `longest` tokens (uniform) with
+    probability `spans`, else one token. The factorisation order is the order in which blocks were drawn. The chosen
+    tokens are masked in the row ([M]: 80% [MASK], 10% random, 10% kept). P = ceil(rate * L) pseudo masks [P] and then
+    the P original tokens are appended, with the `positions` and `places` of the chosen tokens (Figure 3). The row grows
+    from L to L + 2P. Visibility inside a document, where s is the step that predicts a block (Figure 4):
 
         context and [M]     see context and [M]
         tokens of step s    see context and [M], the tokens of steps 1..s
         [P] of step s       see context and [M], the tokens of steps 1..s-1, the [P] of step s
         a [P]               is seen by the [P] of its step only
 
-    Writes the lengthened `input_ids`, `segment_ids`, `positions`, `places`, and `token_type_ids` where the batch has
-    them; `order`, `key_order` (the same) and `group`, see `core.types.Visibility`; `mlm_*` at [M], `plm_*` at [P].
+    Writes the extended `input_ids`, `segment_ids`, `positions`, `places`, and `token_type_ids` if the batch has them;
+    `order`, `key_order` (the same) and `group`, see `core.types.Visibility`; `mlm_*` at [M], `plm_*` at [P].
 
-    `pseudo` is the id of [P]; without one, [MASK] stands there. Deviation: a block that meets a chosen one is shortened,
-    Algorithm 1 draws another.
+    `pseudo` is the id of [P]; None: [MASK]. Deviation: a block that overlaps a chosen one is shortened; Algorithm 1
+    draws another.
     """
 
     vocab: Vocab
@@ -215,7 +218,7 @@ class PseudoMasks:
             out[name] = grown(row, there, there)
         pseudo = self.vocab.mask if self.pseudo is None else self.pseudo
         extended = grown(out["input_ids"], pseudo, out["mlm_labels"])
-        out["input_ids"] = jnp.where(out["segment_ids"] > 0, extended, 0 if self.vocab.pad is None else self.vocab.pad)
+        out["input_ids"] = jnp.where(out["segment_ids"] > 0, extended, pad_of(self.vocab))
         none = jnp.zeros_like(slots)
         out["order"] = out["key_order"] = grown(none, step - 1, step)
         out["group"] = grown(none, step, 0)
@@ -227,7 +230,7 @@ class PseudoMasks:
 
 
 def _cuts(drawn: Array, segments: Array, second: Array) -> Array:
-    """[B, L] where the target of the token's document begins: at its second part, else at a random place inside."""
+    """Returns the start of the target in each token's document, [B, L]: its second part, else a random position inside."""
     slots, length = jnp.arange(segments.shape[1], dtype=jnp.int32), segments.shape[1]
     new = jnp.pad(segments[:, 1:] != segments[:, :-1], ((0, 0), (1, 0)), constant_values=True)
     start = jax.lax.cummax(jnp.where(new, slots, 0), axis=1)
@@ -240,11 +243,8 @@ def _cuts(drawn: Array, segments: Array, second: Array) -> Array:
     return jnp.where(count > 0, stop - count, inside)
 
 
-def _encoder(system: Any) -> Any:
-    return getattr(system.towers.get("main"), "encoder", None)
-
-
 def _disobeys(system: Any, name: str) -> str | None:
-    if getattr(_encoder(system), "obeys_order", False):
+    encoder = slots.encoder_of(system)
+    if encoder is not None and encoder.obeys_order:
         return None
     return f"{name} writes who sees whom, which this encoder does not read; take a Transformer, or another corruption"

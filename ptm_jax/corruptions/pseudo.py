@@ -1,4 +1,4 @@
-"""UniLMv2's [P] as a token of its own."""
+"""UniLMv2's pseudo masks with a separate token [P]."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from ptm_jax.corruptions.orders import PseudoMasks
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PseudoTokens(PseudoMasks):
-    """`PseudoMasks` in which [P] is not [MASK] but the first of `vocab.extra`, as the paper has it (Bao et al. 2020,
-    section 3.2): a tokenizer with a sentinel has it. `pseudo`, where given, is its id instead."""
+    """`PseudoMasks` with a separate token [P], as in the paper (Bao et al. 2020, section 3.2).
+
+    [P] is `pseudo` if given, else the first id of `vocab.extra`, which a tokenizer with a sentinel provides."""
 
     def __call__(self, key: Array, batch: Batch) -> Batch:
         if self.pseudo is None and not self.vocab.extra:

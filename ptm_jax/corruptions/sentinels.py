@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 import jax.numpy as jnp
 import numpy as np
 
+from ptm_jax.core import fields, slots
+from ptm_jax.core.batch import rows_of, segments_of
 from ptm_jax.core.streams import named
 from ptm_jax.core.types import Array, Batch, Vocab
-from ptm_jax.corruptions.base import choose, rows_of, segments_of
-from ptm_jax.corruptions.compact import TOKEN_FIELDS, decoder, layout, table, take, without
+from ptm_jax.corruptions.base import choose, table
+from ptm_jax.corruptions.compact import decoder, layout, take, without
 
 
 def noise_counts(tokens: int, rate: float, mean: float) -> tuple[int, int]:
-    """(noise tokens, noise spans) of a row of `tokens`, rounded as published; none of a row that is too short."""
+    """Returns (noise tokens, noise spans) for a row of `tokens`, rounded as published; (0, 0) below two tokens."""
     if tokens < 2:
         return 0, 0
     noise = min(max(round(tokens * rate), 1), tokens - 1)
@@ -22,13 +25,13 @@ def noise_counts(tokens: int, rate: float, mean: float) -> tuple[int, int]:
 
 
 def span_lengths(tokens: int, rate: float, mean: float) -> tuple[int, int]:
-    """(input length, target length) that a row of `tokens` becomes, the eos of each counted."""
+    """Returns (input length, target length) for a row of `tokens`. Both include eos."""
     noise, spans = noise_counts(tokens, rate, mean)
     return tokens - noise + spans + 1, noise + spans + 1
 
 
 def tokens_for(inputs: int, rate: float = 0.15, mean: float = 3.0) -> tuple[int, int]:
-    """(length of a row, target length) whose inputs fill `inputs` places: 568 and 114 for T5's 512."""
+    """Returns the (row length, target length) that fill an encoder of `inputs` tokens: 568 and 114 for T5's 512."""
     tokens = inputs
     while span_lengths(tokens + 1, rate, mean)[0] <= inputs:
         tokens += 1
@@ -36,18 +39,20 @@ def tokens_for(inputs: int, rate: float = 0.15, mean: float = 3.0) -> tuple[int,
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SentinelSpans:
-    """Spans of the row are replaced by sentinels; the decoder writes each sentinel and what it stands for.
+class SentinelSpans(slots.Corruption):
+    """Replaces spans of the row by sentinels. The decoder predicts each sentinel and the tokens of its span.
 
-    round(rate * n) of a row's n tokens lie in round(noise / mean) spans that alternate with what stays; both kinds of
-    pieces are drawn uniformly among the divisions into that many. A row begins with what stays and ends with a span.
-    Inputs and targets end with eos (one that ends the row already is that eos); the decoder starts with pad. Both have
-    static lengths, functions of L (`span_lengths`; `tokens_for` gives the L that fills an encoder of 512). Sentinels are
-    the vocabulary's `extra` ids, number 0 first: from the highest id downwards where a tokenizer appends them.
+    The noise is round(rate * n) of a row's n tokens, in round(noise / mean) spans that alternate with kept pieces. Both
+    divisions are uniform. A row begins with a kept piece and ends with a span. Inputs and targets end with eos (an eos at
+    the end of the row is reused). The decoder starts with pad. Both lengths are static functions of L (`span_lengths`);
+    `tokens_for` gives the L that fills an encoder of 512. Sentinels are the `extra` ids of the vocabulary, number 0
+    first. A tokenizer that appends them counts down from the highest id.
 
-    The documents of a packed row are one stream, as in the published data, and see each other: use rows without
-    padding. `last` writes one more sentinel before the target's eos, as in the paper's figure 2; its code does not.
+    The documents of a packed row form one stream and see each other, as in the published data: use rows without
+    padding. `last` adds a final sentinel before the target's eos, as in the paper's figure 2; its code does not.
     """
+
+    start: ClassVar[str] = "pad"
 
     vocab: Vocab
     rate: float = 0.15
@@ -73,16 +78,16 @@ class SentinelSpans:
             ids, (tokens & ~noise) + begins.astype(jnp.int32), begins, name, max(s[0] for s in sizes) - 1
         )
         labels, labels_real = _written(ids, noise + begins.astype(jnp.int32), begins, name, max(s[1] for s in sizes) - 1)
+        some = real.any(1, keepdims=True)
         if self.last:
             spans = begins.sum(1, keepdims=True, dtype=jnp.int32)
-            labels, labels_real = _append(labels, labels_real, sentinel[spans], pad)
-        some = real.any(1, keepdims=True)
+            labels, labels_real = _append(labels, labels_real, sentinel[spans], pad, some)
         inputs, inputs_real = _append(inputs, inputs_real, eos, pad, some)
         labels, labels_real = _append(labels, labels_real, eos, pad, some)
         segments = inputs_real.astype(jnp.int32)
         places = jnp.arange(inputs.shape[1], dtype=jnp.int32)
         return {
-            **without(batch, TOKEN_FIELDS),
+            **without(batch, fields.moving(batch)),
             "input_ids": inputs,
             "segment_ids": segments,
             "positions": jnp.where(inputs_real, places, 0),
@@ -90,7 +95,7 @@ class SentinelSpans:
         }
 
     def _spans(self, key: Array, batch: Batch, tokens: Array) -> tuple[Array, Array, Array]:
-        """(in a span, first of a span, number of the last span that has begun; all [B, L]) over the `tokens` [B, L]."""
+        """Returns (inside a span, first token of a span, index of the last span begun), all [B, L], over `tokens` [B, L]."""
         length, count = tokens.shape[1], tokens.sum(1)
         counts = [noise_counts(n, self.rate, self.mean) for n in range(length + 1)]
         most = max(spans for _, spans in counts)
@@ -99,7 +104,7 @@ class SentinelSpans:
         rows = rows_of(batch)
         hidden = _division(named(key, "noise"), rows, noise, spans, length, most)
         kept = _division(named(key, "kept"), rows, count - noise, spans, length, most)
-        # Span k begins after the pieces 0..k that stay and the spans before it.
+        # Span k starts after the kept pieces 0..k and the spans 0..k-1.
         start = kept + jnp.pad(hidden, ((0, 0), (1, 0)))[:, :-1]
         stop = kept + hidden
         place = jnp.cumsum(tokens, 1, dtype=jnp.int32) - 1
@@ -109,7 +114,7 @@ class SentinelSpans:
         return inside, begins, begun.sum(-1, dtype=jnp.int32) - 1
 
     def _ids(self, needed: int) -> Array:
-        """The ids of the sentinels; raises ValueError where there are too few."""
+        """Returns the ids of the sentinels. Raises ValueError if there are too few."""
         there = min(self.sentinels, len(self.vocab.extra))
         if there < needed:
             raise ValueError(
@@ -120,21 +125,21 @@ class SentinelSpans:
 
 
 def _division(key: Array, rows: Array, items: Array, parts: Array, length: int, most: int) -> Array:
-    """Ends [B, most] of a uniform division of `items` [B] into `parts` [B] pieces of at least one; the rest: `items`."""
+    """Divides `items` [B] uniformly into `parts` [B] non-empty pieces. Returns their ends [B, most], padded with `items`."""
     between = jnp.arange(length) < (items - 1)[:, None]
     cuts, used = choose(key, rows, between, jnp.maximum(parts - 1, 0), most)
     return jnp.where(used > 0, cuts + 1, items[:, None]).astype(jnp.int32)
 
 
 def _written(ids: Array, widths: Array, begins: Array, name: Array, length: int) -> tuple[Array, Array]:
-    """(ids [B, T], real): every token `widths` times over, where a span begins its name first."""
+    """Returns (ids [B, T], real): every token repeated `widths` times. The first copy at the start of a span is `name`."""
     source, offset, real = layout(widths, length)
     named_here = take(begins, source) & (offset == 0)
     return jnp.where(named_here, take(name, source), take(ids, source)), real
 
 
 def _append(ids: Array, real: Array, token: Array | int, pad: int, rows: Array | bool = True) -> tuple[Array, Array]:
-    """One place longer: `token` after the last real one (in the `rows` that have it), pad elsewhere."""
+    """Extends rows by one position. Writes `token` after the last real token of the selected `rows`, pad elsewhere."""
     real = jnp.pad(real, ((0, 0), (0, 1)))
     here = (jnp.arange(real.shape[1]) == real.sum(1, keepdims=True)) & rows
     ids = jnp.where(real, jnp.pad(ids, ((0, 0), (0, 1))), pad)

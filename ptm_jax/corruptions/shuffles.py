@@ -1,4 +1,4 @@
-"""Word order as the task (survey 3.1.5 and Table 1): StructBERT's shuffled trigrams."""
+"""StructBERT's shuffled trigrams (survey 3.1.5 and Table 1)."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ import math
 import jax
 import jax.numpy as jnp
 
+from ptm_jax.core import fields, slots
+from ptm_jax.core.batch import put, rows_of
 from ptm_jax.core.streams import named
 from ptm_jax.core.types import Array, Batch, Vocab
-from ptm_jax.corruptions.base import budget, draws, maskable, put, rows_of, stretches
+from ptm_jax.corruptions.base import budget, draws, maskable, stretches
+from ptm_jax.corruptions.compact import take
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TrigramShuffle:
-    """Shuffle the tokens inside some trigrams of what is not masked (Wang et al. 2020, section 2.2.1: 5%, K = 3).
+class TrigramShuffle(slots.Corruption):
+    """Shuffles the tokens inside some trigrams of unmasked tokens (Wang et al. 2020, section 2.2.1: 5%, K = 3).
 
-    Stands after a masking in a `Chain` and leaves its `mlm_positions` alone. round(rate * n / size) disjoint runs of
-    `size` tokens, at least one where there is one, inside one document and without specials: `rate` is the share of the
-    n unmasked tokens. A random order may be the old one, and all tokens of a run are predicted.
+    Put it after a masking in a `Chain`; it does not touch `mlm_positions`. Chooses round(rate * n / size), at least one,
+    disjoint runs of `size` tokens, where n counts the unmasked tokens. A run lies in one document and has no special
+    tokens. The drawn order may be the original one. All tokens of a run are predicted.
 
     Adds `shuffle_positions`, `shuffle_labels` [B, P] int32, `shuffle_weights` [B, P] float32, P = size * ceil(rate * L /
     size).
@@ -39,8 +42,7 @@ class TrigramShuffle:
         most = max(1, min(math.ceil(length * self.rate / self.size), length // self.size))
         allowed = maskable(batch, self.vocab)
         if "mlm_positions" in batch:
-            hidden = jnp.ones(batch["mlm_positions"].shape, bool)
-            allowed &= ~put(jnp.zeros_like(allowed), batch["mlm_positions"], batch["mlm_weights"], hidden)
+            allowed &= ~put(jnp.zeros_like(allowed), batch["mlm_positions"], batch["mlm_weights"], True)
         count = budget(allowed.sum(1), self.rate / self.size, most)
         begins, used = self._begins(
             draws(named(key, "begins"), rows, length), allowed, stretches(batch, allowed), count, most
@@ -54,23 +56,23 @@ class TrigramShuffle:
         weights = jnp.repeat(used, self.size, axis=1).astype(jnp.float32)
         return {
             **batch,
-            "input_ids": put(ids, positions, weights, jnp.take_along_axis(ids, source, 1)),
+            **{n: put(batch[n], positions, weights, take(batch[n], source)) for n in ("input_ids", *fields.moving(batch))},
             "shuffle_positions": positions,
             "shuffle_labels": jnp.take_along_axis(ids, positions, 1),
             "shuffle_weights": weights,
         }
 
     def _begins(self, priority, allowed, runs, count, most) -> tuple[Array, Array]:
-        """Ascending first positions of disjoint runs of tokens, and which of them are used [B, N]."""
+        """Returns (ascending first positions of disjoint runs, whether each is used), both [B, N]."""
         slots, reach = jnp.arange(allowed.shape[1]), self.size - 1
         later = jnp.pad(runs, ((0, 0), (0, reach)))[:, reach:]
         whole = allowed & (runs == later)
 
-        def take(free, index):
+        def next_run(free, index):
             begin = jnp.argmax(jnp.where(free, priority, -1.0), 1)[:, None]
             found = jnp.take_along_axis(free, begin, 1)[:, 0] & (index < count)
             return free & (abs(slots - begin) >= self.size), jnp.where(found, begin[:, 0], len(slots))
 
-        begins = jnp.sort(jax.lax.scan(take, whole, jnp.arange(most))[1].T, axis=1)
+        begins = jnp.sort(jax.lax.scan(next_run, whole, jnp.arange(most))[1].T, axis=1)
         used = begins < len(slots)
         return jnp.where(used, begins, 0), used

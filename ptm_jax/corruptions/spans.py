@@ -1,4 +1,4 @@
-"""MASS: one span of half the sentence, hidden from the encoder, written by the decoder (Song et al. 2019, section 3.2)."""
+"""MASS: masks one span of half the sentence in the encoder; the decoder predicts it (Song et al. 2019, section 3.2)."""
 
 from __future__ import annotations
 
@@ -7,26 +7,28 @@ import math
 
 import jax.numpy as jnp
 
+from ptm_jax.core import slots
+from ptm_jax.core.batch import rows_of, segments_of
 from ptm_jax.core.streams import named
 from ptm_jax.core.types import Array, Batch, Vocab
-from ptm_jax.corruptions.base import capacity, draw_words, maskable, rows_of, segments_of
-from ptm_jax.corruptions.compact import decoder, in_document, layout, ranks, table, take, uniforms, up_to
+from ptm_jax.corruptions.base import capacity, check_shares, draw_words, draws, maskable, table, up_to
+from ptm_jax.corruptions.compact import decoder, in_document, layout, ranks, take
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MASSSpan:
-    """One span of floor(rate * n) of the n words of every document is hidden: 80% [MASK], 10% random, 10% kept.
+class MASSSpan(slots.Corruption):
+    """Masks one span of floor(rate * n) of the n words of every document: 80% [MASK], 10% random, 10% kept.
 
-    The decoder reads the span shifted and predicts the span only; T = ceil(rate * L). The span begins at the first word
-    with probability `ends`, ends at the last with the same, and lies uniformly otherwise (microsoft/MASS,
-    `restricted_mask_sent`; the paper does not say). `source_segments` [B, L] are the segments, 0 on [MASK]: what the
-    decoder may read of the encoder's row (`encoders.hiding`).
+    The decoder reads the shifted span and predicts only the span; T = ceil(rate * L). With probability `ends` the span
+    begins at the first word, with the same probability it ends at the last word, otherwise its position is uniform
+    (microsoft/MASS, `restricted_mask_sent`; the paper does not specify it). `source_segments` [B, L] are the segments, 0
+    on [MASK]: the positions of the encoder that the decoder may attend to (`encoders.hiding`).
 
-    previous    False: as the paper draws it the decoder begins with [MASK] (all that the encoder sees is masked for it),
-                at the positions that the predicted tokens have in the row. True: as that code has it, every token is
-                told from the one before it in the row, at the position of that one.
+    previous    False: as in the paper's figure, the decoder input begins with [MASK], and each input has the position of
+                the token to predict. True: as in the code, each token is predicted from the token before it in the row,
+                at that token's position
 
-    Deviation from the code: it rounds half of the tokens with both </s>, the last of which it may hide.
+    Deviation from the code: it rounds half of the token count including both </s>, and may mask the last one.
     """
 
     vocab: Vocab
@@ -37,10 +39,7 @@ class MASSSpan:
     previous: bool = False
 
     def __post_init__(self):
-        if not 0 < self.rate <= 1:
-            raise ValueError(f"rate is {self.rate}; it must be in (0, 1]")
-        if self.mask < 0 or self.random < 0 or self.mask + self.random > 1:
-            raise ValueError(f"mask {self.mask} and random {self.random} must be shares that add up to at most 1")
+        check_shares(self.rate, self.mask, self.random)
         if not 0 <= self.ends <= 0.5:
             raise ValueError(f"ends is {self.ends}; both ends have this share, so it must be in [0, 0.5]")
 
@@ -49,7 +48,7 @@ class MASSSpan:
         ids, rows, segments = batch["input_ids"], rows_of(batch), segments_of(batch)
         length = ids.shape[1]
         span = self._span(key, rows, maskable(batch, self.vocab), segments)
-        fate = uniforms(named(key, "fate"), rows, (length,))
+        fate = draws(named(key, "fate"), rows, length)
         words = draw_words(named(key, "words"), rows, (length,), self.vocab)
         hidden = jnp.where(fate < self.mask, mask_id, jnp.where(fate < self.mask + self.random, words, ids))
         source, _, real = layout(span, capacity(length, self.rate))
@@ -70,12 +69,12 @@ class MASSSpan:
         return out
 
     def _span(self, key: Array, rows: Array, allowed: Array, segments: Array) -> Array:
-        """[B, L] True on the span of each document."""
+        """Returns True on the span of each document, [B, L]."""
         length = allowed.shape[1]
         rank, counts = ranks(allowed, segments)
         size = table(lambda n: math.floor(n * self.rate + 1e-9), length)[counts]
-        draws = uniforms(named(key, "span"), rows, (2, length + 1))
-        where, start = draws[:, 0], up_to(draws[:, 1], counts - size + 1)
+        drawn = draws(named(key, "span"), rows, 2, length + 1)
+        where, start = drawn[:, 0], up_to(drawn[:, 1], counts - size + 1)
         start = jnp.where(where < self.ends, 0, jnp.where(where < 2 * self.ends, counts - size, start))
         first = take(start, segments)
         return allowed & (rank >= first) & (rank < first + take(size, segments))

@@ -1,17 +1,19 @@
-"""Dynamic token masking (Devlin et al. 2019, section 3.1, Task 1): 15% of the tokens, 80% [MASK] / 10% random / 10% kept."""
+"""Dynamic token masking (Devlin et al. 2019, section 3.1, Task 1): 15% of tokens, 80% [MASK] / 10% random / 10% kept."""
 
 from __future__ import annotations
 
 import dataclasses
 
+from ptm_jax.core import slots
+from ptm_jax.core.batch import rows_of
 from ptm_jax.core.streams import named
 from ptm_jax.core.types import Array, Batch, Vocab
-from ptm_jax.corruptions.base import budget, capacity, check_shares, choose, hide, maskable, rows_of
+from ptm_jax.corruptions.base import budget, capacity, check_shares, choose, hide, maskable
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TokenMasking:
-    """Hide an exact number of tokens of each row, chosen anew at every step; never a special token or padding.
+class TokenMasking(slots.Corruption):
+    """Masks an exact number of tokens of each row, drawn anew at every step; never special tokens or padding.
 
     The number is round(rate * maskable tokens), at least 1, at most ceil(rate * L): `max_predictions_per_seq` 20 at
     length 128 and 77 at 512. Deviation: google-research/bert counts [CLS] and [SEP] in the budget, and fixes the draw

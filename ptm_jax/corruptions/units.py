@@ -1,4 +1,4 @@
-"""One masking with a pluggable choice of what is hidden together: words, n-grams, spans (survey 3.1.2, E-MLM)."""
+"""Masking of units: words, n-grams, spans (survey 3.1.2, E-MLM)."""
 
 from __future__ import annotations
 
@@ -9,49 +9,40 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from ptm_jax.core import slots
+from ptm_jax.core.batch import rows_of, segments_of
 from ptm_jax.core.streams import named
 from ptm_jax.core.types import Array, Batch, Vocab
-from ptm_jax.corruptions.base import (
-    budget,
-    capacity,
-    check_shares,
-    draws,
-    hide,
-    maskable,
-    places,
-    rows_of,
-    segments_of,
-    stretches,
-)
+from ptm_jax.corruptions.base import budget, capacity, check_shares, draws, hide, maskable, places, stretches
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Units:
-    """What is chosen together: runs of words (or tokens), their number drawn with `distribution()`.
+    """Runs of words (or tokens) that are masked together. `distribution()` returns the probabilities of their lengths.
 
-    A unit begins at a word that is still free, all such words alike, and is shortened where it meets a special token,
-    the document's end, a unit chosen before, or the end of the row's budget; a word longer than what is left is passed
-    over, so a row may stay below its budget, never above.
+    A unit begins at a free word, drawn uniformly. It is shortened at a special token, at the document's end, at an
+    earlier unit, or when the row's budget is used. A word longer than the remaining budget is skipped, so a row may
+    mask fewer tokens than its budget, never more.
     """
 
     @property
     def by_words(self) -> bool:
-        """Whether units are made of words (`batch["word_starts"]`), not tokens."""
+        """Whether units consist of words (`batch["word_starts"]`) and not of tokens."""
         return True
 
     @property
     def bounded(self) -> bool:
-        """Whether every unit needs a token of its document on both sides."""
+        """Whether every unit needs a token of the same document on both sides."""
         return False
 
     def distribution(self) -> tuple[float, ...]:
-        """Shares of the lengths 1, 2, ..."""
+        """Returns the probabilities of the lengths 1, 2, ..."""
         return (1.0,)
 
     def propose(self, key: Array, batch: Batch, vocab: Vocab, count: Array, most: int) -> Array:
-        """[B, L] int32: 0 where a token is left alone, 1, 2, ... in the units, numbered as they were drawn.
+        """Returns the unit of each token, [B, L] int32: 0 for none, else 1, 2, ... in the order drawn.
 
-        At most `count` [B] tokens of a row, and `count` is at most `most`.
+        Units cover at most `count` [B] tokens of a row. `count` must not exceed `most`.
         """
         rows, allowed = rows_of(batch), maskable(batch, vocab)
         if self.bounded:
@@ -68,16 +59,16 @@ class Units:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WholeWords(Units):
-    """All pieces of a chosen word (BERT-wwm; Cui et al. 2019)."""
+    """Whole words: all pieces of a chosen word (BERT-wwm; Cui et al. 2019)."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NGrams(Units):
-    """n-grams with the given shares of n = 1, 2, ...
+    """n-grams with probabilities `shares` for n = 1, 2, ...
 
     ALBERT (Lan et al. 2020, section 4.1): p(n) ~ 1/n up to 3, in whole words. UniLM (Dong et al. 2019, section 2.4):
-    shares (0.8, 0.1, 0.1), in tokens. Deviation: an n-gram that meets a chosen one is shortened; google-research/albert
-    drops it.
+    shares (0.8, 0.1, 0.1), in tokens. Deviation: an n-gram that overlaps a chosen one is shortened;
+    google-research/albert drops it.
     """
 
     shares: tuple[float, ...] = (6 / 11, 3 / 11, 2 / 11)
@@ -97,13 +88,14 @@ class NGrams(Units):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Spans(Units):
-    """SpanBERT's spans (Joshi et al. 2020, section 3.1): lengths Geo(p) cut off at `longest`, in whole words; mean 3.8.
+    """SpanBERT's spans (Joshi et al. 2020, section 3.1): lengths Geo(p) truncated at `longest`, in whole words; mean 3.8.
 
-    As in facebookresearch/SpanBERT (fairseq/data/masking.py) the geometric shares are renormalised over 1..longest, and
-    spans that touch are one span, with one pair of boundary tokens: these are never masked. There, spans at the ends of
-    the text have no boundary objective; here the first and the last token of a document, mostly [CLS] and [SEP], are
-    not masked, so that every span has one. Deviations: all free words begin a span alike (there: a word with more
-    pieces more often), and the last span is shortened to whole words (there: also inside a word).
+    As in facebookresearch/SpanBERT (fairseq/data/masking.py), the geometric probabilities are renormalised over
+    1..longest, and adjacent spans form one span with one pair of boundary tokens, which are never masked.
+
+    Deviations: the first and last token of a document, mostly [CLS] and [SEP], are never masked, so every span has the
+    boundary objective (there: not at the ends of the text); the first word of a span is uniform (there: words with more
+    pieces are more likely); the last span is shortened to whole words (there: possibly inside a word).
     """
 
     p: float = 0.2
@@ -129,7 +121,7 @@ class Spans(Units):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NormalSpans(Units):
-    """InfoWord's n-grams (Kong et al. 2020): lengths N(mean, deviation) in tokens, rounded, within 1..longest."""
+    """InfoWord's n-grams (Kong et al. 2020): lengths N(mean, deviation^2) in tokens, rounded and clipped to 1..longest."""
 
     mean: float = 5.0
     deviation: float = 1.0
@@ -156,15 +148,15 @@ class NormalSpans(Units):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Masking:
-    """Hide units until rate * the row's tokens are used; 80% [MASK] / 10% random / 10% kept, of tokens or of units.
+class Masking(slots.Corruption):
+    """Masks units until rate * the row's tokens are used; 80% [MASK] / 10% random / 10% kept.
 
-    `units` is one of the choices above, or anything with their `propose`. `together` makes the draw of the 80/10/10 once
-    for a unit (SpanBERT); random words differ inside it.
+    `units` is a subclass of `Units` above. With `together`, the tokens of a unit share the draw of 80/10/10 (SpanBERT);
+    random words still differ inside it.
 
-    Adds `mlm_positions`, `mlm_labels` [B, P] int32, `mlm_weights` [B, P] float32 with P = ceil(rate * L), as TokenMasking;
-    where the units are `bounded`, also `span_left`, `span_right`, the positions of the tokens just outside the span of a
-    prediction, and `span_offset`, 0, 1, ... inside it (P - 1 at most: spans that touch are one).
+    Adds `mlm_positions`, `mlm_labels` [B, P] int32, `mlm_weights` [B, P] float32 with P = ceil(rate * L), as TokenMasking.
+    If the units are `bounded`, also adds `span_left` and `span_right`, the positions of the tokens just outside the span
+    of a prediction, and `span_offset`, 0, 1, ... inside it (at most P - 1: adjacent spans form one span).
     """
 
     vocab: Vocab
@@ -183,7 +175,7 @@ class Masking:
         units = self.units.propose(named(key, "choose"), batch, self.vocab, count, most)
         positions, weights = places(units > 0, most)
         spans = {}
-        if getattr(self.units, "bounded", False):
+        if self.units.bounded:
             units, left, right = _joined(units > 0)
             left, right = (jnp.take_along_axis(field, positions, 1) for field in (left, right))
             offset = positions - left - 1
@@ -195,19 +187,19 @@ class Masking:
 
 
 def draw_lengths(key: Array, rows: Array, most: int, shares: tuple[float, ...]) -> Array:
-    """[B, P] int32 numbers 1, 2, ... with the given shares."""
+    """Draws lengths 1, 2, ... with probabilities `shares`, [B, P] int32."""
     bounds = jnp.cumsum(jnp.asarray(shares[:-1], jnp.float32))
     return 1 + (draws(key, rows, most)[..., None] >= bounds).sum(-1).astype(jnp.int32)
 
 
 def _inside(segments: Array) -> Array:
-    """[B, L] True where the tokens before and after are of the same document."""
+    """Returns True where both neighbours belong to the same document, [B, L]."""
     same = segments[:, 1:] == segments[:, :-1]
     return jnp.pad(same, ((0, 0), (1, 0))) & jnp.pad(same, ((0, 0), (0, 1)))
 
 
 def _joined(chosen: Array) -> tuple[Array, Array, Array]:
-    """Of runs of chosen tokens [B, L]: their number from 1, and the positions just before and just after them."""
+    """Returns the runs of chosen tokens: (number from 1, position just before, position just after), all [B, L]."""
     slots = jnp.arange(chosen.shape[1])
     first = chosen & ~jnp.pad(chosen[:, :-1], ((0, 0), (1, 0)))
     left = jax.lax.cummax(jnp.where(first, slots - 1, -1), axis=1)
@@ -216,9 +208,9 @@ def _joined(chosen: Array) -> tuple[Array, Array, Array]:
 
 
 def _pick(priority: Array, allowed: Array, starts: Array, runs: Array, count: Array, lengths: Array) -> Array:
-    """Units [B, L] of lengths [B, P] in words, one after the other from the free word of the highest priority [B, L].
+    """Returns units [B, L] of `lengths` [B, P] words. Each begins at the free word with the highest priority [B, L].
 
-    Every unit takes at least one token, so P of them use any budget up to P.
+    Every unit has at least one token, so P units can use any budget up to P.
     """
     length = allowed.shape[1]
     slots = jnp.arange(length)
@@ -234,7 +226,7 @@ def _pick(priority: Array, allowed: Array, starts: Array, runs: Array, count: Ar
         anchor = jnp.argmax(jnp.where(free, priority, -1.0), 1)[:, None]
         found, word, run = (jnp.take_along_axis(field, anchor, 1) for field in (free, number, runs))
         stop = word + words[:, None]
-        # The first word after the anchor that is taken, where it comes before the end of the unit.
+        # Stop at the first taken word after the anchor.
         stop = jnp.min(jnp.where((units > 0) & (number > word), number, stop), 1, keepdims=True).clip(max=stop)
         new = found & (runs == run) & (number >= word) & (number < stop) & (end - anchor < left)
         return (jnp.where(new, index, units), left[:, 0] - new.sum(1)), None

@@ -1,6 +1,6 @@
-"""A second text for every row, made of the row itself: two crops, an n-gram alone, a word replaced.
+"""Corruptions that derive a second text from each row: two crops, a single n-gram, a replaced word.
 
-They add `{name}_input_ids` and `{name}_segment_ids`, which objectives encode beside the row.
+They add `{name}_input_ids` and `{name}_segment_ids`, which objectives encode in addition to the row.
 """
 
 from __future__ import annotations
@@ -10,43 +10,35 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
+from ptm_jax.core import slots
+from ptm_jax.core.batch import put, rows_of, segments_of
 from ptm_jax.core.streams import named, row_keys
 from ptm_jax.core.types import Array, Batch, Vocab
-from ptm_jax.corruptions.base import draw_words, maskable, rows_of, segments_of
+from ptm_jax.corruptions.base import draw_words, draws, maskable, up_to
+from ptm_jax.corruptions.compact import pad_of
 
-# What stays true of a row whose tokens are replaced as a whole.
+# Fields that stay valid when all tokens of a row are replaced.
 _ROW_FIELDS = ("rows", "step", "carry")
 
 
-def _uniform(key: Array, rows: Array) -> Array:
-    """One uniform number of each row [B], in [0, 1)."""
-    return jax.vmap(jax.random.uniform)(row_keys(key, rows))
-
-
-def _below(key: Array, rows: Array, bound: Array) -> Array:
-    """A uniform integer of each row [B] int32, 0 <= it < bound [B]; 0 where the bound is not above 0."""
-    drawn = jnp.floor(_uniform(key, rows) * bound).astype(jnp.int32)
-    return jnp.clip(drawn, 0, jnp.maximum(bound - 1, 0))
-
-
 def _compact(allowed: Array) -> Array:
-    """[B, L] the positions of a row's allowed tokens in their order, then the others'."""
+    """Returns the positions of the allowed tokens in order, followed by the others, [B, L]."""
     return jnp.argsort(~allowed, axis=1, stable=True).astype(jnp.int32)
 
 
 def _one_document(key: Array, rows: Array, batch: Batch, vocab: Vocab) -> Array:
-    """[B, L] True on the words of one document of the row, that of a word drawn uniformly."""
+    """Returns True on the words of one document of the row, [B, L]: the document of a uniformly drawn word."""
     allowed, segments = maskable(batch, vocab), segments_of(batch)
-    at = jnp.take_along_axis(_compact(allowed), _below(key, rows, allowed.sum(1))[:, None], 1)
+    at = jnp.take_along_axis(_compact(allowed), up_to(draws(key, rows), allowed.sum(1))[:, None], 1)
     return allowed & (segments == jnp.take_along_axis(segments, at, 1))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TwoCrops:
-    """Two pieces of one document, drawn independently: the row becomes one, `pair_` the other (survey 3.1.4, CTL).
+class TwoCrops(slots.Corruption):
+    """Draws two crops of one document independently: the row becomes one, `pair_` the other (survey 3.1.4, CTL).
 
-    A piece is a run of `share` of the document's words (rounded, at least one), between [CLS] and [SEP] where the
-    vocabulary has them. The fields of the old tokens (`token_type_ids`, labels, ...) go.
+    A crop is a run of `share` of the document's words (rounded, at least one), between [CLS] and [SEP] if the vocabulary
+    has them. Other per-token fields (`token_type_ids`, labels, ...) are dropped.
 
     Writes `input_ids`, `segment_ids`, `positions`, `pair_input_ids`, `pair_segment_ids`, all [B, L].
     """
@@ -73,7 +65,7 @@ class TwoCrops:
         count = words.sum(1)
         size = jnp.clip(jnp.floor(count * self.share + 0.5).astype(jnp.int32), 1, length - before - after)
         size = jnp.minimum(size, count)
-        start = _below(key, rows, count - size + 1)
+        start = up_to(draws(key, rows), count - size + 1)
         slots = jnp.arange(length)[None] - before
         at = jnp.clip(start[:, None] + slots, 0, length - 1)
         new = jnp.take_along_axis(ids, jnp.take_along_axis(_compact(words), at, 1), 1)
@@ -84,16 +76,16 @@ class TwoCrops:
             new = jnp.where(slots == size[:, None], self.vocab.sep, new)
             real = slots <= size[:, None]
         real &= count[:, None] > 0
-        return jnp.where(real, new, self.vocab.pad or 0).astype(jnp.int32), real.astype(jnp.int32)
+        return jnp.where(real, new, pad_of(self.vocab)).astype(jnp.int32), real.astype(jnp.int32)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class NGramView:
-    """Mask one n-gram of the row and hand it out alone (InfoWord; Kong et al. 2020, arXiv 1910.08350, section 4).
+class NGramView(slots.Corruption):
+    """Masks one n-gram of the row and returns it as a second text (InfoWord; Kong et al. 2020, arXiv 1910.08350, section 4).
 
-    Its length is N(mean, std^2), rounded and cut to 1 .. `longest`, and to what a run of words without a special token or
-    a document's border has from its first word on, which is drawn uniformly. Every token of it becomes [MASK], so that
-    `TokenMasking` after it in a `Chain` chooses among the others.
+    The first word is drawn uniformly. The length is N(mean, std^2), rounded and clipped to 1 .. `longest`. The n-gram ends
+    early at a special token or a document boundary. Every token of it becomes [MASK], so a `TokenMasking` after it in a
+    `Chain` chooses other tokens.
 
     Writes `input_ids`, `ngram_input_ids` and `ngram_segment_ids` [B, S], S = min(longest, L).
     """
@@ -115,25 +107,24 @@ class NGramView:
         drawn = jax.vmap(jax.random.normal)(row_keys(named(key, "length"), rows)) * self.std + self.mean
         wanted = jnp.clip(jnp.round(drawn), 1, most).astype(jnp.int32)
         count = words.sum(1)
-        start = jnp.take_along_axis(_compact(words), _below(named(key, "start"), rows, count)[:, None], 1)
+        start = jnp.take_along_axis(_compact(words), up_to(draws(named(key, "start"), rows), count)[:, None], 1)
         slots = jnp.arange(most)[None]
         at = jnp.minimum(start + slots, length - 1)
         same = jnp.take_along_axis(segments, at, 1) == jnp.take_along_axis(segments, start, 1)
         inside = jnp.take_along_axis(words, at, 1) & same & (start + slots < length) & (slots < wanted[:, None])
-        inside = jnp.cumprod(inside, axis=1) > 0  # the run ends at the first place that does not belong to it
-        ngram = jnp.where(inside, jnp.take_along_axis(ids, at, 1), self.vocab.pad or 0)
-        where = jnp.where(inside, at, length)
-        hidden = jax.vmap(lambda row, places: row.at[places].set(mask_id, mode="drop"))(ids, where)
+        inside = jnp.cumprod(inside, axis=1) > 0  # the run ends at the first False
+        ngram = jnp.where(inside, jnp.take_along_axis(ids, at, 1), pad_of(self.vocab))
+        hidden = put(ids, at, inside, mask_id)
         views = {"ngram_input_ids": ngram.astype(jnp.int32), "ngram_segment_ids": inside.astype(jnp.int32)}
         return {**batch, "input_ids": hidden, **views}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ReplacedWord:
-    """The row once more, with the word in its middle replaced by a random one (Collobert et al. 2011, section 4.2).
+class ReplacedWord(slots.Corruption):
+    """Copies the row with its middle word replaced by a random one (Collobert et al. 2011, section 4.2).
 
-    The middle is the word n // 2 of a row of n words, counted from 0: the sixth of a window of eleven. Specials and
-    padding are no words. A draw may give the same word back, as in the paper's sum over the dictionary.
+    The middle word has index n // 2 of n words: the sixth in a window of eleven. Special tokens and padding are not
+    counted. The draw may return the same word, as in the paper's sum over the dictionary.
 
     Writes `negative_input_ids` and `negative_segment_ids` [B, L].
     """

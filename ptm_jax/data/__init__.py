@@ -1,5 +1,5 @@
-"""Corpora: text sources, tokenizers, record stores, the cutting of rows, and the stream that training reads.
+"""Text to batches: sources, tokenizers, corpora on disk, the cutting of rows, and the stream that training reads.
 
-The path of a text: `sources.documents` -> `prepare.prepare` (tokenizer, shards, manifest) -> `store.Corpus` ->
-`examples` (how rows are cut) -> `stream.Stream` (batches of numpy arrays). Nothing here imports JAX.
+The path of a text: `text.sources.documents` -> `corpora.prepare.prepare` (tokenizer, shards, manifest) ->
+`corpora.store.Corpus` -> `rows.examples` (how rows are cut) -> `corpora.stream.Stream` (batches of NumPy arrays).
 """

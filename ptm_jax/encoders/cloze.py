@@ -8,17 +8,18 @@ from typing import Literal
 import flax.linen as nn
 import jax.numpy as jnp
 
+from ptm_jax.core import slots
 from ptm_jax.core.types import Batch, Encoded, Visibility
-from ptm_jax.encoders.transformer import context_of
+from ptm_jax.encoders.context import context_of
 from ptm_jax.nn.layers import Context, Dropout, LayerNorm
 
 
 class Combination(nn.Module):
-    """The layer that tells token t from both towers: attention whose query is made of the states of its neighbours.
+    """Predicts token t from both towers, by attention with a query made of the states of its neighbours.
 
-    Both towers' states are normalised. The query is the sum of the forward state of t-1 and the backward state of t+1, or
-    the two beside each other; keys and values are all states that `visibility` shows. Attention stands outside of any
-    residual branch, the feed-forward layer in one, pre-norm. Laid out as in fairseq's branch bi_trans_lm.
+    The states of both towers are normalised. The query is the sum of the forward state of t-1 and the backward state of
+    t+1, or their concatenation. Keys and values are all states that `visibility` allows. The attention has no residual
+    branch; the feed-forward layer has one, with pre-norm. The layout follows fairseq's branch bi_trans_lm.
     """
 
     attention: nn.Module
@@ -41,15 +42,15 @@ class Combination(nn.Module):
         return x + Dropout(self.dropout)(self.ffn(self.ffn_norm(x), context), context), probabilities
 
 
-class TwoTowers(nn.Module):
+class TwoTowers(slots.Encoder, nn.Module):
     """Causal stacks in both directions over one embedding, and a layer that combines them (section 3, Figure 2).
 
-    hidden[t] [B, L, D] is made of forward states up to t-1 and backward states from t+1: token t itself is not seen.
-    combine="attention": the `Combination` in `merge`; "sum": the sum of the two neighbours' states alone. `masked=False`
-    also lets position t read both states of t, for fine-tuning (section 3).
+    hidden[t] [B, L, D] depends on forward states up to t-1 and backward states from t+1, so it does not see token t.
+    combine="attention" uses the `Combination` in `merge`; "sum" adds the two neighbours' states. `masked=False` also lets
+    position t read both states of t, for fine-tuning (section 3).
 
-    `extra` holds the towers' last states, "forward" and "backward" [B, L, D]; `attention` is the combination's
-    [1, B, H, L, 2 L], forward keys first, where its `impl` makes one.
+    `extra` holds the last states of the towers, "forward" and "backward" [B, L, D]. `attention` is the combination's
+    [1, B, H, L, 2 L], forward keys first, if its `impl` returns probabilities.
     """
 
     embed: nn.Module
@@ -59,12 +60,24 @@ class TwoTowers(nn.Module):
     combine: Literal["attention", "sum"] = "attention"
     masked: bool = True
 
-    obeys_order = False
+    @property
+    def direction(self) -> slots.Direction:
+        return "both" if self.masked else "bidirectional"
 
     @property
-    def sees(self) -> str:
-        """Who sees whom when a batch says nothing: objectives ask before they are compiled."""
-        return "both" if self.masked else "bidirectional"
+    def embeddings(self) -> nn.Module:
+        return self.embed
+
+    @property
+    def stacks(self) -> dict[str, slots.Layered]:
+        return {"forward": self.forward, "backward": self.backward}
+
+    def level_of(self, path: str) -> int | range:
+        """Layers of both directions have the same levels; their combination is one level higher."""
+        for name, stack in self.stacks.items():
+            if path.startswith(f"encoder/{name}/"):
+                return stack.level_of(path.removeprefix(f"encoder/{name}/"))
+        return self.forward.levels + 1 if path.startswith("encoder/merge/") else 0
 
     def table(self):
         return self.embed.table()
@@ -81,19 +94,19 @@ class TwoTowers(nn.Module):
         extra = {"forward": ahead, "backward": behind}
         if self.combine == "attention":
             hidden, attention = self.merge(ahead, behind, context, self.masked)
-            return Encoded(hidden, None, None if attention is None else attention[None], None, extra)
+            return Encoded(hidden, None, None if attention is None else attention[None], extra=extra)
         hidden = sum(_neighbours(ahead, behind, context))
-        return Encoded(hidden if self.masked else hidden + ahead + behind, None, None, None, extra)
+        return Encoded(hidden if self.masked else hidden + ahead + behind, extra=extra)
 
 
 def _neighbours(ahead, behind, context: Context):
-    """What stands before and after every token: the forward states of t-1, the backward states of t+1 [B, L, D]."""
+    """Returns the forward states of t-1 and the backward states of t+1, [B, L, D] each."""
     segments = context.visibility.k_segments
     return _neighbour(ahead, segments, -1), _neighbour(behind, segments, 1)
 
 
 def _neighbour(states, segments, step: int):
-    """The states [B, L, D] of the token `step` places further in the same segment, zero where there is none."""
+    """Returns the states [B, L, D] of the token `step` places to the right in the same segment; zeros if there is none."""
     same = jnp.roll(segments, -step, 1) == segments
     edge = 0 if step < 0 else segments.shape[1] - 1
     same = same.at[:, edge].set(False)
@@ -101,7 +114,7 @@ def _neighbour(states, segments, step: int):
 
 
 def _both(visibility: Visibility, masked: bool) -> Visibility:
-    """The rule over [forward; backward] keys: left of the query in the first half, right of it in the second."""
+    """Returns the visibility of [forward; backward] keys: left of the query in the first half, right of it in the second."""
     places = jnp.arange(visibility.k_segments.shape[1])
     apart = places[None, :] - places[:, None]
     left, right = (apart < 0, apart > 0) if masked else (apart <= 0, apart >= 0)

@@ -1,4 +1,4 @@
-"""A decoder that does not read what was hidden from the encoder."""
+"""A decoder that reads only the unmasked places of the source (MASS)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from ptm_jax.encoders.transformer import Transformer
 class HidingDecoder(Transformer):
     """A decoder that reads the source where `batch["source_segments"]` [B, Ls] is not 0 (microsoft/MASS, `enc_mask`).
 
-    The encoder itself sees all of its row. Without the field it is a `Transformer`.
+    The encoder still sees the whole row. Without the field this is a `Transformer`.
     """
+
+    writes = False  # it is not trained to continue token by token
 
     def __call__(
         self, batch: Batch, train: bool = False, cache=None, source=None, source_segments=None, table=None

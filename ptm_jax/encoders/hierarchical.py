@@ -7,27 +7,30 @@ import dataclasses
 import flax.linen as nn
 import jax.numpy as jnp
 
+from ptm_jax.core import slots
+from ptm_jax.core.batch import rows_of
 from ptm_jax.core.types import Batch, Encoded, Visibility
 from ptm_jax.encoders.transformer import Transformer
-from ptm_jax.nn.embeddings import Sinusoids
+from ptm_jax.nn.embeddings.summed import Sinusoids
 from ptm_jax.nn.layers import Context
 
 _SENTENCE_FIELDS = ("order", "key_order", "group", "places")
 
 
-class Hierarchical(nn.Module):
-    """A Transformer over the tokens of each sentence, one over the sentences, and a decoder of sentences (section 3.1, 3.2).
+class Hierarchical(slots.Encoder, nn.Module):
+    """A Transformer over the tokens of each sentence, one over the sentences, and a decoder of sentences
+    (section 3.1, 3.2).
 
-    A row is S = L / `tokens` slots of that many tokens, one sentence each; `segment_ids` is the slot's number + 1 and 0 on
-    padding (the default for a batch without), `positions` count inside the slot. The state of a slot's first token is
-    the sentence's vector; with a sentence position added, `document` makes [B, S, D] of them: a slot that begins with
-    padding is not there.
+    A row has S = L / `tokens` slots of `tokens` tokens, with one sentence in each. `segment_ids` is the slot's number + 1
+    and 0 on padding; by default there is no padding. `positions` count inside the slot. The state of a slot's first token
+    is the sentence's vector. `document` reads these vectors plus sentence positions and returns [B, S, D]. Slots that begin
+    with padding are masked.
 
-    The decoder predicts P sentences: `decoder_input_ids` [B, P T] with `decoder_segment_ids` 1..P (0 padding), and
-    `sentence_positions` [B, P], the slots they stand in. Its `cross` slot sees the document state of its own sentence only.
-    A batch without them decodes every sentence of the row from its own state. `hidden`, `layers` and `attention` are the
-    decoder's; `extra` has "sentences" [B, S, D], the document states that an extractive labeller reads, and "vectors",
-    those before the document.
+    The decoder predicts P sentences from `decoder_input_ids` [B, P T], `decoder_segment_ids` 1..P (0 padding) and
+    `sentence_positions` [B, P], the slots of the sentences. Its `cross` slot sees only the document state of its own
+    sentence. Without these fields it decodes every sentence of the row from its own state. `hidden`, `layers` and
+    `attention` are the decoder's. `extra` has "sentences" [B, S, D], the document states for an extractive labeller, and
+    "vectors", the sentence vectors.
     """
 
     sentence: Transformer
@@ -36,18 +39,27 @@ class Hierarchical(nn.Module):
     tokens: int
     position: nn.Module = Sinusoids()
 
-    sees = "decoder"
-    obeys_order = False
+    direction = "decoder"
+    reads_source = True
+    by_sentence = True
+
+    @property
+    def embeddings(self) -> nn.Module:
+        return self.embed
+
+    @property
+    def stacks(self) -> dict[str, slots.Layered]:
+        return {"sentence/stack": self.sentence.stack, "document": self.document, "decoder/stack": self.decoder.stack}
 
     def refusal(self, system) -> str | None:
-        """Rows that are not laid out in its slots have no sentences to encode."""
-        if getattr(system.examples, "width", None) == self.tokens:
+        """Refuses examples that are not laid out in slots of `tokens` tokens."""
+        if system.examples.slot_width == self.tokens:
             return None
         return f"this encoder reads a sentence in every {self.tokens} tokens; take DocumentSlots(width={self.tokens})"
 
     @property
     def embed(self):
-        """The sentence encoder's embeddings: their vocabulary and position table are the model's."""
+        """The sentence encoder's embeddings, with the vocabulary and position table of the model."""
         return self.sentence.embed
 
     def table(self):
@@ -64,7 +76,7 @@ class Hierarchical(nn.Module):
         places = jnp.broadcast_to(jnp.arange(count, dtype=jnp.int32), (rows, count))
         context = Context(
             visibility=Visibility(jnp.ones_like(there), there),
-            rows=batch["rows"] if "rows" in batch else jnp.arange(rows, dtype=jnp.int32),
+            rows=rows_of(batch),
             positions=places,
             step=batch.get("step"),
             train=train,
@@ -75,7 +87,7 @@ class Hierarchical(nn.Module):
         return dataclasses.replace(decoded, extra={"sentences": sentences, "vectors": vectors})
 
     def _slots(self, batch: Batch) -> dict:
-        """The batch with whole slots, and the fields that number them. A last slot that is cut short is padded."""
+        """Returns the batch with whole slots and the fields that number them. Pads an incomplete last slot."""
         batch = {name: field for name, field in batch.items() if name not in _SENTENCE_FIELDS}
         ids = batch["input_ids"]
         short = -ids.shape[1] % self.tokens

@@ -1,4 +1,4 @@
-"""Encoder and decoder: the Transformer, T5, BART, MASS and PEGASUS are values of it."""
+"""Encoder and decoder: the Transformer, T5, BART, MASS and PEGASUS."""
 
 from __future__ import annotations
 
@@ -8,52 +8,67 @@ from typing import Any, Literal
 import flax.linen as nn
 import jax.numpy as jnp
 
+from ptm_jax.core import slots
+from ptm_jax.core.batch import segments_of
 from ptm_jax.core.types import Batch, Encoded, record
 from ptm_jax.encoders.transformer import Cache, Transformer
-from ptm_jax.nn.attention import KeyValues, empty_cache
+from ptm_jax.nn.attention.multihead import KeyValues, empty_cache
 
 
 @record
 class PairCache:
-    """Decoding state: the decoder's own, keys and values of the source [N, B, Ls, H, K], its segments [B, Ls]."""
+    """Decoding state: the decoder's cache, keys and values of the source [N, B, Ls, H, K], and its segments [B, Ls]."""
 
     own: Cache
     across: KeyValues
     segments: Any
 
     def take(self, rows) -> PairCache:
-        """The cache of the given rows [R] of its batch."""
+        """Returns the cache of the given rows [R] of the batch."""
         across = dataclasses.replace(self.across, key=self.across.key[:, rows], value=self.across.value[:, rows])
         return PairCache(self.own.take(rows), across, self.segments[rows])
 
 
-class EncoderDecoder(nn.Module):
-    """A Transformer over `input_ids` and a causal one over `decoder_input_ids` that reads it (Vaswani et al. 2017).
+class EncoderDecoder(slots.Encoder, nn.Module):
+    """A Transformer over `input_ids` and a causal one over `decoder_input_ids` with attention to it (Vaswani et al. 2017).
 
-    The decoder's blocks have a `cross` slot; where its embedding is `given`, both share the encoder's token table.
-    A batch has `decoder_input_ids` [B, T] and, of T's shape, `decoder_segment_ids` and `decoder_positions` where rows
-    are packed. `hidden`, `layers` and `attention` are the decoder's; the encoder's are in `extra` (`source` [B, L, D],
-    `source_layers`, `source_attention`), and so is `cross_attention` [N, B, H, T, L].
+    The decoder's blocks have a `cross` slot. If its embedding is `given`, both share the encoder's token table. A batch has
+    `decoder_input_ids` [B, T] and, for packed rows, `decoder_segment_ids` and `decoder_positions` [B, T]. `hidden`,
+    `layers` and `attention` are the decoder's. `extra` has the encoder's (`source` [B, L, D], `source_layers`,
+    `source_attention`) and `cross_attention` [N, B, H, T, L].
 
-    A batch without decoder inputs decodes the row itself (Lewis et al. 2020, section 3.1: BART's way of encoding), so that
-    a task of one text is served too. It is shifted by one token to the right inside each document, which then begins with
-    `start`, an id or the document's "last" token; None: shifted by nothing.
+    Without decoder inputs the decoder reads the row itself (Lewis et al. 2020, section 3.1: how BART encodes), so that
+    tasks of one text work too. The row is shifted right by one token inside each document. Each document then begins with
+    `start`: an id, or "last" for the document's last token. None: no shift.
 
-    With a `cache`, a batch with decoder inputs begins a decoding, and one without continues it by its `input_ids`.
+    With a `cache`, a batch with decoder inputs begins a decoding; a batch without them continues it with its `input_ids`.
     """
 
     encoder: Transformer
     decoder: Transformer
     start: int | Literal["last"] | None = None
 
+    reads_source = True
+
     @property
-    def sees(self) -> str:
-        """Who sees whom when a batch says nothing: objectives ask before they are compiled."""
+    def writes(self) -> bool:
+        return self.direction == "decoder" and self.decoder.writes
+
+    @property
+    def direction(self) -> slots.Direction:
         return "bidirectional" if self.decoder.direction == "bidirectional" else "decoder"
 
     @property
+    def embeddings(self) -> nn.Module:
+        return self.embed
+
+    @property
+    def stacks(self) -> dict[str, slots.Layered]:
+        return {"encoder/stack": self.encoder.stack, "decoder/stack": self.decoder.stack}
+
+    @property
     def embed(self):
-        """The encoder's embeddings: their vocabulary and position table are the model's."""
+        """The encoder's embeddings, with the vocabulary and position table of the model."""
         return self.encoder.embed
 
     def table(self):
@@ -64,7 +79,7 @@ class EncoderDecoder(nn.Module):
             return self._continued(batch, train, cache)
         source = self.encoder(batch, train)
         ids = batch["input_ids"]
-        segments = batch.get("segment_ids", jnp.ones_like(ids))
+        segments = segments_of(batch)
         inner = dict(batch)
         if "decoder_input_ids" in batch:
             for name in ("order", "key_order", "group", "places", "token_type_ids", "segment_ids", "positions"):
@@ -78,22 +93,22 @@ class EncoderDecoder(nn.Module):
             given |= {"cache": cache.own, "across": cache.across}
         decoded = self.decoder(inner, train, **given)
         if cache is not None:
-            own, across = decoded.memory
+            own, across = decoded.cache
             across = dataclasses.replace(across, start=None)
-            decoded = dataclasses.replace(decoded, memory=PairCache(own, across, segments))
+            decoded = dataclasses.replace(decoded, cache=PairCache(own, across, segments))
         extra = {"source": source.hidden, "source_layers": source.layers, "source_attention": source.attention}
         return dataclasses.replace(decoded, extra={**(decoded.extra or {}), **extra})
 
     def _continued(self, batch: Batch, train: bool, cache: PairCache) -> Encoded:
         given = {"cache": cache.own, "across": cache.across, "source_segments": cache.segments}
         decoded = self.decoder(batch, train, table=self._shared_table(), **given)
-        return dataclasses.replace(decoded, memory=dataclasses.replace(cache, own=decoded.memory[0]))
+        return dataclasses.replace(decoded, cache=dataclasses.replace(cache, own=decoded.cache[0]))
 
     def _shared_table(self):
         return self.encoder.table() if self.decoder.embed.given else None
 
     def empty_cache(self, batch: int, length: int, source: int) -> PairCache:
-        """A decoding cache for `length` tokens of `batch` targets whose sources have `source` tokens."""
+        """Returns a decoding cache for `length` tokens of `batch` targets with `source` source tokens each."""
         own, attention = self.decoder.empty_cache(batch, length), self.decoder.stack.block.cross.attention
         width = attention.head_width or attention.width // attention.heads
         sizes = self.decoder.stack.layers, batch, source, attention.heads, width
@@ -101,7 +116,7 @@ class EncoderDecoder(nn.Module):
 
 
 def shifted(ids, segments, start: int | Literal["last"]):
-    """[B, L] int32: every token's predecessor in its document; at the first, `start` or the document's last token."""
+    """Returns [B, L] int32: the previous token in the document; for its first token `start` or the document's last token."""
     first = segments != jnp.pad(segments[:, :-1], ((0, 0), (1, 0)), constant_values=-1)
     if start == "last":
         slots = jnp.arange(ids.shape[1], dtype=jnp.int32)

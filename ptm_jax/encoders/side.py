@@ -1,4 +1,4 @@
-"""A network beside an encoder, which reads its layers (K-Adapter)."""
+"""A network that reads the layers of an encoder (K-Adapter)."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ import jax.numpy as jnp
 
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import Encoded
-from ptm_jax.encoders.transformer import context_of
+from ptm_jax.encoders.context import context_of
 from ptm_jax.nn.blocks import Stack
+from ptm_jax.nn.heads.layer_mix import layers_of, rows_of_states
 from ptm_jax.nn.initializers import Normal, TruncatedNormal
 from ptm_jax.nn.layers import Dense
-from ptm_jax.nn.representation import layers_of, rows_of_states
 
 
 class SideNetwork(nn.Module):
-    """Adapters, each of which reads one of the encoder's layers plus what the adapter before it gave (Wang et al. 2020,
-    arXiv 2002.01808, section 3.1 and its code): a dense layer down, Transformer layers, a dense layer up, a skip connection.
+    """Adapters that each read one of the encoder's layers plus the output of the adapter before (Wang et al. 2020,
+    arXiv 2002.01808, section 3.1 and its code): a dense layer down, Transformer layers, a dense layer up, a skip
+    connection.
 
-    `stacks` has the Transformer layers of each adapter and `reads` the layer that it reads, 0 for the embeddings. The last
-    adapter's states and the encoder's, side by side, become [B, L, D] again by a dense layer.
+    `stacks` has the Transformer layers of each adapter, and `reads` the layer that it reads, 0 for the embeddings. A dense
+    layer maps the concatenation of the encoder's states and the last adapter's states to [B, L, D].
     """
 
     stacks: tuple[Stack, ...]

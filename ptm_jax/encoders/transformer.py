@@ -1,4 +1,4 @@
-"""The Transformer encoder or decoder-only stack: BERT, RoBERTa, GPT and GPT-2 are values of it."""
+"""The Transformer encoder or decoder-only stack: BERT, RoBERTa, GPT and GPT-2."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from ptm_jax.core import slots
 from ptm_jax.core.types import Batch, Encoded, Visibility, Vocab, record
-from ptm_jax.nn.attention import Attention, KeyValues, empty_cache
+from ptm_jax.encoders.context import context_of
+from ptm_jax.nn.attention.multihead import Attention, KeyValues, empty_cache
 from ptm_jax.nn.blocks import Block, FeedForward, Stack, with_input
-from ptm_jax.nn.embeddings import Embeddings
+from ptm_jax.nn.embeddings.parts import Types
+from ptm_jax.nn.embeddings.summed import Embeddings
+from ptm_jax.nn.halting import AdaptiveStack
 from ptm_jax.nn.initializers import TruncatedNormal
 from ptm_jax.nn.layers import Activation, Context, Identity, LayerNorm
 
@@ -28,18 +32,19 @@ class Cache:
     start: Any
 
     def take(self, rows) -> Cache:
-        """The cache of the given rows [R] of its batch: beams are reordered and prompts repeated so."""
+        """Returns the cache of the given rows [R] of the batch, to reorder beams or repeat prompts."""
         layers = dataclasses.replace(self.layers, key=self.layers.key[:, rows], value=self.layers.value[:, rows])
         return Cache(layers, self.segments[rows], self.start)
 
 
-class Transformer(nn.Module):
-    """Embeddings and a stack. `direction` is who may see whom where the batch has no `order` of its own.
+class Transformer(slots.Encoder, nn.Module):
+    """Embeddings and a stack. `direction` sets which tokens see each other if the batch has no `order`.
 
-    `relative` adds scores that all layers share (`nn.relative`: `Buckets`, `Alibi`). As a decoder it is given `source`
-    [B, Ls, D], what the blocks' `cross` slots read, with `source_segments` [B, Ls], and the token `table` where it has
-    none; what they see of it is `extra["cross_attention"]` [N, B, H, L, Ls]. Beside a `cache` it may be given `across`,
-    one of the source [N, B, Ls, H, K] (see `Attention`); `memory` is then the pair.
+    `relative` adds scores that all layers share (`nn.attention.relative`: `Buckets`, `Alibi`). A decoder takes `source`
+    [B, Ls, D] for the blocks' `cross` slots, `source_segments` [B, Ls], and the token `table` if it has none. It returns
+    their attention as `extra["cross_attention"]` [N, B, H, L, Ls]. With a `cache` it may also take `across`, the cache of
+    the source [N, B, Ls, H, K] (see `Attention`); `Encoded.cache` is then a pair. `blank` sets the states of padding to
+    zero.
     """
 
     embed: Embeddings
@@ -49,14 +54,24 @@ class Transformer(nn.Module):
     blank: bool = False
 
     @property
-    def sees(self) -> Direction:
-        """Who sees whom when a batch says nothing: objectives ask before they are compiled."""
-        return self.direction
+    def embeddings(self) -> Embeddings:
+        return self.embed
+
+    @property
+    def stacks(self) -> dict[str, slots.Layered]:
+        return {"stack": self.stack}
 
     @property
     def obeys_order(self) -> bool:
-        """Whether a batch's `order` has an effect."""
         return True
+
+    @property
+    def ponders(self) -> bool:
+        return isinstance(self.stack, AdaptiveStack) and self.stack.halting is not None
+
+    @property
+    def writes(self) -> bool:
+        return self.direction == "causal"
 
     def table(self):
         return self.embed.table()
@@ -87,20 +102,20 @@ class Transformer(nn.Module):
         kept = None if cache is None else cache.layers
         encoded = self.stack(x, context, kept if across is None else (kept, across))
         if cache is not None:
-            layers, *others = (encoded.memory,) if across is None else encoded.memory
+            layers, *others = (encoded.cache,) if across is None else encoded.cache
             cache = Cache(layers, cache.segments, cache.start + length)
             cache = (cache, *others) if others else cache
         layers, hidden = None if encoded.layers is None else with_input(x, encoded.layers), encoded.hidden
         if self.blank and "segment_ids" in batch:
             hidden = jnp.where(batch["segment_ids"][..., None] > 0, hidden, 0)
-        encoded = dataclasses.replace(encoded, hidden=hidden, layers=layers, memory=cache)
+        encoded = dataclasses.replace(encoded, hidden=hidden, layers=layers, cache=cache)
         if isinstance(encoded.attention, tuple):
             own, across = encoded.attention
             return dataclasses.replace(encoded, attention=own, extra={"cross_attention": across})
         return encoded
 
     def empty_cache(self, batch: int, length: int) -> Cache:
-        """A decoding cache for `length` tokens of `batch` sequences."""
+        """Returns a decoding cache for `length` tokens of `batch` sequences."""
         attention = self.stack.block.attention
         head_width = attention.head_width or attention.width // attention.heads
         layers = empty_cache(
@@ -109,36 +124,13 @@ class Transformer(nn.Module):
         return Cache(layers, jnp.zeros((batch, length), jnp.int32), jnp.zeros((), jnp.int32))
 
 
-def context_of(batch: Batch, direction: Direction, train: bool) -> Context:
-    """What the fields of a batch say to the layers of a stack: who sees whom, where tokens stand, which rows they are."""
-    ids = batch["input_ids"]
-    slots = jnp.broadcast_to(jnp.arange(ids.shape[1], dtype=jnp.int32), ids.shape)
-    segments = batch.get("segment_ids")
-    segments = jnp.ones_like(ids) if segments is None else segments
-    order, places, group = batch.get("order"), batch.get("places"), batch.get("group")
-    if order is None and direction != "bidirectional":
-        order = slots if direction == "causal" else -slots
-    # A padding query sees what the first document sees: its output is finite and equals the peers'.
-    visibility = Visibility(
-        jnp.maximum(segments, 1), segments, order, batch.get("key_order", order), q_group=group, k_group=group
-    )
-    return Context(
-        visibility=visibility,
-        rows=batch["rows"] if "rows" in batch else jnp.arange(len(ids), dtype=jnp.int32),
-        positions=batch.get("positions", slots),
-        places=places,
-        k_places=places,
-        step=batch.get("step"),
-        train=train,
-    )
-
-
 def _keys(context: Context) -> int:
     return context.visibility.k_segments.shape[1]
 
 
 def _extend(cache, context):
-    """The context of tokens that follow those of a cache: keys are all of its places."""
+    """Returns the context of tokens that follow those in a cache, with all its slots as keys, and the cache with their
+    segments."""
     new = context.visibility
     slots = jnp.arange(new.q_segments.shape[1], dtype=jnp.int32) + cache.start
     seen = jax.lax.dynamic_update_slice_in_dim(cache.segments, new.k_segments, cache.start, 1)
@@ -169,8 +161,8 @@ def transformer(
     initializer: Any = TruncatedNormal(),
     out_init: Any = None,
 ) -> Transformer:
-    """A Transformer from its sizes; `hidden` (F) defaults to 4 D, `attention_dropout` to `dropout`. Anything finer is a
-    `replace` of a slot.
+    """Returns a Transformer of the given sizes. `hidden` (F) defaults to 4 D, `attention_dropout` to `dropout`. Use
+    `replace` on a slot for other settings.
 
     `out_init` initialises the two layers that write into the residual stream (GPT-2 scales them by depth).
     """
@@ -187,7 +179,7 @@ def transformer(
             vocab=vocab,
             width=width,
             position=positions,
-            types=types,
+            parts=(Types(types),) if types else (),
             norm=LayerNorm(eps) if embed_norm else Identity(),
             dropout=dropout,
             initializer=initializer,

@@ -1,4 +1,4 @@
-"""Segment recurrence: Transformer-XL and XLNet are values of it."""
+"""Segment recurrence: Transformer-XL and XLNet."""
 
 from __future__ import annotations
 
@@ -9,25 +9,28 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from ptm_jax.core import slots
 from ptm_jax.core.types import Batch, Encoded
-from ptm_jax.encoders.transformer import Direction, context_of
+from ptm_jax.encoders.context import context_of
+from ptm_jax.encoders.transformer import Direction
 from ptm_jax.nn.blocks import Stack, with_input
 from ptm_jax.nn.layers import Context, Dropout
 
-_BEFORE = -(2**30)  # the order of what is in the memory: before every token of the row
+_BEFORE = -(2**30)  # order of the keys in the memory: before every token of the row
 
 
-class TransformerXL(nn.Module):
-    """A stack of `Recurrence` blocks that reads what the row before it held in every layer (Dai et al. 2019).
+class TransformerXL(slots.Encoder, nn.Module):
+    """A stack of `Recurrence` blocks in which every layer also reads its inputs from earlier rows (Dai et al. 2019).
 
-    `batch["carry"]` is that memory, a tree with leaves [B, ...] (`empty_memory`); the next one comes back as
-    `Encoded.memory`, without gradient. A batch without one has none: a single row is encoded alone.
+    `batch["carry"]` is this memory, a tree with leaves [B, ...] (`empty_memory`). `Encoded.memory` is the next one, without
+    gradient. A batch without `carry` has no memory: each row is encoded by itself.
 
-    `query` is the start vector's initializer where the encoder has a second stream (Yang et al. 2019, section 2.3); then
-    a batch with an `order` comes back with `extra["query"]` [B, L, D], in which no token sees itself.
+    `query` is the initializer of the start vector if the encoder has a second stream (Yang et al. 2019, section 2.3). A
+    batch with an `order` then returns `extra["query"]` [B, L, D], in which no token sees itself.
 
-    `zeros`: a text begins behind a memory of zeros, which its tokens see, as in the authors' TensorFlow program and in
-    Transformers; otherwise they see nothing there. `same_length`: every token sees `memory` places, itself the last.
+    `zeros`: a text begins after a memory of zeros that its tokens see, as in the authors' TensorFlow program and in
+    Transformers; otherwise they see no memory there. `same_length`: every token sees `memory` places, including itself as
+    the last.
     """
 
     embed: nn.Module
@@ -40,13 +43,15 @@ class TransformerXL(nn.Module):
     same_length: bool = False
 
     @property
-    def sees(self) -> Direction:
-        """Who sees whom when a batch says nothing: objectives ask before they are compiled."""
-        return self.direction
+    def embeddings(self) -> Any:
+        return self.embed
+
+    @property
+    def stacks(self) -> dict[str, slots.Layered]:
+        return {"stack": self.stack}
 
     @property
     def obeys_order(self) -> bool:
-        """Whether a batch's `order` has an effect."""
         return True
 
     @property
@@ -58,7 +63,7 @@ class TransformerXL(nn.Module):
         return self.embed.table()
 
     def empty_memory(self, batch: int, dtype=jnp.float32) -> dict[str, jax.Array] | None:
-        """What the first row of a text reads: nothing, or `zeros`. None where the encoder keeps no memory."""
+        """Returns the memory of the first row of a text, masked unless `zeros`. None if the encoder keeps no memory."""
         if not self.memory:
             return None
         width = self.stack.block.block.attention.width
@@ -67,6 +72,9 @@ class TransformerXL(nn.Module):
             "segments": jnp.full((batch, self.memory), int(self.zeros), jnp.int32),
             "types": jnp.zeros((batch, self.memory), jnp.int32),
         }
+
+    def without_memory(self):
+        return dataclasses.replace(self, memory=0)
 
     @nn.compact
     def __call__(self, batch: Batch, train: bool = False) -> Encoded:
@@ -90,7 +98,7 @@ class TransformerXL(nn.Module):
             if "order" in batch:
                 x = content, drop(jnp.broadcast_to(start, content.shape), context)
         encoded = self.stack(x, context, memory)
-        kept = _last(encoded.memory, memory, self.memory)
+        kept = _last(encoded.cache, memory, self.memory)
         segments, types = (field[:, max(field.shape[1] - self.memory, 0) :] for field in (segments, types))
         past = {"layers": kept, "segments": segments, "types": types}
         hidden, layers, extra = encoded.hidden, encoded.layers, None
@@ -98,11 +106,11 @@ class TransformerXL(nn.Module):
             (hidden, query), (layers, _) = hidden, layers
             extra = {"query": drop(query, context)}
         past = jax.lax.stop_gradient(past) if self.memory else None
-        return Encoded(drop(hidden, context), with_input(content, layers), encoded.attention, past, extra)
+        return Encoded(drop(hidden, context), with_input(content, layers), encoded.attention, past, extra=extra)
 
 
 def _with_memory(context: Context, segments) -> Context:
-    """The rule with the memory's keys before the row's; every token of their segment may see them."""
+    """Adds the memory's keys before the row's. Every token of their segment may see them."""
     visibility, places = context.visibility, context.k_places
     past = segments.shape[1] - visibility.k_segments.shape[1]
     order, group = visibility.k_order, visibility.k_group
@@ -118,7 +126,7 @@ def _with_memory(context: Context, segments) -> Context:
 
 
 def _within(context: Context, size: int) -> Context:
-    """The rule, and that a key lies fewer than `size` places before the token."""
+    """Limits the keys to those fewer than `size` places before the token."""
     visibility = context.visibility
     queries, keys = visibility.q_segments.shape[1], visibility.k_segments.shape[1]
     before = jnp.arange(keys - queries, keys)[:, None] - jnp.arange(keys)
@@ -126,6 +134,7 @@ def _within(context: Context, size: int) -> Context:
 
 
 def _last(inputs, memory, size: int):
-    """[B, N, M, D]: the last M inputs [N, B, L, D] of every layer, after the memory [N, B, M, D] where there is one."""
+    """Returns [B, N, M, D]: the last M places of the memory [N, B, M, D], if any, and the inputs [N, B, L, D] of every
+    layer."""
     inputs = inputs if memory is None else jnp.concatenate([memory.astype(inputs.dtype), inputs], 2)
     return jnp.moveaxis(inputs[:, :, max(inputs.shape[2] - size, 0) :], 0, 1)

@@ -1,4 +1,4 @@
-"""XLNet's use of a memory: a part of each row goes into it, and a row may have been read from right to left."""
+"""XLNet's memory: it keeps a part of each row, and rows may be read from right to left."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ import math
 import jax
 import jax.numpy as jnp
 
+from ptm_jax.core.batch import segments_of
 from ptm_jax.core.types import Batch, Encoded
 from ptm_jax.encoders.xl import TransformerXL
 
 
 class XLNetEncoder(TransformerXL):
-    """Transformer-XL that remembers of a row of L only the first ceil(reuse * L) places (zihangdai/xlnet, `_cache_mem`);
-    a whole number `reuse` is that many places.
+    """Transformer-XL that keeps only the first ceil(reuse * L) places of a row in its memory (zihangdai/xlnet,
+    `_cache_mem`). An integer `reuse` is the number of places.
 
-    The next row begins where they end, so that what is behind them (the text of the next row, a random piece) must not
-    be remembered. Rows without a memory to hand on are encoded as by `TransformerXL`.
+    The next row begins where they end, so the places after them (the text of the next row, a random piece) are not kept.
+    Without a memory rows are encoded as by `TransformerXL`.
 
-    `batch["backward"]` [B] is 1 for a row that was laid out from right to left: its memory is the text on its right, and
-    distances have the signs that they have in the text, where the stack's scores obey (`nn.directed`). A batch with
-    `places` of its own has no directions.
+    `batch["backward"]` [B] is 1 for a row laid out from right to left. Its memory is the text on its right. Distances have
+    the signs that they have in the text, if the stack's scores support this (`nn.attention.directed`). A batch with
+    `places` has no directions.
 
-    `alone`: padding sees itself beside the text, as in zihangdai/xlnet, so that its states are those of the published code.
+    `alone`: a padding token sees itself and the text, as in zihangdai/xlnet, so that its states match the published code.
     """
 
     reuse: float = 0.5
@@ -31,7 +32,8 @@ class XLNetEncoder(TransformerXL):
 
     @property
     def types(self) -> int:
-        """Sentence types: the two of a pair and the classifying token's. Only whether two are the same has an effect."""
+        """Number of sentence types: two for a pair and one for the classifying token. Only equality of types has an
+        effect."""
         return 3
 
     def __call__(self, batch: Batch, train: bool = False) -> Encoded:
@@ -47,14 +49,14 @@ class XLNetEncoder(TransformerXL):
         kept = min(self.reuse, ids.shape[1]) if isinstance(self.reuse, int) else math.ceil(ids.shape[1] * self.reuse)
         fields = {
             "layers": jnp.moveaxis(encoded.layers[:-1], 0, 1),
-            "segments": batch.get("segment_ids", jnp.ones_like(ids)),
+            "segments": segments_of(batch),
             "types": batch.get("token_type_ids", jnp.zeros_like(ids)),
         }
         past = {name: self._last(name, new, kept, carry) for name, new in fields.items()}
         return dataclasses.replace(encoded, memory=jax.lax.stop_gradient(past))
 
     def _last(self, name: str, new, kept: int, carry):
-        """The last M places of the memory and of the first `kept` of the row, in the order of reading."""
+        """Returns the last M places of the memory and of the first `kept` places of the row, in reading order."""
         axis = 2 if name == "layers" else 1
         new = jax.lax.slice_in_dim(new, 0, kept, axis=axis)
         if carry is not None:
@@ -63,6 +65,6 @@ class XLNetEncoder(TransformerXL):
 
 
 def _alone(segments):
-    """Fields of a batch in which every place of padding is a token of the first document in a group of its own."""
+    """Returns fields of a batch in which every padding token belongs to the first document, in a group of its own."""
     slots = jnp.arange(1, segments.shape[1] + 1, dtype=jnp.int32)
     return {"segment_ids": jnp.maximum(segments, 1), "group": jnp.where(segments > 0, 0, slots)}

@@ -1,16 +1,21 @@
-"""Which implementation of a kernel runs: a value in the config, and a table for "auto".
+"""Chooses the implementation of a kernel from the config's `impl`.
 
-What "auto" takes for attention (`impl` of `nn.attention.Attention`, and `Experiment.impl` for all of them):
+`impl` is a field of `nn.attention.multihead.Attention`; `Experiment.impl` sets it for all of them:
 
-    platform   scores of a row and head     taken       why
-    cpu        at most SHORT, 192^2         reference   as fast or faster than a loop over small blocks (measured)
-    cpu        more                         xla         blocks stay in the cache, and products have two dimensions (measured)
-    tpu, gpu   any                          reference   `KERNELS` has none that was run on hardware; impl='pallas' takes them
+    reference   the definition of correct results; holds every score; the only one that returns probabilities
+    xla         computes by blocks, on every platform
+    pallas      a kernel for TPU or GPU
+    cudnn       NVIDIA's kernel, for plain attention
 
-    reference   the definition of correct; holds every score, and alone returns probabilities
-    xla         by blocks, on every platform        pallas   a kernel for TPU or GPU        cudnn   NVIDIA's, plain attention
+"auto" selects for attention:
 
-No exception is caught: what a named implementation cannot do, its module's `refusal` says, and that is a UserError.
+    platform   scores per row and head   selected    reason
+    cpu        at most SHORT, 192^2      reference   at least as fast as a loop over small blocks (measured)
+    cpu        more                      xla         blocks stay in the cache, and products have two dimensions (measured)
+    tpu, gpu   any                       reference   no kernel in `KERNELS` was run on hardware; use impl='pallas' for them
+
+There is no fallback: if the named implementation cannot compute a case, its module's `refusal` returns the reason, which
+is raised as a UserError.
 """
 
 from __future__ import annotations
@@ -28,12 +33,12 @@ SHORT = 192 * 192
 
 @dataclasses.dataclass(frozen=True)
 class Kernel:
-    """What is written for a device, and how far it has been tried without one.
+    """A kernel for a kind of device, and how it was tested.
 
-    module    of `ptm_jax.kernels` that launches it
-    compiled  for what a compiler takes it, forward and backward
-    checked   what its numbers are those of: the definition in a type, or one device; and where
-    ran       devices on which it was run; "auto" takes no kernel that has none
+    module    the module of `ptm_jax.kernels` that launches it
+    compiled  targets for which it compiles, forward and backward
+    checked   the reference that its results match, and where it ran for this check
+    ran       devices on which it ran; "auto" selects no kernel without one
     """
 
     name: str
@@ -45,7 +50,7 @@ class Kernel:
 
     @property
     def hardware(self) -> str:
-        """What its row says."""
+        """The devices on which it ran, as text."""
         return ", ".join(self.ran) or "not run on hardware"
 
 
@@ -64,7 +69,9 @@ KERNELS = (
 
 
 def choose(impl: str, platform: str, queries: int, keys: int, refusal: Callable[[str], str | None]) -> str:
-    """The implementation of attention that `impl` means for rows of these lengths. Raises UserError."""
+    """Returns the implementation of attention for `impl` and these lengths.
+
+    Raises UserError if `refusal` returns a reason against the named implementation."""
     if named(impl) == "auto":
         return "xla" if platform == "cpu" and queries * keys > SHORT else "reference"
     if why := refusal(impl):
@@ -73,7 +80,7 @@ def choose(impl: str, platform: str, queries: int, keys: int, refusal: Callable[
 
 
 def named(impl: str) -> str:
-    """`impl`, if there is one of that name. Raises UserError."""
+    """Returns `impl`. Raises UserError if no implementation has this name."""
     if impl not in IMPLS:
         raise UserError(f"there is no implementation {impl!r} of a kernel; impl is one of {', '.join(IMPLS)}")
     return impl

@@ -1,6 +1,6 @@
-"""Readable oracles in `jax.numpy`: the definition of correct for every other implementation.
+"""Reference implementations in `jax.numpy`, which define the correct results of all others.
 
-They compute in the precision they are given, hold the full [Lq, Lk] matrix, and return the probabilities.
+They compute in the given precision, hold the full [Lq, Lk] matrix, and return the probabilities.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ptm_jax.kernels.scores import Scores, lines, most, skew, unskew
 
 @jax.custom_vjp
 def masked_softmax(logits: Array, seen: Array) -> Array:
-    """Softmax over the last axis among the `seen`; a row that sees nothing gives zeros and zero gradients."""
+    """Softmax over the `seen` positions of the last axis. A row with none seen returns zeros and has zero gradients."""
     logits = jnp.where(seen, logits, -1e30)
     top = jax.lax.stop_gradient(logits.max(-1, keepdims=True))
     weights = jnp.where(seen, jnp.exp(logits - top), 0.0)
@@ -25,7 +25,7 @@ def masked_softmax(logits: Array, seen: Array) -> Array:
 
 
 def _softmax_forward(logits, seen):
-    # Kept are the probabilities alone: what autodiff would stack over layers is three arrays of their size.
+    # Only the probabilities are kept: autodiff would keep three arrays of their size in every layer.
     probabilities = masked_softmax(logits, seen)
     return probabilities, probabilities
 
@@ -50,9 +50,10 @@ def attention(
     rows: Array | None = None,
     precision: Precision = Precision(),
 ) -> tuple[Array, Array]:
-    """softmax(scale * q k^T + scores) v over the visible keys (Vaswani et al. 2017, Eq. 1; `kernels.scores` for the rest).
+    """Computes softmax(scale * q k^T + scores) v over the visible keys (Vaswani et al. 2017, Eq. 1).
 
-    q [B, Lq, H, K], k and v [B, Lk, H, K]; `dropout` on the probabilities needs `key` and `rows` [B]. float64 stays float64.
+    q [B, Lq, H, K], k and v [B, Lk, H, K]; `kernels.scores` defines `scores`. `dropout` on the probabilities needs `key`
+    and `rows` [B]. float64 stays float64.
     Returns ([B, Lq, H, K], probabilities [B, H, Lq, Lk] float32 before dropout).
     """
     product = _product(q, precision)
@@ -69,14 +70,14 @@ def attention(
 
 
 def _product(q, precision):
-    """(spec, a, b, type) -> product: at `precision`, which knows float32 and bfloat16; in float64 where q is."""
+    """Returns einsum(spec, a, b, type) at `precision` (float32 or bfloat16), or in float64 if q is float64."""
     if q.dtype == jnp.float64:
         return lambda spec, a, b, out=None: jnp.einsum(spec, a.astype(q.dtype), b.astype(q.dtype))
     return precision.einsum
 
 
 def added(q: Array, k: Array, scale: float, scores: Scores, precision: Precision = Precision()) -> Array:
-    """The logits [B, H, Lq, Lk], scale * q k^T and all that `scores` adds; float32, or float64 where q is."""
+    """Returns the logits [B, H, Lq, Lk], scale * q k^T + scores; float32, or float64 if q is float64."""
     product = _product(q, precision)
     logits = product("bqhd,bkhd->bhqk", q, k, jnp.float32)
     if scores.relative is not None:
@@ -91,7 +92,7 @@ def added(q: Array, k: Array, scale: float, scores: Scores, precision: Precision
 
 
 def dense_bias(scores: Scores, queries: int, keys: int) -> Array | None:
-    """What is added whatever the queries are, `bias` and `distances`, as a tensor [1 or B, 1 or H, Lq, Lk]."""
+    """Returns the sum of `bias` and `distances`, which do not depend on the queries, [1 or B, 1 or H, Lq, Lk]."""
     if scores.distances is None:
         return scores.bias
     found = _by_distance(scores, queries, keys)
@@ -99,7 +100,7 @@ def dense_bias(scores: Scores, queries: int, keys: int) -> Array | None:
 
 
 def _by_distance(scores: Scores, queries, keys):
-    """[1 or B, H, Lq, Lk] of the table [H, 2 M + 1]."""
+    """Spreads the table [H, 2 M + 1] to scores [1 or B, H, Lq, Lk]."""
     table = scores.distances
     if scores.regular:
         table = table[:, _in_order(queries, keys, most(table, 1))]
@@ -108,7 +109,7 @@ def _by_distance(scores: Scores, queries, keys):
 
 
 def _by_query(product, scores: Scores, keys):
-    """[B, H, Lq, Lk] of queries and table: the product with all distances, of which each score takes its own."""
+    """Returns relative scores [B, H, Lq, Lk]: multiplies queries by all lines, then selects the line of each score."""
     queries, table = scores.relative.queries, scores.relative.table
     limit, count = most(table, 0), queries.shape[1]
     if scores.regular:
@@ -119,19 +120,21 @@ def _by_query(product, scores: Scores, keys):
 
 
 def _with_table(product, queries, table):
-    """[B, H, Lq, T] of queries [B, Lq, H, K] and table [T, 1 or H, K]."""
+    """Multiplies queries [B, Lq, H, K] by the table [T, 1 or H, K]; returns [B, H, Lq, T]."""
     if table.shape[1] == 1:
         return product("bqhd,td->bhqt", queries, table[:, 0], jnp.float32)
     return product("bqhd,thd->bhqt", queries, table, jnp.float32)
 
 
 def _in_order(queries, keys, limit):
-    """The table's lines [Lq + Lk] that `skew` reads: of the distances 1 - Lk .. Lq, for queries that end where keys do."""
+    """Returns the indices [Lq + Lk] of the lines that `skew` reads, for distances 1 - Lk .. Lq.
+
+    The last query is at the place of the last key."""
     return lines(np.arange(1 - keys, queries + 1), limit)
 
 
 def _mixed(product, weights, scores: Scores):
-    """[B, Lq, H, K]: sum_j weights_ij values[line of d_ij], the weights of each distance added up first."""
+    """Returns sum_j weights_ij values[line of d_ij], [B, Lq, H, K]. The weights of equal distances are summed first."""
     table, (queries, keys) = scores.values, weights.shape[2:]
     limit = most(table, 0)
     if scores.regular:

@@ -1,18 +1,18 @@
-"""Ring attention (Liu et al. 2023, arXiv 2310.01889): long rows whose positions lie on several devices.
+"""Ring attention (Liu et al. 2023, arXiv 2310.01889) for rows split over several devices by position.
 
-Every device holds the queries, keys and values of its part of the row. Keys and values go round the ring of the mesh
-axis; each device meets every block of them once and keeps a running softmax (Milakov & Gimelshein 2018), so that no
-device ever holds scores of more than [Lq / n, Lk / n]. The backward pass goes round once more and makes the
-probabilities again from the logarithm of their sum (Dao et al. 2022, section 3.1 and appendix B): the gradients of keys
-and values travel with them, and come home after n steps.
+Every device holds the queries, keys and values of its part of the row. Blocks of keys and values move around the ring of
+a mesh axis. Each device processes every block once with a running softmax (Milakov & Gimelshein 2018) and never holds
+more scores than [Lq / n, Lk / n]. The backward pass moves the blocks around the ring again and recomputes the
+probabilities from their log-sums (Dao et al. 2022, section 3.1 and appendix B). Gradients of keys and values move with
+their block and are back on its device after n steps.
 
-Masks are those of `Visibility`: segments, order and groups travel with the keys. A bias and an `allow` are tensors that
-somebody has made; their rows are divided as the queries are, [.., Lq / n, Lk] on a device. Dropout on the probabilities
-is drawn by the global place of a score, so it is that of one device. What is not divided is not balanced either: with a
-causal order the devices of the later positions do all the work that counts, and the others wait.
+The mask is a `Visibility`: segments, order and groups move with the keys. `bias` and `allow` are dense tensors, split by
+query: [.., Lq / n, Lk] on a device. Dropout depends on the global position of a score, so the result equals that of one
+device. Work is not balanced: under a causal order the devices with later positions do most of the useful work.
 
-The TPU compiler's temporaries of a training step, GPT-2 with two layers of eight heads, a row of 16,384 tokens over seq=4,
-model=2 of v5p:2x2x2, bfloat16: 2.0 GiB on a device by `megatron_sp_ring`, 6.9 by `megatron_sp`, which gathers the keys.
+Memory: temporaries of a training step of GPT-2 (two layers, eight heads, a row of 16,384 tokens, bfloat16) over seq=4,
+model=2 of v5p:2x2x2 according to the TPU compiler: 2.0 GiB per device for `megatron_sp_ring`, 6.9 GiB for `megatron_sp`,
+which gathers the keys.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LOW = -1e30
 
 @dataclasses.dataclass(frozen=True)
 class Ring:
-    """The mesh, and the axes of it over which rows, heads and positions are divided."""
+    """The mesh, and its axes over which rows, heads and positions are split."""
 
     mesh: Any
     rows: tuple[str, ...] = ("data", "fsdp")
@@ -43,7 +43,7 @@ class Ring:
     length: str = "seq"
 
     def parts(self, axes: str | tuple[str, ...]) -> int:
-        """How many devices share a dimension that lies over these axes."""
+        """Returns the number of parts of a dimension that is split over these axes."""
         count = 1
         for axis in (axes,) if isinstance(axes, str) else axes:
             count *= self.mesh.shape[axis]
@@ -52,7 +52,7 @@ class Ring:
 
 @dataclasses.dataclass(frozen=True)
 class _Plan:
-    """What is fixed when the computation is traced. `whole` is (H, Lq, Lk), of all devices together."""
+    """Static arguments of the computation. `whole` is (H, Lq, Lk) of all devices together."""
 
     ring: Ring
     scale: float
@@ -68,7 +68,7 @@ class _Plan:
 
 @record
 class _Given:
-    """What has no gradient: `queries` and `keys` are int32 fields [B, 3, L] of segment, order and group."""
+    """Inputs without a gradient. `queries` and `keys` are int32 [B, 3, L]: segment, order and group."""
 
     queries: Any
     keys: Any
@@ -91,10 +91,10 @@ def ring_attention(
     rows: Array | None = None,
     precision: Precision = Precision(),
 ) -> Array:
-    """softmax(scale * q k^T + bias) v over the visible keys, [B, Lq, H, K]: `reference.attention` without its matrix.
+    """Computes softmax(scale * q k^T + bias) v over the visible keys, [B, Lq, H, K], without the full matrix of scores.
 
-    q [B, Lq, H, K], k and v [B, Lk, H, K], bias [1 or B, H or 1, Lq, Lk]; the arguments are those of all devices. Raises
-    UserError where the mesh does not divide them.
+    q [B, Lq, H, K], k and v [B, Lk, H, K], bias [1 or B, H or 1, Lq, Lk]: global arrays. Raises UserError if the mesh
+    does not divide them.
     """
     _divides(q, k, ring)
     whole = (q.shape[2], q.shape[1], k.shape[1])
@@ -109,7 +109,7 @@ def ring_attention(
 
 
 def _fields(segments, order, group, shape):
-    """[B, 3, L] int32; an absent order or group is 0 for all, which hides nothing."""
+    """Returns the fields stacked, [B, 3, L] int32. A missing order or group becomes zeros, which mask nothing."""
     zeros = jnp.zeros(shape[:2], jnp.int32)
     fields = [zeros if field is None else jnp.broadcast_to(field, shape[:2]) for field in (segments, order, group)]
     return jnp.stack([field.astype(jnp.int32) for field in fields], 1)
@@ -127,7 +127,7 @@ def _divides(q, k, ring):
 
 
 def _specs(plan, bias, given):
-    """Partition specs of (q or k or v, log-sums, bias, given)."""
+    """Returns the partition specs of (q, k and v; log-sums; bias; given)."""
     ring = plan.ring
     whole = lambda x: None if x is None else P(*_over(x.shape, (ring.rows, ring.heads, ring.length, None)))
     fields = P(ring.rows, None, ring.length)
@@ -170,18 +170,18 @@ _ring.defvjp(_ring_forward, _ring_backward)
 
 
 def _turn(plan, tree):
-    """Everything one device further round the ring."""
+    """Sends every leaf to the next device of the ring."""
     pairs = [(i, (i + 1) % plan.size) for i in range(plan.size)]
     return jax.tree.map(lambda x: jax.lax.ppermute(x, plan.ring.length, pairs), tree)
 
 
 def _source(plan, turns):
-    """Whose keys a device holds after so many turns."""
+    """Returns the number of the block of keys that this device holds after `turns` steps."""
     return jax.lax.rem(jax.lax.axis_index(plan.ring.length) - turns + plan.size, plan.size)
 
 
 def _scores(plan, q, k, fields, bias, given, number):
-    """(scores [b, h, lq, lk] float32, which of them are seen) of the device's queries and block `number` of the keys."""
+    """Returns (scores [b, h, lq, lk] float32, their mask) of the device's queries and block `number` of the keys."""
     scores = plan.precision.einsum("bqhd,bkhd->bhqk", q, k, jnp.float32) * plan.scale
     size = k.shape[1]
     if bias is not None:
@@ -197,7 +197,7 @@ def _scores(plan, q, k, fields, bias, given, number):
 
 
 def _dropped(plan, weights, given, number):
-    """Weights [b, h, lq, lk] after dropout, by the places of the scores in the whole row."""
+    """Applies dropout to the weights [b, h, lq, lk]; its bits depend on the global positions of the scores."""
     if not plan.dropout:
         return weights
     _, heads, queries, keys = weights.shape
@@ -210,7 +210,7 @@ def _dropped(plan, weights, given, number):
 
 
 def _forward(plan, q, k, v, bias, given):
-    """One device's part: (result [b, lq, h, d] float32, log of the sum of exponentials [b, h, lq])."""
+    """Returns one device's part: (result [b, lq, h, d] float32, log of the sum of exponentials [b, h, lq])."""
 
     def meet(state, block, turns):
         (k, v, fields), (top, total, mixed) = block, state
@@ -224,7 +224,7 @@ def _forward(plan, q, k, v, bias, given):
 
     def body(turns, carry):
         state, block = carry
-        following = _turn(plan, block)  # on its way while this one is computed
+        following = _turn(plan, block)  # the transfer overlaps with the computation of this block
         return meet(state, block, turns), following
 
     rows, queries, heads, width = q.shape
@@ -237,7 +237,7 @@ def _forward(plan, q, k, v, bias, given):
 
 
 def _backward(plan, q, k, v, bias, given, out, total, g):
-    """One device's part of the gradients of q, k, v and the bias."""
+    """Returns one device's part of the gradients of q, k, v and the bias."""
     product = plan.precision.einsum
     g = g.astype(jnp.float32)
     inner = jnp.einsum("bqhd,bqhd->bhq", g, out.astype(jnp.float32))[..., None]

@@ -1,12 +1,15 @@
-"""Softmax of scaled and masked scores in one pass over them, and its gradient in another (Megatron-LM's fused kernel).
+"""Softmax of scaled and masked scores in one pass, and its gradient in another (Megatron-LM's fused kernel).
 
-    p = softmax(scale * logits) among the `seen`, over the last axis; a line that sees nothing gives zeros, and no gradient
+    p = softmax(scale * logits) over the `seen` positions of the last axis; with none seen: zeros, and no gradient
     d logits = scale * p (g - sum p g)
 
-Kept for the backward pass are the probabilities alone, in the type of the logits; autodiff of the plain form stacks three
-arrays of their size. `impl`: "xla" (and "auto": XLA fuses the three loops) or "pallas", a kernel for TPUs that reads a block
-of lines once in either direction and computes in float32 whatever the type; compiled and interpreted, not run on hardware,
-so "auto" does not take it. Refused there: lines longer than 8,192, of which vector memory holds too few at once.
+The backward pass keeps only the probabilities, in the type of the logits. Autodiff of the plain form keeps three arrays
+of their size.
+
+    xla, auto   XLA fuses the three loops
+    pallas      a TPU kernel that reads each block of lines once per direction and computes in float32. Compiled and
+                interpreted, not run on hardware, so "auto" does not select it. Refuses lines longer than 8,192: vector
+                memory would hold too few of them
 """
 
 from __future__ import annotations
@@ -25,13 +28,13 @@ from ptm_jax.core.types import Array
 from ptm_jax.kernels.choice import Impl, named
 
 LONGEST, BLOCK = 8192, 1 << 17
-"""The longest line of the kernel, and how many scores a block has."""
+"""Maximum length of a line in the kernel, and scores per block."""
 
 
 def scale_mask_softmax(
     logits: Array, seen: Array, *, scale: float = 1.0, impl: Impl = "auto", interpret: Any = False
 ) -> Array:
-    """[.., N] in the type of the logits, for logits [.., N] and booleans `seen` that broadcast to them."""
+    """Returns probabilities [.., N] in the type of the logits [.., N]; the booleans `seen` broadcast to them."""
     if named(impl) == "pallas":
         platform = "tpu" if interpret else jax.default_backend()
         if reason := refusal(platform, logits.shape[-1]):
@@ -43,7 +46,7 @@ def scale_mask_softmax(
 
 
 def refusal(platform: str, length: int) -> str | None:
-    """Why the kernel cannot, and what to take instead."""
+    """Returns why the kernel cannot compute this and what to use instead, or None."""
     if platform != "tpu":
         return f"the softmax kernel is for TPUs, and this is {platform}; take impl='xla'"
     if length > LONGEST:
@@ -92,7 +95,7 @@ def _backward_block(scale, p, g, out):
 
 
 def _called(kernel, interpret, first, second):
-    """The kernel on blocks of whole lines; lines that hang over the end are computed and not written."""
+    """Runs the kernel on blocks of whole lines. Lines of the last block beyond the end are computed but not written."""
     length, lines = first.shape[-1], math.prod(first.shape[:-1])
     size = min(max(BLOCK // length // 32 * 32, 32), -(-lines // 32) * 32)
     spec = pl.BlockSpec((size, length), lambda i: (i, 0))

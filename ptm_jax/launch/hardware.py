@@ -1,7 +1,7 @@
-"""What a job runs on: the hosts and devices of a topology (`mesh.chips`), and what clusters call them.
+"""The hosts and devices of a topology (`mesh.chips`), and their names on clusters.
 
-Facts of Google's documentation: TPU system architecture (accelerator types, chips of a VM), TPU software versions, GKE's
-"Plan TPUs in GKE" and "GPUs in GKE" (node labels).
+Sources, all Google's documentation: TPU system architecture (accelerator types, chips per VM), TPU software versions, "Plan
+TPUs in GKE" and "GPUs in GKE" (node labels).
 """
 
 from __future__ import annotations
@@ -17,7 +17,12 @@ CUBES = ("2x2x1", "2x2x2", "2x2x4", "2x4x4")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Names:
-    """`gke` is the label of its nodes, `family` what Cloud TPU calls it, `runtime` the software version of its VMs."""
+    """Names of a chip.
+
+    gke       label of its GKE nodes
+    family    Cloud TPU type
+    runtime   software version of its TPU VMs
+    """
 
     gke: str
     family: str = ""
@@ -38,7 +43,7 @@ NAMES = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Hardware:
-    """`hosts` machines with `devices` each (None: whatever they have), of `where`, if that is told."""
+    """`hosts` machines with `devices` each (None: all of a host), and their topology `where` if known."""
 
     where: Topology | None = None
     hosts: int = 1
@@ -54,7 +59,7 @@ class Hardware:
 
     @property
     def shape(self) -> str:
-        """Of a slice, as 8x8x8."""
+        """The shape of a slice, such as 8x8x8."""
         return "x".join(map(str, self.where.shape))
 
     @property
@@ -63,7 +68,7 @@ class Hardware:
 
 
 def parse(text: str | None, hosts: int | None = None, devices: int | None = None) -> Hardware:
-    """The hardware of a topology; without one, `hosts` with `devices` of any kind. Raises UserError."""
+    """Parses a topology. Without one, returns `hosts` with `devices` of unknown kind. Raises UserError."""
     for name, number in (("--hosts", hosts), ("--devices", devices)):
         if number is not None and number < 1:
             raise UserError(f"{name} is {number}; it must be at least 1")
@@ -87,11 +92,11 @@ def _check_slice(where: Topology) -> None:
         fits = shape in CUBES or (sizes == tuple(sorted(sizes)) and not any(size % 4 for size in sizes))
         shapes = f"{', '.join(CUBES)} and rising multiples of 4, as 4x4x8"
     if not fits:
-        raise UserError(f"{where} is no slice of {where.chip.name} that can be had; there are {shapes}")
+        raise UserError(f"{where} is no slice of {where.chip.name}; there are {shapes}")
 
 
 def _of_a_host(where: Topology) -> int:
-    """Devices of one host: 4 chips in a TPU's VM, or the whole of a small flat slice; 8 GPUs; all of a CPU's."""
+    """Returns the devices of one host: all of a CPU; up to 8 GPUs; 4 chips of a TPU VM, or a flat slice of up to 8."""
     if where.kind == "cpu":
         return where.count
     if where.kind == "gpu":

@@ -1,4 +1,4 @@
-"""One description of a run on several hosts, from which every kind of script and manifest is rendered."""
+"""Describes a run on several hosts, for scripts and manifests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ptm_jax.launch.hardware import Hardware
 
 KINDS = ("local", "slurm", "gke", "tpu-vm")
 
-# Fields that only some kinds have a use for; given to another kind, they are refused rather than ignored.
+# Fields that only these kinds support.
 OWN = {
     "partition": ("slurm",),
     "account": ("slurm",),
@@ -31,16 +31,16 @@ VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
-    """What runs, where, and how it goes on after a preemption.
+    """A training run on several hosts.
 
     config, data, overrides, mesh, rules   the arguments of `ptm train`
-    workdir      where the run lies: storage that all hosts share and that outlives them
-    text         of `config` where it is a file: kinds whose hosts do not share this machine's files take it along
-    setup        lines of shell before the command, as `source env/bin/activate`
-    mount        (source, folder): a claim (gke) or an NFS export (tpu-vm), and where the hosts see it
-    grace        seconds between SIGTERM and SIGKILL, and before a time limit, in which a run saves
-    retries      how often a run that failed starts again; preemptions do not count
-    program      what the hosts call
+    workdir      folder of the run, on persistent storage that all hosts share
+    text         content of the file `config`, for kinds without access to this machine's files
+    setup        shell lines before the command, such as `source env/bin/activate`
+    mount        (source, folder): a claim (gke) or an NFS export (tpu-vm), and its mount point on the hosts
+    grace        seconds for the last checkpoint, between SIGTERM and SIGKILL and before a time limit
+    retries      restarts after a failure; preemptions do not count
+    program      command before `train`
     """
 
     name: str
@@ -69,9 +69,10 @@ class Job:
 
     def __post_init__(self):
         _match("--name", self.name, NAME, "small letters, digits and dashes, at most 40")
-        for field in ("partition", "account", "project", "zone"):
-            if getattr(self, field) is not None:
-                _match(f"--{field}", getattr(self, field), WORD, "letters, digits and ._,:-")
+        words = {"partition": self.partition, "account": self.account, "project": self.project, "zone": self.zone}
+        for field, word in words.items():
+            if word is not None:
+                _match(f"--{field}", word, WORD, "letters, digits and ._,:-")
         for name, _ in self.environment:
             _match("--env", name, VARIABLE, "the name of a variable, as --env NAME=VALUE")
         if self.grace < 1 or self.retries < 0:
@@ -82,16 +83,16 @@ class Job:
             raise UserError("a value holds a NUL character, which no command can be given")
 
     def texts(self) -> list[str]:
-        """Every text that the user gave and that a shell or a manifest will hold."""
+        """Returns the user's texts in the script or manifest."""
         pairs = [text for pair in self.environment for text in pair]
         return [*self.command(), *pairs, self.setup, self.image or "", *(self.mount or ()), self.text or ""]
 
     def command(self, config: str | None = None) -> list[str]:
-        """The words that every host runs."""
+        """Returns the command of every host."""
         words = [*self.program, "train", config or self.config, "--workdir", self.workdir]
         words += ["--data", *self.data] if self.data else []
-        for name in ("mesh", "rules"):
-            words += [f"--{name}", getattr(self, name)] if getattr(self, name) else []
+        words += ["--mesh", self.mesh] if self.mesh else []
+        words += ["--rules", self.rules] if self.rules else []
         return words + (["--set", *self.overrides] if self.overrides else [])
 
     @property
@@ -100,11 +101,11 @@ class Job:
         return str(PurePosixPath(self.workdir) / "launch")
 
     def check(self, kind: str) -> None:
-        """Raises UserError for what this kind cannot do, or lacks."""
+        """Raises UserError for fields that this kind does not support, and for missing ones."""
         for field, kinds in OWN.items():
-            if getattr(self, field) and kind not in kinds:
+            if vars(self)[field] and kind not in kinds:
                 raise UserError(f"--{field} means nothing to {kind} (it is for {' and '.join(kinds)}); leave it out")
-        missing = [f"--{field}" for field in NEEDED.get(kind, ()) if not getattr(self, field)]
+        missing = [f"--{field}" for field in NEEDED.get(kind, ()) if not vars(self)[field]]
         if missing:
             raise UserError(f"{kind} needs {' and '.join(missing)}; `ptm launch --help` has an example")
         platform = self.hardware.platform
@@ -122,25 +123,25 @@ class Job:
             raise UserError("local runs several hosts on this machine's CPU: --hosts 2, or --topology cpu:8")
         if self.mount and not PurePosixPath(self.workdir).is_relative_to(self.mount[1]):
             raise UserError(
-                f"--workdir {self.workdir} is not below {self.mount[1]}: a run must lie on the storage of --mount, "
-                "which all hosts see and which outlives them"
+                f"--workdir {self.workdir} is not below {self.mount[1]}: a run needs the storage of --mount, "
+                "which all hosts share and which outlives them"
             )
 
 
 def name_of(config: str) -> str:
-    """A name for jobs made from that of a config: `configs/megatron_lm.py` gives megatron-lm."""
+    """Returns the job name of a config, such as megatron-lm for `configs/megatron_lm.py`."""
     stem = PurePosixPath(config).name.removesuffix(".py").lower()
     name = re.sub(r"[^a-z0-9]+", "-", stem).strip("-")
     return (name if name[:1].isalpha() else f"ptm-{name}")[:40].strip("-")
 
 
 def exports(pairs) -> str:
-    """Lines of shell that export (name, value) pairs."""
+    """Returns shell lines that export (name, value) pairs."""
     return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in pairs)
 
 
 def comment(text: str) -> str:
-    """Lines of a comment of shell or YAML: nothing in `text` can end it."""
+    """Returns `text` as a shell or YAML comment. Non-printable characters are escaped, so that they cannot end it."""
     lines = text.splitlines() or [""]
     shown = ("".join(c if c.isprintable() else repr(c)[1:-1] for c in line) for line in lines)
     return "\n".join(f"# {line}".rstrip() for line in shown)

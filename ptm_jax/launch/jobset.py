@@ -1,8 +1,8 @@
-"""A JobSet of Google Kubernetes Engine: one pod on each host of a TPU slice, or on each machine with GPUs.
+"""Renders a JobSet for Google Kubernetes Engine: one pod per host of a TPU slice, or per machine with GPUs.
 
-Fields are those of the CRD jobset.x-k8s.io/v1alpha2 (https://jobset.sigs.k8s.io) and of Kubernetes' Job. A pod that is
-evicted, or whose run saved on SIGTERM and ended with 143, fails its job by `podFailurePolicy`; the failure policy restarts
-the set for that without counting it, and at most `retries` times for anything else.
+Uses the CRD jobset.x-k8s.io/v1alpha2 (https://jobset.sigs.k8s.io) and Kubernetes' Job. `podFailurePolicy` fails the job if
+a pod is evicted, or if its run saved on SIGTERM and exited with 143. The failure policy then restarts the set without
+counting the restart. After other failures it restarts at most `retries` times.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ SCRIPT = 'log=$PTM_LOGS/host-$JOB_COMPLETION_INDEX.log\n{host}\nexit "$status"\n
 
 
 def render(job: Job) -> str:
-    """The manifest, as `kubectl apply -f` takes it."""
+    """Returns the manifest for `kubectl apply -f`."""
     documents = ([_config(job)] if job.text is not None else []) + [manifest(job)]
     head = [job.header, "", f"  kubectl apply -f {job.name}.gke.yaml", f"  kubectl delete jobset {job.name}"]
     head.append(f"  kubectl logs -l jobset.sigs.k8s.io/jobset-name={job.name} --prefix --tail=-1 -f")
-    head.append("The hosts' logs also lie below the workdir, in launch/, where those of a restart follow on those before.")
+    head.append("The hosts' logs also lie below the workdir, in launch/, each restart appended.")
     text = yaml.dump_all(documents, Dumper=_Readable, sort_keys=False, allow_unicode=True, width=120)
     return f"{comment(chr(10).join(head))}\n{text}"
 
 
 def manifest(job: Job) -> dict[str, Any]:
-    """The JobSet as plain dicts and lists."""
+    """Returns the JobSet as plain dicts and lists."""
     tpu = job.hardware.platform == "tpu"
-    # All pods of a set on one slice: those of two slices are not connected.
+    # All pods of a set must be on one slice, because slices are not connected.
     together = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool"}
     hosts = job.hardware.hosts
     work = {
@@ -104,7 +104,7 @@ def _pod(job: Job) -> dict[str, Any]:
 
 
 def _nodes(job: Job) -> dict[str, str]:
-    """Labels of the nodes that the pods may lie on."""
+    """Returns the labels of the nodes for the pods."""
     found, names = {}, job.hardware.names
     if job.hardware.platform == "tpu":
         found = {"cloud.google.com/gke-tpu-accelerator": names.gke, "cloud.google.com/gke-tpu-topology": job.hardware.shape}
@@ -118,7 +118,9 @@ def _nodes(job: Job) -> dict[str, str]:
 
 
 def _environment(job: Job) -> list[dict[str, Any]]:
-    """Variables of the pods. On a slice GKE tells JAX who is who; elsewhere the set's own host names do."""
+    """Returns the environment variables of the pods.
+
+    On TPU slices GKE sets the process ids. Elsewhere they are the pods' completion indices."""
     pairs = [("PTM_LOGS", job.logs)]
     if job.hardware.platform != "tpu" and job.hardware.hosts > 1:
         first = f"{job.name}-{HOSTS}-0-0.{job.name}:{PORT}"
@@ -130,7 +132,7 @@ def _environment(job: Job) -> list[dict[str, Any]]:
 
 
 def _config(job: Job) -> dict[str, Any]:
-    """The config file, which the image need not hold."""
+    """Returns the config file as a ConfigMap, so that the image need not contain it."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -144,12 +146,12 @@ def _config_name(job: Job) -> str:
 
 
 def literal(text: str) -> str:
-    """`text` as Kubernetes gives it to a container unchanged: it replaces $(NAME) and takes $$ for $."""
+    """Escapes `text` so that Kubernetes passes it unchanged: it expands $(NAME) and reads $$ as $."""
     return re.sub(r"\$(?=[$(])", "$$", text)
 
 
 class _Readable(yaml.SafeDumper):
-    """Blocks for text of several lines, and no references to what was written before."""
+    """Writes multi-line text as blocks, and no YAML references."""
 
     def ignore_aliases(self, data):
         return True

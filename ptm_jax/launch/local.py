@@ -1,8 +1,8 @@
-"""Several hosts on this machine: one process each, joined over gloo, looked after until all have ended.
+"""Runs several hosts on this machine, one process each, connected over gloo, and waits until all have ended.
 
-Their output is marked with the host's number and kept in WORKDIR/launch. SIGTERM and Ctrl-C reach every host as SIGTERM,
-so that a run saves. When a host fails, the others are given some seconds to say so themselves and are then ended; the
-status of the first failure is the job's.
+Output lines start with the host's number and are also written to WORKDIR/launch. SIGTERM and Ctrl-C reach every host as
+SIGTERM, so that a run saves. After a failure the other hosts have some seconds to end and are then killed. The job's exit
+status is that of the first failure.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from pathlib import Path
 from ptm_jax.launch.job import Job
 from ptm_jax.launch.scripts import local_environment
 
-STOPPED, LOST = 143, 75  # what `ptm train` ends with after it saved, and when another host is gone
+STOPPED, LOST = 143, 75  # exit statuses of `ptm train` after SIGTERM and after the loss of another host
 SETTLE = 20.0
-"""Seconds that hosts are given to notice by themselves that another one is gone."""
+"""Seconds for hosts to end after the loss of another host."""
 
 
 def run(job: Job, settle: float = SETTLE) -> int:
-    """Run the hosts, again after a failure as often as the job says; returns the exit status."""
+    """Runs the hosts and retries after failures. Returns the exit status."""
     for left in range(job.retries, -1, -1):
         with _asked() as asked:
             status = _once(job, asked, settle)
@@ -51,7 +51,7 @@ def _once(job: Job, asked: threading.Event, settle: float) -> int:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C is ours to hand on
+                start_new_session=True,  # this process forwards Ctrl-C
             )
             hosts.append(host)
             readers.append(threading.Thread(target=_read, args=(number, host, logs / f"host-{number}.log")))
@@ -68,36 +68,36 @@ def _once(job: Job, asked: threading.Event, settle: float) -> int:
 
 
 def _watch(hosts: list[subprocess.Popen], asked: threading.Event, grace: float, settle: float) -> int:
-    """Wait for all hosts; returns the status of the first that failed, or 0."""
-    first, told, deadline = 0, False, float("inf")
+    """Waits for all hosts; returns the status of the first failure, or 0."""
+    first, forwarded, deadline = 0, False, float("inf")
     while any(host.poll() is None for host in hosts):
-        if asked.is_set() and not told:
-            told, deadline = True, time.monotonic() + grace
+        if asked.is_set() and not forwarded:
+            forwarded, deadline = True, time.monotonic() + grace
             for host in hosts:
-                host.send_signal(signal.SIGTERM)  # not to what it started: it may need that to save
+                host.send_signal(signal.SIGTERM)  # not to its children, which it may need to save
         first = _failure(hosts, first)
         if first and deadline == float("inf"):
-            # A host that saved and stopped does so together with the others, who may still be writing.
+            # All hosts save and stop together; after STOPPED the others may still be writing.
             deadline = time.monotonic() + (grace if first == STOPPED else settle)
         if time.monotonic() > deadline:
             return first or 128 + signal.SIGKILL
-        asked.wait(0.05) if not told else time.sleep(0.05)
+        asked.wait(0.05) if not forwarded else time.sleep(0.05)
     return _failure(hosts, first)
 
 
 def _failure(hosts: list[subprocess.Popen], before: int) -> int:
-    """The status of the first host that failed, or 0. One that only says that another is gone was not the first."""
+    """Returns the status of the first failure, or 0. A host with status LOST failed after another one."""
     ended = [status for host in hosts if host.poll() is not None and (status := _status(host))]
     return min(ended, key=lambda status: status == LOST, default=0) if before in (0, LOST) else before
 
 
 def _status(host: subprocess.Popen) -> int:
-    """Of a host that has ended, as a shell reports it."""
+    """Returns the exit status of a host as a shell reports it."""
     return 128 - host.returncode if host.returncode < 0 else host.returncode
 
 
 def _read(number: int, host: subprocess.Popen, path: Path) -> None:
-    """Copy a host's output, line by line."""
+    """Copies a host's output to its log and to stdout, line by line."""
     mark = f"[host {number}] ".encode()
     with path.open("ab") as log, host.stdout:
         for line in host.stdout:
@@ -109,7 +109,7 @@ def _read(number: int, host: subprocess.Popen, path: Path) -> None:
 
 @contextlib.contextmanager
 def _asked() -> Iterator[threading.Event]:
-    """An event that SIGTERM and Ctrl-C set."""
+    """Yields an event that SIGTERM and Ctrl-C set. It is never set outside of the main thread."""
     asked = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield asked

@@ -1,4 +1,4 @@
-"""Shell scripts from the templates in this folder: slots are @@name, and everything that a user gave is quoted."""
+"""Renders shell scripts from the templates in this folder. Slots are @@name; all user input is quoted."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ LOCAL_PORT = 29400
 
 
 class Slots(string.Template):
-    """A template of shell, in which `$` has another meaning."""
+    """A shell template with slots @@name, because `$` has a meaning in shell."""
 
     delimiter = "@@"
 
 
 def fill(name: str, values: Mapping[str, object]) -> str:
-    """The template file `name` with its slots filled; a line that holds an empty slot alone goes."""
+    """Fills the slots of the template file `name`. Removes lines that consist of an empty slot."""
     text = template(name)
     for slot in [slot for slot, value in values.items() if value == ""]:
         text = text.replace(f"\n@@{slot}\n", "\n")
@@ -31,13 +31,13 @@ def template(name: str) -> str:
 
 
 def local(job: Job) -> str:
-    """What `--run` runs on this machine, one process for each host."""
+    """Returns the script of a local job, with one process per host."""
     pairs = local_environment(job, LOCAL_PORT)
     return fill("local.sh", {**_common(job), "exports": exports(pairs)})
 
 
 def local_environment(job: Job, port: int) -> list[tuple[str, str]]:
-    """What the processes of a local job are given, but for their number."""
+    """Returns the environment variables of a local job's processes, without the process id."""
     hosts, devices = job.hardware.hosts, job.hardware.devices
     pairs = [("JAX_PLATFORMS", "cpu"), ("JAX_NUM_CPU_DEVICES", str(devices or 1))]
     if hosts > 1:
@@ -50,7 +50,7 @@ def local_environment(job: Job, port: int) -> list[tuple[str, str]]:
 
 
 def slurm(job: Job) -> str:
-    """A batch script for `sbatch`."""
+    """Returns the batch script for `sbatch`."""
     gpus = "" if job.hardware.platform == "cpu" or not job.hardware.devices else job.hardware.devices
     options = {"gpus-per-node": gpus, "partition": job.partition, "account": job.account}
     minutes = round(60 * (job.hours or 24))
@@ -70,17 +70,17 @@ def slurm(job: Job) -> str:
 
 
 def tpu_vm(job: Job) -> str:
-    """A script that asks Cloud TPU for a slice, starts the run on its workers and looks after it."""
+    """Returns a script that requests a Cloud TPU slice, starts the run on its workers and watches it."""
     names = job.hardware.names
     kind = ["--type", names.family, "--topology", job.hardware.shape]
-    if len(job.hardware.where.shape) == 2:  # flat slices have one shape for each number of chips, and go by that
+    if len(job.hardware.where.shape) == 2:  # for flat slices the number of chips determines the shape
         kind = ["--accelerator-type", f"{names.family}-{job.hardware.total}"]
     kind += ["--runtime-version", names.runtime, *(["--spot"] if job.spot else [])]
     config, copied = "", ""
     if job.text is not None:
         config, copied = _heredoc('> "$files/ptm-config.py"', job.text), '"$files/ptm-config.py"'
     common = {**_common(job), "train": shlex.join(job.command(config="ptm-config.py" if job.text is not None else None))}
-    # What the workers are is on the metadata server, which JAX asks.
+    # "auto": JAX reads the workers from the metadata server.
     pairs = ([("PTM_HOSTS", "auto")] if job.hardware.hosts > 1 else []) + list(job.environment)
     values = {
         **common,
@@ -119,7 +119,7 @@ def _heredoc(where: str, text: str) -> str:
 
 
 def _end(taken: list[str]) -> str:
-    """A line that none of `taken` is."""
+    """Returns a heredoc delimiter that does not occur in `taken`."""
     end = "PTM_END"
     while any(end in line for line in taken):
         end += "_"
@@ -127,5 +127,5 @@ def _end(taken: list[str]) -> str:
 
 
 def _shown(text: str) -> str:
-    """For a comment: on one line whatever it holds."""
+    """Returns the text on one line, for a comment."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

@@ -1,4 +1,4 @@
-"""Handing what was rendered to the program that takes it: sbatch, kubectl or gcloud."""
+"""Renders a job and submits it with sbatch, kubectl or gcloud."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ PROGRAM = {"slurm": "sbatch", "gke": "kubectl", "tpu-vm": "gcloud"}
 
 
 def render(kind: str, job: Job) -> str:
-    """The script or manifest of a job. Raises UserError for what the kind cannot do."""
+    """Returns the script or manifest of a job. Raises UserError for fields that the kind does not support."""
     job.check(kind)
     return RENDER[kind](job)
 
 
 def submit(kind: str, job: Job) -> int:
-    """Really start a job: here (local), or by the cluster's own program. Returns the exit status."""
+    """Starts a job on this machine (local) or with the cluster's command. Returns the exit status."""
     job.check(kind)
     if kind == "local":
         return local.run(job)
     program, text = PROGRAM[kind], RENDER[kind](job)
     if shutil.which(program) is None:
         raise UserError(
-            f"{program} is not on this machine: run this where it is, or leave --run out and write what it takes with --out"
+            f"{program} is not on this machine: run this where it is, or write the script with --out, without --run"
         )
     if kind == "slurm":
         return subprocess.run(["sbatch"], input=text, text=True, check=False).returncode

@@ -1,14 +1,14 @@
-"""Chips and how they are joined: what `ptm plan` computes with, and the peaks that a run is measured against.
+"""Specifications of chips and topologies, for `ptm plan` and for the utilisation of a run.
 
-Figures are per chip and the vendors', dense, where nothing else is said:
+Figures are the vendors', per chip and for dense products, unless noted:
 - TPU: Google Cloud, "TPU v4", "v5e", "v5p", "v6e" system architecture pages (peak, HBM capacity and bandwidth; 95 GiB of
-  HBM in a v5p). JAX multiplies float32 in bfloat16 passes there unless told otherwise, so float32 has the same peak.
-  `link` is one direction of one link as it is reached, nine tenths of the page's figure (Austin et al. 2025, "How to scale
-  your model", chapter 2). A torus closes an axis of 16 on v5e and v6e, an axis of a multiple of 4 on v4 and v5p.
+  HBM in a v5p). JAX multiplies float32 in bfloat16 passes there by default, so float32 has the same peak.
+  `link` is the achieved rate of one link in one direction, 0.9 of the page's figure (Austin et al. 2025, "How to scale
+  your model", chapter 2). An axis of the torus wraps around at 16 chips on v5e and v6e, at multiples of 4 on v4 and v5p.
 - V100 (SXM2), A100, H100 (SXM, PCIe, NVL), H200: NVIDIA's data sheets. float32 is TF32 from A100 on, which is what XLA
   uses; V100 has no bfloat16 units and computes it in float32. `link` is one direction of a device's NVLink, `network` its
   share of a host's InfiniBand (DGX: 100 Gb/s per two V100, 200 Gb/s per A100, 400 Gb/s per H100 and H200).
-- CPU: no data sheet holds; see `train.devices`.
+- CPU: no data sheet applies; see `train.devices`.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ GIB = 2**30
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Chip:
-    """One device.
+    """Specification of one device.
 
-    pattern             of `device.device_kind`
+    pattern             regular expression for `device.device_kind`
     bfloat16, float32   peak of products, FLOP/s
     hbm, hbm_rate       bytes, bytes/s
-    link                bytes/s, one direction: of one link of a torus, of a device at a switch
-    torus               how many dimensions its torus has; 0: a switch joins the devices of a host
-    wraps               an axis of a multiple of this many is a ring
-    host, network       devices at one switch; bytes/s of each to other hosts
-    accelerator         what the TPU compiler wants to be told it runs on
+    link                bytes/s in one direction, of one torus link or of a device at a switch
+    torus               number of dimensions of the torus; 0: a switch connects the devices of a host
+    wraps               an axis of the torus is a ring if its size is a multiple of this
+    host, network       devices at one switch; bytes/s per device to other hosts
+    accelerator         accelerator type for the TPU compiler
     """
 
     name: str
@@ -81,13 +81,13 @@ CHIPS: tuple[Chip, ...] = (
     _gpu("v100", r"V100", 15.7, 15.7, 32, 900e9, 150e9, 6.25e9, host=16),
 )
 
-# Two cores of a host with four channels of DDR5, shared by the forced devices: an order of magnitude.
+# An order of magnitude, for two cores and four channels of DDR5, shared by all forced devices.
 CPU = Chip(name="cpu", pattern=r"cpu", bfloat16=1e12, float32=2e11, hbm=16 * GIB, hbm_rate=1e11, link=1e10, host=1024)
 
 
 @dataclasses.dataclass(frozen=True)
 class Topology:
-    """`count` chips; `shape` is the torus of TPUs."""
+    """Chips of one kind. `shape` is the torus of TPUs, else the number of chips."""
 
     chip: Chip
     shape: tuple[int, ...]
@@ -98,7 +98,7 @@ class Topology:
 
     @property
     def kind(self) -> str:
-        """Who compiles for it: "tpu", "cpu", or nobody here: "gpu"."""
+        """The platform: "tpu", "cpu" or "gpu". For "gpu" there is no compiler here."""
         return "tpu" if self.chip.torus else "cpu" if self.chip is CPU else "gpu"
 
     def __str__(self) -> str:
@@ -106,17 +106,17 @@ class Topology:
         return f"{self.chip.name}{'x' if self.kind == 'gpu' else ':'}{sizes}"
 
     def wraps(self, dim: int) -> bool:
-        """Whether this axis of the torus is a ring."""
+        """Returns whether this axis of the torus is a ring."""
         return self.shape[dim] % self.chip.wraps == 0
 
 
 def chip_of(device_kind: str) -> Chip | None:
-    """The chip that JAX calls so, if it is known."""
+    """Returns the chip for JAX's `device_kind`, or None if unknown."""
     return next((chip for chip in CHIPS if re.search(chip.pattern, device_kind)), None)
 
 
 def topology(text: str) -> Topology:
-    """`v5p:8x8x8`, `v6e:16x16`, `h200x8`, `cpu:8`. Raises UserError."""
+    """Parses a topology such as `v5p:8x8x8`, `v6e:16x16`, `h200x8` or `cpu:8`. Raises UserError."""
     chips = {chip.name: chip for chip in (*CHIPS, CPU)}
     names = "|".join(sorted(chips, key=len, reverse=True))
     found = re.fullmatch(rf"({names})[:x](\d+(?:x\d+)*)", text.strip().lower())
@@ -131,13 +131,14 @@ def topology(text: str) -> Topology:
 
 
 def wanted() -> str:
-    """The TPU compiler that belongs to the installed JAX, as pip takes it: another one's programs cannot be printed."""
+    """Returns the pip requirement of the installed JAX's libtpu. Programs of other versions cannot be printed."""
     return next((need.split(";")[0].strip() for need in requires("jax") or () if need.startswith("libtpu")), "libtpu")
 
 
 def libtpu() -> Path | None:
-    """The folder from which a child process imports `libtpu`: PTM_LIBTPU, the `tpu` folder of this environment (where
-    `make test-full` puts it), or where the package is installed. None where there is none."""
+    """Returns the folder from which a child process imports `libtpu`, or None.
+
+    Looks in PTM_LIBTPU, in the `tpu` folder of this environment (from `make test-full`), and in the installed packages."""
     for folder in (os.environ.get("PTM_LIBTPU"), os.path.join(sys.prefix, "tpu")):
         if folder and (Path(folder) / "libtpu").is_dir():
             return Path(folder).absolute()
@@ -146,8 +147,9 @@ def libtpu() -> Path | None:
 
 
 def environment(where: Topology) -> dict[str, str]:
-    """What a process must have in its environment, before it imports JAX, to compile for a topology. Raises UserError
-    where the TPU compiler is missing."""
+    """Returns the environment variables of a process that compiles for a topology; set them before it imports JAX.
+
+    Raises UserError if the TPU compiler is missing."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TPU_")}
     kept["JAX_PLATFORMS"] = "cpu"
     if where.kind == "cpu":
@@ -162,14 +164,14 @@ def environment(where: Topology) -> dict[str, str]:
             )
         kept["PYTHONPATH"] = os.pathsep.join(filter(None, [str(folder), kept.get("PYTHONPATH")]))
         kept["TPU_SKIP_MDS_QUERY"] = "1"
-        kept["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"  # nobody holds a chip here: several may compile at once
+        kept["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"  # no chip is in use, so several processes may compile at once
         kept["TPU_ACCELERATOR_TYPE"] = where.chip.accelerator
         kept["TPU_WORKER_HOSTNAMES"] = "localhost"
     return kept
 
 
 def devices(where: Topology) -> list:
-    """The devices of a topology, one per chip, in a process with its `environment`; for "gpu" there are none."""
+    """Returns the devices of a topology, one per chip. The process must have its `environment`. Not for "gpu"."""
     import jax
 
     if where.kind == "cpu":
@@ -177,9 +179,9 @@ def devices(where: Topology) -> list:
     from jax.experimental import topologies
 
     name = f"{where.chip.name}:{'x'.join(map(str, where.shape))}"
-    # A v4 chip is two devices unless its cores are joined, as they are on Cloud TPU.
+    # A v4 chip is two devices unless its cores are combined, as on Cloud TPU.
     options = {"chip_config_name": "megacore"} if where.chip.name == "v4" else {}
-    # A slice is made of whole hosts of 2x2x1 chips unless it is smaller than one.
+    # A slice consists of whole hosts of 2x2x1 chips, unless it is smaller than one.
     bounds = tuple(min(size, 2) for size in where.shape[:2]) + (1,) * (len(where.shape) - 2)
     if where.chip.torus == 2:
         bounds = (*bounds, 1)

@@ -1,12 +1,12 @@
-"""What a compiled program says between devices: read from the text of its optimized HLO.
+"""Reads the collectives of a compiled program from the text of its optimized HLO.
 
     compiled = jax.jit(work.step).lower(state, batch).compile()
     for found in collectives(compiled.as_text(), mesh):
         print(found.kind, found.axes, found.count, found.bytes)
 
-The text is that of every backend: plain and asynchronous forms, groups by number, by iota and by mesh, loops whose trip
-count is recorded (CPU, GPU) or stands in their condition (TPU), and the reduce-scatter that the TPU compiler writes as a
-fusion around an all-reduce. A loop of unknown length counts once.
+Supports the text of every backend: plain and asynchronous forms, and groups by number, by iota and by mesh. Reads the trip
+count of loops from their attributes (CPU, GPU) or their condition (TPU); a loop of unknown length counts once. Recognises
+the TPU compiler's reduce-scatter, a fusion around an all-reduce.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective
 
 @dataclasses.dataclass(frozen=True)
 class Collective:
-    """One instruction of the program.
+    """One collective instruction of the program.
 
-    kind     what it does
-    axes     the mesh axes along which devices take part; () where no group of axes describes them
-    group    how many devices take part in one of them
-    count    how often one step runs it: the product of `loops`, the trip counts of the loops around it, outermost first
-    bytes    of the whole tensor of one run on one device: what an all-gather gives, what a reduce-scatter takes, what an
-             all-reduce, an all-to-all or a permutation takes; several tensors are summed. A ring moves (group - 1) / group
-             of it per device, an all-reduce twice that, a permutation all of it
-    shapes   result types, as "bf16[8192,3072]"
-    phase    "forward", "backward", "recomputed" (rematerialised in the backward pass), or "other": corruption, optimizer,
-             metrics; as JAX named the operation
-    name     that name
-    overlapped   the compiler cut a reduce-scatter or an all-gather, and the product beside it, into parts that go round
-             while others are multiplied (a loop of permutations): counted as the one that it was
+    kind         an entry of KINDS
+    axes         the mesh axes of its groups of devices; () if the groups do not follow mesh axes
+    group        number of devices in a group
+    count        runs per step, the product of `loops`
+    bytes        size of the whole tensor per run and device: the result of an all-gather, else the operand; several tensors
+                 are summed. A ring moves (group - 1) / group of it per device, an all-reduce twice that, a permutation all
+    loops        trip counts of the loops around it, outermost first
+    shapes       result types, as "bf16[8192,3072]"
+    phase        "forward", "backward", "recomputed" (rematerialised in the backward pass), or "other" (corruption,
+                 optimizer, metrics); from `name`
+    name         JAX's name of the operation
+    overlapped   whether the compiler replaced a reduce-scatter or all-gather and its product by a loop of permutations that
+                 overlap with partial products. It counts as the original collective
     """
 
     kind: Kind
@@ -68,15 +68,15 @@ class _Instruction:
         return found[1] if found else None
 
     def operation(self) -> str:
-        """What JAX called the operation."""
+        """Returns JAX's name of the operation."""
         found = re.search(r'op_name="([^"]*)"', self.rest)
         return found[1] if found else ""
 
 
 def collectives(text: str, mesh: Any) -> list[Collective]:
-    """The collectives of an optimized HLO module, in the order of the program.
+    """Returns the collectives of an optimized HLO module, in the order of the program.
 
-    `mesh` is the mesh that it was compiled for, or {axis: size}: devices are numbered in its order."""
+    `mesh` is the mesh of the compilation, or {axis: size}. Devices are numbered in its order."""
     sizes = dict(mesh if isinstance(mesh, Mapping) else mesh.shape)
     computations, entry = _computations(text)
     found, windows = [], set()
@@ -88,7 +88,7 @@ def collectives(text: str, mesh: Any) -> list[Collective]:
         name = instruction.operation()
         shapes = _results(instruction)
         size = sum(_bytes(shape) for shape in shapes)
-        if window:  # every turn of the loop, and the last one behind it, bears the name of the product
+        if window:  # all permutations of the loop, and the last one behind it, have the name of the product
             loops = loops[:-1]
             kind, size = {"rs": "reduce-scatter", "ag": "all-gather"}[window], size * group
         if pairs and (name, loops) in windows:
@@ -96,14 +96,14 @@ def collectives(text: str, mesh: Any) -> list[Collective]:
         if window:
             windows.add((name, loops))
         elif kind == "reduce-scatter" and instruction.opcode != "all-reduce":
-            size *= group  # the result is a part; an all-reduce inside of a fusion has the whole
+            size *= group  # the result is a part of the tensor; an all-reduce inside a fusion has the whole tensor
         phase = _phase(name)
         found.append(Collective(kind, axes, group, math.prod(loops), size, loops, shapes, phase, name, bool(window)))
     return [one for one in found if one.group > 1]
 
 
 def _walk(computations, name, loops, window=None) -> Iterator[tuple[_Instruction, Kind, tuple[int, ...], str | None]]:
-    """Every collective with its kind, the loops around it, and the kind of the windowed product that it is a part of."""
+    """Yields every collective with its kind, the loops around it, and the kind of the windowed product around it."""
     for instruction in computations.get(name, ()):
         opcode = instruction.opcode
         if opcode == "while":
@@ -132,7 +132,7 @@ def _walk(computations, name, loops, window=None) -> Iterator[tuple[_Instruction
 
 
 def _computations(text: str) -> tuple[dict[str, list[_Instruction]], str]:
-    """{name: instructions} and the name of the entry."""
+    """Returns ({name: instructions}, name of the entry computation)."""
     found: dict[str, list[_Instruction]] = {}
     entry, inside = "", None
     for line in text.splitlines():
@@ -158,7 +158,7 @@ def _instruction(line: str) -> _Instruction | None:
 
 
 def _end_of_type(line: str, start: int) -> int:
-    """Where a type that starts there ends: tuples and layouts have parentheses of their own."""
+    """Returns the end of the type that starts at `start`. Types contain nested brackets for tuples and layouts."""
     depth = 0
     for index in range(start, len(line)):
         char = line[index]
@@ -178,7 +178,7 @@ def _trips(instruction: _Instruction, computations, condition: str | None) -> in
 
 
 def _results(instruction: _Instruction) -> tuple[str, ...]:
-    """The types of the results; a start's type has its operands in front."""
+    """Returns the types of the results. The type of an asynchronous start lists its operands first."""
     shapes = re.findall(r"\b[a-z]+\d*[a-z0-9]*\[[\d,]*\]", instruction.type)
     if instruction.opcode in ("all-gather-start", "collective-permute-start"):
         shapes = [shape for shape in shapes if shape not in ("u32[]", "s32[]")]
@@ -196,7 +196,7 @@ def _bytes(shape: str) -> int:
 
 
 def _group(rest: str, count: int) -> list[list[int]]:
-    """The groups of devices, or the (source, target) pairs of a permutation."""
+    """Returns the groups of devices, or the (source, target) pairs of a permutation."""
     listed = re.search(r"(?:replica_groups|source_target_pairs)=\{(\{[\d,{} ]*\})\}", rest)
     if listed:
         return [[int(i) for i in group.split(",")] for group in re.findall(r"\{([\d, ]+)\}", listed[1])]
@@ -214,14 +214,14 @@ def _ints(text: str) -> list[int]:
 
 
 def _iota(text: str) -> np.ndarray:
-    """`[64,8]T(1,0)`: the numbers 0, 1, .. in that shape, transposed, flat."""
+    """Parses `[64,8]T(1,0)`: the numbers 0, 1, .. reshaped, transposed and flattened."""
     shape, order = re.match(r"\[([\d,]+)\](?:T\(([\d,]+)\))?", text).groups()
     numbers = np.arange(math.prod(_ints(shape))).reshape(_ints(shape))
     return (numbers.transpose(_ints(order)) if order else numbers).reshape(-1)
 
 
 def _named(axes: str, ids: str | None, chosen: str) -> list[list[int]]:
-    """`mesh['a'=64,'b'=8], device_ids=([64,8]T(1,0)) {'a','b':(1)4}`: the groups along the axes chosen, or parts of them."""
+    """Parses `mesh['a'=64,'b'=8], device_ids=([64,8]T(1,0)) {'a','b':(1)4}`: groups along the chosen axes or their parts."""
     sizes = {name: int(size) for name, size in re.findall(r"'([^']+)'=(\d+)", axes)}
     cuts: dict[str, list[tuple[int, int]]] = {}  # {axis: [(parts before it, size)]}
     for name, before, size in re.findall(r"'([^']+)'(?::\((\d+)\)(\d+))?", chosen):
@@ -240,7 +240,7 @@ def _named(axes: str, ids: str | None, chosen: str) -> list[list[int]]:
 
 
 def _axes(groups: list[list[int]], sizes: Mapping[str, int], pairs: bool) -> tuple[str, ...]:
-    """The axes along which the devices of a group differ; () where they are not all of those along some axes."""
+    """Returns the axes along which the devices of a group differ, or () if a group does not cover these axes fully."""
     shape = tuple(sizes.values())
     differ = np.zeros(len(shape), bool)
     for group in groups:

@@ -1,10 +1,10 @@
-"""A mesh and a rule table together: what `core.layout.constrain` obeys while a step is traced.
+"""A layout: a mesh with a rule table. `core.constraint.constrain` uses it while a step is traced.
 
-    layout = layout_of(mesh, "megatron_sp")       # UserError where the table and the mesh do not fit each other
+    layout = layout_of(mesh, "megatron_sp")       # raises UserError if table and mesh do not fit
     with use(layout):
-        ...                                        # trace, inside of the function that is jitted
+        ...                                        # trace, inside the jitted function
 
-`train.step.Program.on` does this for a training step; its `step` may then be lowered for real or for described devices.
+`train.step.Program.on` does this for a training step, for real devices or those of a topology.
 """
 
 from __future__ import annotations
@@ -15,31 +15,33 @@ from collections.abc import Sequence
 import jax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from ptm_jax.core.constraint import constrain, current, use
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.layout import constrain, current, use
-from ptm_jax.mesh import tables
+from ptm_jax.mesh import rules as tables
 
 __all__ = ["Layout", "constrain", "current", "layout_of", "use"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """`rules` map names of axes to axes of `mesh`; the same table places parameters (`tables.place`)."""
+    """`rules` map logical axes to axes of `mesh`, for activations and for parameters (`tables.place`)."""
 
     mesh: Mesh
     rules: tables.Table
 
     def axes(self, name: str | None) -> tuple[str, ...]:
-        """The mesh axes, of more than one device each, over which the named axis is split."""
+        """Returns the mesh axes with more than one device over which the named axis is split."""
         return tuple(axis for axis in tables.axes_of(self.rules, name) if self.mesh.shape[axis] > 1)
 
     def parts(self, name: str | None) -> int:
-        """Over how many devices the named axis is split."""
+        """Returns the number of parts of the named axis."""
         return tables.parts(self.mesh, self.axes(name))
 
     def spec(self, names: Sequence[str | None], shape: Sequence[int]) -> PartitionSpec:
-        """Where an activation lies. A mesh axis that an earlier dimension has taken is left out: rows have `fsdp`, so that
-        the width of activations has not. A dimension that its axes do not divide is the compiler's to lay out."""
+        """Returns the partition spec of an activation.
+
+        Each mesh axis is used once, by the first dimension that asks for it: rows take `fsdp`, so the width of activations
+        does not. A dimension that its axes do not divide is unconstrained."""
         if len(names) != len(shape):
             raise ValueError(f"{len(names)} names {tuple(names)} for an activation of shape {tuple(shape)}")
         taken: set[str] = set()
@@ -52,19 +54,19 @@ class Layout:
         return PartitionSpec(*found)
 
     def sharding(self, names: Sequence[str | None], shape: Sequence[int]) -> NamedSharding:
-        """`spec` on this mesh."""
+        """Returns the sharding of `spec` on this mesh."""
         return NamedSharding(self.mesh, self.spec(names, shape))
 
     def constrain(self, x: jax.Array, names: Sequence[str | None]) -> jax.Array:
-        """x with the sharding of its names."""
+        """Constrains x to the sharding of its names."""
         return jax.lax.with_sharding_constraint(x, self.sharding(names, x.shape))
 
 
 def layout_of(mesh: Mesh, rules: str | tables.Table) -> Layout:
-    """The layout of a mesh and a rule table or its name.
+    """Returns the layout of a mesh and a rule table or its name.
 
-    Raises UserError for a table that would split nothing over an axis that it is made for, where there are several
-    devices: `fsdp` on a mesh with all devices on `data` is a mistake, not a wish for copies.
+    Raises UserError if there are several devices and the table splits parameters over a mesh axis of size 1. For example,
+    `fsdp` rules with all devices on `data` are a mistake, because they would copy all parameters.
     """
     name, rules = (rules, tables.table(rules)) if isinstance(rules, str) else ("", tuple(rules))
     if mesh.size > 1:

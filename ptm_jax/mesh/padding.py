@@ -1,8 +1,8 @@
-"""Vocabularies that the mesh does not divide: a run holds their tables with rows of zeros at the end.
+"""Pads vocabulary tables with rows of zeros if the mesh does not divide the vocabulary.
 
-Only the state that lies in memory (and on disk) is longer. A step begins by cutting the rows off and ends by putting
-zeros there again: the network, its scores and the optimizer see the true vocabulary, so that no padding can be read, be
-predicted or count in a norm. The parts that devices hold are the same before and after, so nothing moves.
+Only the state in memory and on disk is padded. A step first cuts the padding off and finally adds zeros again. The network,
+its scores and the optimizer see the true vocabulary, so padding is never read, predicted or counted in a norm. Devices hold
+the same parts before and after, so no data moves.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding
 
 from ptm_jax.core.paths import first_match, flatten, map_with_path
-from ptm_jax.mesh import tables
+from ptm_jax.mesh import rules as tables
 
 FREE = ("vocab", "words")
-"""Logical axes that may be padded: nothing is computed from their number."""
+"""Logical axes that may be padded: no computation depends on their size."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Padding:
-    """{path: true shape} and {path: shape as stored} of the leaves of a state that differ in them."""
+    """{path: true shape} and {path: stored shape} of the padded leaves of a state."""
 
     true: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     stored: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
 
     def cut(self, tree: Any, under: str = "") -> Any:
-        """The tree without its padding; `under` is the path of the tree in the state."""
+        """Returns the tree without padding; `under` is the path of the tree in the state."""
         if not self.true:
             return tree
 
@@ -41,7 +41,7 @@ class Padding:
         return map_with_path(one, tree)
 
     def fill(self, tree: Any, under: str = "") -> Any:
-        """The tree with zeros where it is padded."""
+        """Returns the tree with its padding, zeros."""
         if not self.true:
             return tree
 
@@ -54,7 +54,7 @@ class Padding:
 
 
 def padding_of(state: Any, rules: tables.Table, mesh: Mesh) -> Padding:
-    """The padding that an abstract state needs on a mesh."""
+    """Returns the padding of an abstract state on a mesh."""
     true, stored = {}, {}
     for path, leaf in flatten(state).items():
         long = padded(path, leaf.shape, rules, mesh)
@@ -64,7 +64,7 @@ def padding_of(state: Any, rules: tables.Table, mesh: Mesh) -> Padding:
 
 
 def padded(path: str, shape: Sequence[int], rules: tables.Table, mesh: Mesh) -> tuple[int, ...]:
-    """The shape of a tensor with its vocabulary rounded up to what the mesh divides."""
+    """Returns the shape of a tensor with its vocabulary rounded up to a multiple that the mesh divides."""
     names = first_match(tables.LOGICAL, path, ())
     if len(names) > len(shape):
         return tuple(shape)
@@ -75,7 +75,7 @@ def padded(path: str, shape: Sequence[int], rules: tables.Table, mesh: Mesh) -> 
 
 
 def stored(state: Any, padding: Padding, rules: tables.Table, mesh: Mesh) -> Any:
-    """The abstract state as it is stored: padded shapes, and where they lie. Raises UserError as `tables.spec_of` does."""
+    """Returns the abstract state with stored shapes and shardings. Raises UserError like `tables.spec_of`."""
 
     def one(path, leaf):
         shape = padding.stored.get(path, tuple(leaf.shape))

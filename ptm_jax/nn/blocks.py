@@ -1,9 +1,9 @@
 """A Transformer block with slots, and the stack that scans it.
 
-A block is a value: wrapping is `dataclasses.replace` of a slot, and an empty slot (`Identity`) keeps the parameter
-paths of the checkpoint. The stack scans a function over the block in its slot, so that compile time does not grow
-with depth; passing the bound block to `nn.scan(type(block))` would create its parameters outside the scan and share
-them silently (a test of shapes guards this).
+A block is a value: wrap a part by `dataclasses.replace` of its slot. An empty slot (`Identity`) keeps the parameter paths
+of the checkpoint. The stack scans a function over the block in its slot, so that compile time does not grow with depth.
+Passing the bound block to `nn.scan(type(block))` would create its parameters outside the scan and share them silently (a
+test of shapes guards this).
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from ptm_jax.core.layout import constrain
+from ptm_jax.core import slots
+from ptm_jax.core.constraint import constrain
 from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.recipe import Remat
@@ -30,8 +31,8 @@ from ptm_jax.nn.parallel import gathered, joined, stream
 class FeedForward(nn.Module):
     """Two dense layers with an activation between: [.., D] -> [.., F] -> [.., D].
 
-    `gated` multiplies the activation with a second projection of x (Shazeer 2020, arXiv 2002.05202: T5 1.1's GEGLU).
-    `dropout` falls on the hidden features: BART, T5, Transformer-XL.
+    `gated` multiplies the activation by a second projection of x (Shazeer 2020, arXiv 2002.05202: T5 1.1's GEGLU).
+    `dropout` applies to the hidden features (BART, T5, Transformer-XL).
     """
 
     hidden: int
@@ -60,10 +61,10 @@ class Block(nn.Module):
     """Attention and feed-forward, each in a residual branch.
 
     norm="post": LayerNorm(x + branch(x)), BERT and GPT; "pre": x + branch(LayerNorm(x)), GPT-2; "none": x + branch(x).
-    `after_attention` and `after_ffn` see the branch before it is added: adapters go there. `cross` is a residual layer
-    of its own between the two: a decoder's attention over `context.source`; the block's probabilities are then the pair of
-    both, and so is a `cache` that is one. `source` [B, Lk, D] is what keys and values
-    are made of in place of x, as it is, and after the norm where that is "pre" (XLNet's memory, ViLBERT's other stream).
+    `after_attention` and `after_ffn` transform the branch before it is added (adapters). `cross` is a separate residual
+    layer between the two, for a decoder's attention over `context.source`. The block then returns a pair of probabilities,
+    and a pair as `cache` if it was given a pair. Keys and values are computed from `source` [B, Lk, D] if given, otherwise
+    from x; norm="pre" also normalises `source` (XLNet's memory, ViLBERT's other stream).
     """
 
     attention: nn.Module
@@ -89,17 +90,21 @@ class Block(nn.Module):
         if isinstance(x, tuple):
             x, between, kept = x
             probabilities, cache = (probabilities, between), (cache, kept) if across else cache
-        branch = self.ffn(self.ffn_norm(x) if pre else x, context)
-        branch = self.after_ffn(Dropout(self.dropout)(branch, context), context)
+        branch = self._fed(x, inputs, context)
         x = stream(self.ffn_norm(x + branch) if post else x + branch)
         return x, probabilities, cache
 
+    def _fed(self, x, inputs, context: Context):
+        """Returns the feed-forward branch for x. `inputs` are the inputs of the attention."""
+        branch = self.ffn(self.ffn_norm(x) if self.norm == "pre" else x, context)
+        return self.after_ffn(Dropout(self.dropout)(branch, context), context)
+
 
 class Recurrence(nn.Module):
-    """A block that reads [memory; x] (Dai et al. 2019, section 3.2) and hands on its input as the next memory.
+    """A block that reads [memory; x] (Dai et al. 2019, section 3.2) and returns its input as the next memory.
 
-    x may be a pair (content h, query g) [B, L, D] each: both streams go through the same block and read the content of
-    memory and row; the query stream does not see its own position (Yang et al. 2019, Eq. 6).
+    x may be a pair (content h, query g), [B, L, D] each. Both streams go through the same block and read the content of
+    memory and row. The query stream does not see its own position (Yang et al. 2019, Eq. 6).
     """
 
     block: Block
@@ -121,18 +126,19 @@ POLICIES = {
 }
 
 
-class Stack(nn.Module):
+class Stack(slots.Layered, nn.Module):
     """N layers of one block, scanned. `share=True` gives all layers one set of parameters (ALBERT).
 
-    remat  "none" keeps every activation for the backward pass, "full" recomputes each layer from its input,
-           "dots" keeps the results of products with weights and recomputes the rest.
-    `groups` sets of parameters, each for N / groups layers in a row, where they are shared (ALBERT's hidden groups).
-    `cycle` sets of parameters in each group, which its layers go through in turn (1: all have the same).
-    `shared` is a regular expression: block parameters whose path it finds are one set for all layers, the others each
-           layer's own (ALBERT's Table 4: "^attention/" or "^ffn/"; Transformer-XL's u and v: "relative/[uv]$").
-    `unroll` layers are one turn of the loop: on a CPU all N take a fifth off a training step, which then need not copy what
-           the backward pass reads into arrays of N layers, and compile longer.
-    Returns `Encoded` with layers [N, B, L, D] (without the input) and the cache of every layer as `memory`.
+    remat   "none" keeps every activation for the backward pass, "full" recomputes each layer from its input,
+            "dots" keeps the results of products with weights and recomputes the rest.
+    groups  number of parameter sets if layers share them, each for N / groups consecutive layers (ALBERT's hidden groups).
+    cycle   number of parameter sets in each group; the layers of the group use them in turn (1: all use the same set).
+    shared  regular expression for the paths of block parameters that all layers share; each layer has its own of the others
+            (ALBERT's Table 4: "^attention/" or "^ffn/"; Transformer-XL's u and v: "relative/[uv]$").
+    unroll  number of layers in one iteration of the loop. On a CPU, unrolling all N saves a fifth of a training step,
+            because the backward pass needs no copies into arrays of N layers. Compiling then takes longer.
+
+    Returns `Encoded` with layers [N, B, L, D] (without the input); `cache` holds the last value that each block returned.
     """
 
     block: nn.Module
@@ -144,6 +150,19 @@ class Stack(nn.Module):
     remat: Remat = "none"
     unroll: int = 1
     final_norm: nn.Module = Identity()
+
+    @property
+    def levels(self) -> int:
+        if not self.share:
+            return self.layers
+        return self.groups if self.groups > 1 else self.cycle
+
+    def level_of(self, path: str) -> int | range:
+        if not path.startswith("block/"):
+            return self.levels
+        alone = self.share and self.groups * self.cycle == 1
+        common = self.shared is not None and re.search(self.shared, path.removeprefix("block/"))
+        return 1 if alone or common else range(1, self.levels + 1)
 
     @nn.compact
     def __call__(self, x, context: Context, cache=None):
@@ -173,10 +192,10 @@ class Stack(nn.Module):
             x, results = scanned(layer, self.layers, self.share)(self.block, x, cache, context)
         layers, attention, cache = results
         hidden = jax.tree.map(gathered, self.final_norm(x))
-        return Encoded(hidden, layers, attention, cache)
+        return Encoded(hidden, layers, attention, cache=cache)
 
     def _grouped(self, scanned, layer, x, cache, context):
-        """Scans in scans: over the groups, over the times that one is gone through, over the layers of its cycle."""
+        """Nested scans: over the groups, over the repetitions of a cycle, over the layers of a cycle."""
         times, rest = divmod(self.layers, self.groups * self.cycle)
         if rest:
             sets = f"{self.groups} groups" if self.cycle == 1 else f"{self.groups} groups of {self.cycle} in turn"
@@ -191,7 +210,8 @@ class Stack(nn.Module):
         return x, jax.tree.map(lambda leaf: leaf.reshape(self.layers, *leaf.shape[len(lengths) :]), results)
 
     def _partly_shared(self, x, cache, context):
-        """The scan by hand: `nn.scan` shares a whole block or nothing. Parameters have the paths of the whole block."""
+        """A scan written by hand, because `nn.scan` shares a whole block or nothing. The parameter paths are those of the
+        block."""
         if self.share or self.groups * self.cycle > 1:
             raise ValueError("shared names the parameters that layers share; leave share, groups and cycle as they are")
         block = self.block.clone(parent=None, name=None)
@@ -221,5 +241,5 @@ class Stack(nn.Module):
 
 
 def with_input(x, layers):
-    """[N+1, B, L, D]: the stack's input before the outputs of its layers."""
+    """Returns [N+1, B, L, D]: the input of the stack, then the outputs of its layers."""
     return jnp.concatenate([x[None], layers])

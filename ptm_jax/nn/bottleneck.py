@@ -1,4 +1,5 @@
-"""Layers that work in a narrower space than the one they hand on (MobileBERT: Sun et al. 2020, arXiv 2004.02984)."""
+"""Layers that compute in a narrower space than their input and output states (MobileBERT: Sun et al. 2020,
+arXiv 2004.02984)."""
 
 from __future__ import annotations
 
@@ -8,14 +9,14 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from ptm_jax.core.precision import Precision
-from ptm_jax.nn.attention import Attention
+from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.blocks import Block
 from ptm_jax.nn.initializers import TruncatedNormal
 from ptm_jax.nn.layers import Context, Dense, Dropout, Identity, LayerNorm
 
 
 class ScaleShift(nn.Module):
-    """x * scale + bias, what is left of a LayerNorm without its statistics (section 3.3, NoNorm)."""
+    """x * scale + bias: a LayerNorm without its statistics (section 3.3, NoNorm)."""
 
     @nn.compact
     def __call__(self, x):
@@ -25,10 +26,10 @@ class ScaleShift(nn.Module):
 
 
 class Expansion(nn.Module):
-    """Token vectors [B, L, E] -> [B, L, width] by a dense layer; with `trigrams` on each vector between the following one
-    and the one before (section 3.2, "embedding factorization"). For `Embeddings.expand`.
+    """Maps token vectors [B, L, E] to [B, L, width] by a dense layer. `trigrams` first concatenates each vector with the
+    next and the previous one (section 3.2, "embedding factorization"). For `Embeddings.expand`.
 
-    Outside the row there are zeros; so there are for a token of another document of a packed row.
+    A neighbour outside the row or in another document of a packed row counts as zeros.
     """
 
     width: int
@@ -45,7 +46,7 @@ class Expansion(nn.Module):
 
 
 def _neighbour(x, segments, step: int):
-    """The vectors of the next (step 1) or the last tokens (-1); segments [B, L]."""
+    """Returns the vectors of the next (step 1) or the previous (step -1) tokens; segments [B, L]."""
     edge = (0, 1) if step > 0 else (1, 0)
     moved = lambda a: jnp.pad(a[:, 1:] if step > 0 else a[:, :-1], ((0, 0), edge, *((0, 0),) * (a.ndim - 2)))
     there = moved(segments)
@@ -54,7 +55,7 @@ def _neighbour(x, segments, step: int):
 
 
 class Narrowing(nn.Module):
-    """[.., D] -> [.., width]: a dense layer and a norm."""
+    """Maps [.., D] to [.., width] by a dense layer and a norm."""
 
     width: int
     norm: nn.Module = LayerNorm()
@@ -67,8 +68,8 @@ class Narrowing(nn.Module):
 
 
 class WideAttention(nn.Module):
-    """Attention of a block in a bottleneck that reads the states outside, `source`: values are made of those, queries and
-    keys of what `shared` makes of them."""
+    """Attention for the block of a `Bottleneck` that reads the wide states `source`: values are projections of `source`,
+    queries and keys of `shared(source)`."""
 
     attention: Attention
     shared: nn.Module = Identity()
@@ -81,8 +82,8 @@ class WideAttention(nn.Module):
 
 
 class FeedForwards(nn.Module):
-    """Residual feed-forward layers one after the other, x = norm(x + ffn(x)), for a block's `cross` slot: more of them
-    before the block's own (section 3.2, "stacked feed-forward networks")."""
+    """Residual feed-forward layers x = norm(x + ffn(x)) before the block's own, for its `cross` slot (section 3.2,
+    "stacked feed-forward networks")."""
 
     ffns: tuple[nn.Module, ...]
     norms: tuple[nn.Module, ...]
@@ -94,9 +95,9 @@ class FeedForwards(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """A block of another width than the states: norm(x + W block(narrow(x))), all three named in Figure 1c.
+    """A block with another width than the states: norm(x + W block(narrow(x))) (Figure 1c).
 
-    The block's attention reads its narrow states alone, or, a `WideAttention`, those outside.
+    The block's attention reads the narrow states, or the wide ones if it is a `WideAttention`.
     """
 
     block: Block

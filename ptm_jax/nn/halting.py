@@ -8,17 +8,18 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from ptm_jax.core import slots
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.recipe import Remat
 from ptm_jax.core.types import Encoded
+from ptm_jax.nn.attention.relative import sinusoids
 from ptm_jax.nn.blocks import POLICIES
 from ptm_jax.nn.initializers import TruncatedNormal
 from ptm_jax.nn.layers import Activation, Context, Dense, Dropout, Identity, activate
-from ptm_jax.nn.relative import sinusoids
 
 
 class Halting(nn.Module):
-    """Probability [B, L] float32 that a position halts; a bias of `start` lets it halt early at first."""
+    """Returns the probability [B, L] float32 that a position halts. `start` is the initial bias."""
 
     start: float = 1.0
     initializer: Any = TruncatedNormal()
@@ -30,16 +31,17 @@ class Halting(nn.Module):
         return jax.nn.sigmoid(x.astype(jnp.float32) @ kernel + bias)
 
 
-class AdaptiveStack(nn.Module):
-    """One block, applied at most `layers` times, to x plus the sinusoids of position and step (section 2.1, Eq. 6).
+class AdaptiveStack(slots.Layered, nn.Module):
+    """One block, applied at most `layers` times to x plus the sinusoids of position and step (section 2.1, Eq. 6).
 
-    Where `halting` is a module, every position halts on its own (Graves 2016, section 2; appendix C): after the step at
-    which its probabilities pass `threshold`, or after the last one. `average="interpolate"` is appendix C's
-    s + w (new - s), "sum" Graves' mean-field sum of w new. A halted position's state moves on, as in appendix C, with no
-    weight of its own; others see it. `halting=None`: T steps for all, the last state is the result.
+    With a `halting` module every position halts on its own (Graves 2016, section 2; appendix C): after the step at which
+    the sum of its probabilities passes `threshold`, or after the last step. `average="interpolate"` computes
+    s + w (new - s) (appendix C), "sum" Graves' mean-field sum of w new. The state of a halted position still changes, as in
+    appendix C, with weight 0; other positions see it. `halting=None`: all positions take T steps, and the last state is the
+    result.
 
-    `Encoded.extra`: "updates" [B, L] steps taken, "ponder" [B, L] the same plus the remainder: its mean over tokens is
-    the cost. Probabilities that have not passed the threshold at the last step leave a remainder of 0.
+    `Encoded.extra` has "updates" [B, L], the steps taken, and "ponder" [B, L], the steps plus the remainder; the mean of
+    "ponder" over tokens is the cost. If the sum has not passed the threshold at the last step, the remainder is 0.
     """
 
     block: nn.Module
@@ -50,6 +52,12 @@ class AdaptiveStack(nn.Module):
     signal: Literal["sinusoids", "none"] = "sinusoids"
     remat: Remat = "none"
     final_norm: nn.Module = Identity()
+
+    levels = 1
+
+    def level_of(self, path: str) -> int:
+        del path
+        return 1
 
     @nn.compact
     def __call__(self, x, context: Context, cache=None):
@@ -75,7 +83,7 @@ class AdaptiveStack(nn.Module):
         if self.halting is not None:
             hidden = mean.astype(x.dtype)
             extra = {"ponder": remainder + updates, "updates": updates}
-        return Encoded(self.final_norm(hidden), layers, attention, cache, extra)
+        return Encoded(self.final_norm(hidden), layers, attention, cache=cache, extra=extra)
 
     def _step(self, carry, cache, step, context):
         x, mean, total, remainder, updates = carry
@@ -93,15 +101,15 @@ class AdaptiveStack(nn.Module):
         weight = jnp.where(goes_on, p, rest)
         kept = 1.0 if self.average == "sum" else 1.0 - weight[..., None]
         mean = weight[..., None] * x + kept * mean
-        # A halted position stands at 1 exactly: a sum of floats might stay below and run again.
+        # The total of a halted position is set to 1: a sum of floats might stay below, and the position would run again.
         total = jnp.where(halts, 1.0, total + jnp.where(goes_on, p, 0.0))
         return (x, mean, total, remainder + rest, updates + running), attention, cache
 
 
 class DepthwiseConv(nn.Module):
-    """Every feature convolved over its own sequence [B, L, D]; taps beyond a segment's border count as zero.
+    """Convolves every feature along the sequence [B, L, D] separately. Taps beyond a segment's border count as zero.
 
-    reach: "both" sides of a token, or "left" of it only (decoders).
+    reach: "both" sides of a token, or only the "left" side (decoders).
     """
 
     size: int
@@ -125,7 +133,7 @@ class DepthwiseConv(nn.Module):
 
 
 class ConvFeedForward(nn.Module):
-    """A feed-forward whose dense layers are depthwise-separable convolutions (section 2.1, transition function)."""
+    """A feed-forward layer of two depthwise-separable convolutions (section 2.1, transition function)."""
 
     hidden: int
     sizes: tuple[int, int] = (3, 5)

@@ -1,4 +1,4 @@
-"""Initial distributions as values: printable, comparable, part of a system's record."""
+"""Initial distributions as values that can be printed, compared and stored in a system's record."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Normal:
 
 @dataclasses.dataclass(frozen=True)
 class TruncatedNormal:
-    """N(0, std^2) cut at two standard deviations: BERT. `std` is that of the uncut normal, as in the original code."""
+    """N(0, std^2) cut at two standard deviations: BERT. `std` is that of the untruncated normal, as in the original code."""
 
     std: float = 0.02
 
@@ -49,7 +49,8 @@ class Zeros:
 
 @dataclasses.dataclass(frozen=True)
 class FanIn:
-    """N(0, scale / fan-in), the fan-in being all axes but the last: a product keeps the size of what it is given."""
+    """N(0, scale / fan-in); fan-in is the product of all axes but the last. A product with it keeps the scale of its
+    input."""
 
     scale: float = 1.0
 

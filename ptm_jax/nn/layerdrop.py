@@ -1,4 +1,4 @@
-"""Layers that are left out at random in training (Fan et al. 2020, arXiv 1909.11556)."""
+"""LayerDrop: skips layers at random in training (Fan et al. 2020, arXiv 1909.11556)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ptm_jax.nn.layers import Context
 
 
 class DroppedBlock(Block):
-    """A block that a training step skips with probability `skip`, for all rows at once; otherwise a `Block` (FlauBERT)."""
+    """A `Block` that a training step skips with probability `skip`, for all rows at once (FlauBERT)."""
 
     skip: float = 0.0
 

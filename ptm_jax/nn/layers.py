@@ -1,6 +1,6 @@
-"""Leaf layers: dense, normalisation, dropout, activations by name.
+"""Basic layers: dense, normalisation, dropout, activations by name.
 
-Every layer is a frozen value; parameters are float32 and products follow the layer's `Precision`.
+Every layer is a frozen value. Parameters are float32; products follow the layer's `Precision`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from ptm_jax.core.layout import current
+from ptm_jax.core.batch import rows_of
+from ptm_jax.core.constraint import current
 from ptm_jax.core.precision import Precision, add_bias
 from ptm_jax.core.streams import keep_mask
 from ptm_jax.core.types import Visibility, record, static
@@ -50,7 +51,7 @@ _ACTIVATIONS = {
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def activate(name: Activation, x: jax.Array) -> jax.Array:
-    """The named activation, computed in float32 and returned in x's type. The backward pass keeps x alone."""
+    """Applies the named activation in float32 and returns x's type. The backward pass stores only x."""
     return _ACTIVATIONS[name](x.astype(jnp.float32)).astype(x.dtype)
 
 
@@ -68,15 +69,15 @@ activate.defvjp(_activate_forward, _activate_backward)
 
 @record
 class Context:
-    """What the layers of a stack share.
+    """Values that the layers of a stack share.
 
-    visibility  who may attend to whom        rows   [B] global row indices, for dropout
-    positions   [B, L] of the queries         scores what all layers add to q k^T (T5's distances)
-    places      [1 or B, Lq] and k_places [1 or B, Lk]: where tokens stand, for relative positions. None: one after the
-                other, the last query where the last key is
-    types       [B, Lk] sentence types of the keys, the last Lq of them the queries' (XLNet); or None
-    step        scalar training step, or None train  whether dropout and other noise are on
-    source      [B, Ls, D] what a decoder's cross-attention reads, who sees what of it: source_visibility; or None
+    visibility  which tokens attend to which      rows   [B] global row indices, for dropout
+    positions   [B, L] of the queries             scores added to q k^T by all layers (T5's distances)
+    places      [1 or B, Lq] and k_places [1 or B, Lk]: places of the tokens, for relative positions. None: consecutive,
+                with the last query at the last key
+    types       [B, Lk] sentence types of the keys, the last Lq for the queries (XLNet); or None
+    step        scalar training step, or None     train  whether dropout and other noise are on
+    source      [B, Ls, D] input of a decoder's cross-attention, with source_visibility; or None
     """
 
     visibility: Visibility | None
@@ -92,8 +93,13 @@ class Context:
     train: bool = static(False)
 
     def placed(self, **parts: Any) -> Scores:
-        """Scores of these parts between the places of the tokens."""
+        """Returns `Scores` of these parts with the places of the tokens."""
         return Scores(**parts, q_places=self.places, k_places=self.k_places)
+
+
+def outside(batch: Any, states: Any, train: bool) -> Context:
+    """Returns the context for layers outside of a stack, which need it only for dropout."""
+    return Context(visibility=None, rows=rows_of(batch, states), train=train)
 
 
 class Dense(nn.Module):
@@ -107,7 +113,7 @@ class Dense(nn.Module):
 
     @nn.compact
     def __call__(self, x, product: bool = True):
-        """`product=False`: the kernel and the bias (or None) for x in place of the result."""
+        """`product=False` returns the kernel and the bias (or None) for x instead of the result."""
         features = (self.features,) if isinstance(self.features, int) else tuple(self.features)
         kernel = self.param("kernel", self.initializer, (*x.shape[x.ndim - self.axes :], *features))
         bias = self.param("bias", Zeros(), features) if self.bias else None
@@ -118,7 +124,7 @@ class Dense(nn.Module):
 
 
 class LayerNorm(nn.Module):
-    """Layer normalisation (Ba et al. 2016), statistics in float32. `center=False` leaves the bias out."""
+    """Layer normalisation (Ba et al. 2016), statistics in float32. `center=False` has no bias."""
 
     eps: float = 1e-12
     center: bool = True
@@ -151,7 +157,7 @@ def _statistics(x, eps):
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
 def normalise(x: jax.Array, scale: jax.Array, bias: jax.Array | None, eps: float) -> jax.Array:
-    """LayerNorm over the last axis of x, statistics in float32. The backward pass keeps x alone and repeats them."""
+    """LayerNorm over the last axis of x, statistics in float32. The backward pass stores only x and recomputes them."""
     mean, rate = _statistics(x, eps)
     f = (x.astype(jnp.float32) - mean) * rate * scale
     return (f if bias is None else f + bias).astype(x.dtype)
@@ -176,14 +182,16 @@ normalise.defvjp(_normalise_forward, _normalise_backward)
 
 
 class Identity(nn.Module):
-    """An empty slot: keeps the parameter paths of the checkpoint it stands in."""
+    """An empty slot. It keeps the parameter paths of the checkpoint."""
+
+    width = None
 
     def __call__(self, x, *_):
         return x
 
 
 class Dropout(nn.Module):
-    """Inverted dropout by the counter-based generator: the same mask on every sharding and micro-batch split."""
+    """Inverted dropout with a counter-based generator: the mask is the same on every sharding and micro-batch split."""
 
     rate: float
 
@@ -196,7 +204,7 @@ class Dropout(nn.Module):
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
 def drop(x: jax.Array, key: jax.Array, rows: jax.Array, rate: float) -> jax.Array:
-    """x [B, ...] with elements zeroed at `rate` and the rest scaled; the backward pass draws the mask again."""
+    """Zeroes elements of x [B, ...] with probability `rate` and scales the rest. The backward pass draws the mask again."""
     keep = keep_mask(key, rows, x.shape[1:], rate)
     return jnp.where(keep, x * jnp.asarray(1.0 / (1.0 - rate), x.dtype), jnp.zeros((), x.dtype))
 

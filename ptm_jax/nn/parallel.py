@@ -1,9 +1,10 @@
-"""How the activations of a block lie on a mesh: columns, then rows of each pair of products (Shoeybi et al. 2019, section 3;
-Korthikanti et al. 2022, section 4.2.2). Without a layout in use (`core.layout`) everything here is the identity.
+"""Layout of a block's activations on a mesh: each pair of products is split by columns, then by rows (Shoeybi et al. 2019,
+section 3; Korthikanti et al. 2022, section 4.2.2). Without a layout in use (`core.constraint`) these functions change
+nothing.
 
-A branch begins with `gathered` and ends with `stream`. By the rules `megatron` the first costs an all-reduce in the
-backward pass and the second one in the forward pass (the paper's f and g); by `megatron_sp` the first is an all-gather and
-backwards a reduce-scatter, the second the other way round.
+A branch begins with `gathered` and ends with `stream`. With the rules `megatron`, `gathered` costs an all-reduce in the
+backward pass and `stream` one in the forward pass (the paper's f and g). With `megatron_sp`, `gathered` is an all-gather in
+the forward and a reduce-scatter in the backward pass; `stream` is the reverse.
 """
 
 from __future__ import annotations
@@ -11,15 +12,15 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from ptm_jax.core.constraint import constrain, current
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.layout import constrain, current
 from ptm_jax.core.precision import add_bias
 from ptm_jax.nn.layers import Dense
 
 
 def stream(x):
-    """x [B, L, D] where the residual stream lies: with its norms, its dropout and the sums. Raises UserError where the mesh
-    does not divide L."""
+    """Returns x [B, L, D] in the layout of the residual stream, which its norms, dropout and sums use. Raises UserError
+    if the mesh does not divide L."""
     layout = current()
     if layout is None or x.ndim != 3:
         return x
@@ -33,16 +34,17 @@ def stream(x):
 
 
 def gathered(x):
-    """x [B, L, D] of the residual stream as products and attention need it: all of a row's positions but for `seq`."""
+    """Returns x [B, L, D] of the residual stream in the layout of products and attention: all positions of a row, except
+    over `seq`."""
     return x if current() is None or x.ndim != 3 else _gathered(x, current())
 
 
 def _gathered(x, layout):
-    # The gradient of a constraint is the same constraint: it would be reduced to every device, then cut. This one is
-    # reduced to where the stream lies.
+    # The gradient of a plain constraint has the same constraint: it would be reduced to every device, then cut. This
+    # gradient is reduced directly to the layout of the stream.
     @jax.custom_vjp
     def move(x):
-        # The barrier: a compiler would rather gather the norm's float32 and round it everywhere.
+        # Without the barrier a compiler gathers the norm's float32 output and rounds it on every device.
         return layout.constrain(jax.lax.optimization_barrier(x), ("rows", "length", "width"))
 
     move.defvjp(lambda x: (move(x), None), lambda _, g: (layout.constrain(g, ("rows", "positions", "width")),))
@@ -50,8 +52,9 @@ def _gathered(x, layout):
 
 
 def lookup(table, ids, name: str | None = None):
-    """table[ids] [B, L, D] where the residual stream lies. Rows of a table that are split over devices (`name`: "vocab") are
-    looked up where they are, and summed; of other tables every device has all rows."""
+    """Returns table[ids] [B, L, D] in the layout of the residual stream. If the rows of a table are split over devices
+    (`name`: "vocab"), each device looks up its own rows and the results are summed. Every device has all rows of other
+    tables."""
     if current() is None:
         return table[ids]
     found = constrain(table, name, None)[ids]
@@ -59,8 +62,8 @@ def lookup(table, ids, name: str | None = None):
 
 
 def joined(x, *layers: Dense):
-    """The results of several dense layers of the same features for x: as one product where its columns are split, so that
-    the gradient of x is summed over devices once, not once for each layer."""
+    """Returns the results of several dense layers with the same features for x. If their columns are split, computes one
+    product, so that the gradient of x is summed over devices once, not once for each layer."""
     layout = current()
     if layout is None or not (layout.axes("heads") or layout.axes("hidden")):
         return [layer(x) for layer in layers]

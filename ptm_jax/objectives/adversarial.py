@@ -1,4 +1,4 @@
-"""A task under the worst small change of its word vectors (Miyato et al. 2017, arXiv 1605.07725; Ju et al. 2019)."""
+"""Adversarial and virtual adversarial training on word vectors (Miyato et al. 2017, arXiv 1605.07725; Ju et al. 2019)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from ptm_jax.core import slots
+from ptm_jax.core.batch import rows_of
 from ptm_jax.core.streams import named, row_keys
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, Batch, Loss, add_losses
@@ -17,15 +19,15 @@ from ptm_jax.objectives.base import real_tokens
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AdversarialLoss:
+class AdversarialLoss(slots.Objective):
     """L(x) + `scale` L(x + r) + `virtual` KL(p(x) || p(x + r')), for word vectors x [B, L, `width`] of `tower`.
 
         r  = eps g / |g|,  g = dL/dx                                        (Miyato et al. 2017, Eqs. 2 and 3)
         r' = eps g / |g|,  g = dKL(p(x) || p(x + d))/dd  at d = xi u / |u|, u drawn    (Eqs. 5 and 6, one iteration)
 
-    The norm is over the L D numbers of a row, so that a row is moved whatever the others are. All passes have the same
-    dropout; r has no gradient. Virtual training needs a task of one head and compares what `agreement.distributions`
-    says of it; it asks for no labels. Evaluation is the task alone.
+    The norm is over the L D numbers of a row, so rows do not depend on each other. All passes use the same dropout; r has
+    no gradient. Virtual training needs a task with one head and no labels; it compares the predictions of
+    `agreement.distributions`. Evaluation computes only the task's loss.
     """
 
     task: Any
@@ -42,6 +44,10 @@ class AdversarialLoss:
         if self.virtual:
             needs_scores(self.task, "leave virtual=0, or ")
 
+    @property
+    def baseline(self) -> str | None:
+        return slots.objective(self.task).baseline
+
     def __call__(self, towers: Mapping[str, Tower], batch: Batch, key: Array) -> Loss:
         clean = self.task(towers, batch, key)
         if key is None or not towers[self.tower].train:
@@ -54,39 +60,38 @@ class AdversarialLoss:
             parts.append((self.scale, _called(moved(shift), "adversarial")))
         if self.virtual:
             parts.append((self.virtual, self._virtual(towers, batch, key, still)))
-        # The task comes last: of two metrics of one name its own stays.
+        # The last part's metrics override earlier ones of the same name.
         return add_losses(*parts[1:], parts[0])
 
     def initial_carry(self, towers: Mapping[str, Tower], batch: Batch) -> Any:
-        """The task's."""
-        return self.task.initial_carry(towers, batch) if hasattr(self.task, "initial_carry") else None
+        """Returns the initial carry of the task."""
+        return slots.objective(self.task).initial_carry(towers, batch)
 
     def _virtual(self, towers, batch, key, still) -> Loss:
-        known = jax.lax.stop_gradient(self._says(towers, batch, key))
-        rows = batch["rows"] if "rows" in batch else jnp.arange(len(still))
+        known = jax.lax.stop_gradient(self._predictions(towers, batch, key))
         draw = lambda key: jax.random.normal(key, still.shape[1:])
-        start = _unit(jax.vmap(draw)(row_keys(named(key, "virtual"), rows)) * real_tokens(batch)[..., None])
+        start = _unit(jax.vmap(draw)(row_keys(named(key, "virtual"), rows_of(batch))) * real_tokens(batch)[..., None])
 
         def moved(shift):
-            return divergence(known, self._says(towers, {**batch, "perturbation": shift}, key), batch, "virtual")
+            return divergence(known, self._predictions(towers, {**batch, "perturbation": shift}, key), batch, "virtual")
 
         return moved(self._step(jax.grad(lambda shift: moved(shift).value())(self.xi * start)))
 
     def _step(self, gradient):
         return jax.lax.stop_gradient(self.eps * _unit(gradient))
 
-    def _says(self, towers, batch, key):
-        """What the task's head says of a batch, as distributions."""
+    def _predictions(self, towers, batch, key):
+        """Returns the predictions of the task's head."""
         tower = towers[self.task.tower]
         return distributions(self.task, tower, tower(batch, key), {**batch, "noise": key})
 
 
 def _unit(x):
-    """Rows [B, L, D] of length 1; rows of zeros stay."""
+    """Scales each row of [B, L, D] to norm 1. Rows of zeros stay zero."""
     norm = jnp.sqrt(jnp.square(x).sum((1, 2), keepdims=True))
     return x / jnp.where(norm > 0, norm, 1.0)
 
 
 def _called(loss: Loss, name: str) -> Loss:
-    """The loss without a carry, its metrics under another name."""
+    """Returns the loss without a carry, with `name` prefixed to its metrics."""
     return dataclasses.replace(loss, metrics={f"{name}_{k}": v for k, v in loss.metrics.items()}, carry=None)

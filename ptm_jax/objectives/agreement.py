@@ -1,5 +1,5 @@
-"""What a task's scores say, compared: how far two readings of a batch are apart, and a task whose readings shall agree under
-dropout (R-Drop: Liang et al. 2021, arXiv 2106.14448)."""
+"""Divergence between two predictions of a batch, and R-Drop, which penalises disagreement under dropout (Liang et al.
+2021, arXiv 2106.14448)."""
 
 from __future__ import annotations
 
@@ -10,40 +10,32 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ptm_jax.core.errors import UserError
+from ptm_jax.core import slots
 from ptm_jax.core.streams import named
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, Batch, Encoded, Loss, add_losses
-from ptm_jax.objectives.base import OnePass, next_memory, real_rows, real_tokens, token_loss
+from ptm_jax.objectives.base import OnePass, name_of, next_memory, real_rows, real_tokens, token_loss
 from ptm_jax.objectives.downstream import scores_of
 
 
 def needs_scores(task: Any, instead: str = "") -> None:
-    """Raises ValueError for a task that has no head of its own whose scores could be compared; `instead` is what to do."""
-    if not isinstance(task, OnePass) or not hasattr(task, "head"):
-        name = getattr(task, "__name__", type(task).__name__)
-        raise ValueError(f"{name} has no scores to compare; {instead}take a task with one head")
+    """Raises ValueError if the task has no head with scores to compare. `instead` adds advice to the message."""
+    if not isinstance(task, OnePass) or task.head is None:
+        raise ValueError(f"{name_of(task)} has no scores to compare; {instead}take a task with one head")
 
 
 def distributions(task: OnePass, tower: Tower, encoded: Encoded, batch: Batch) -> list[Array]:
-    """What the head of a task says of a batch, as arrays [.., C] of which a softmax is taken, or [.., 1] of plain numbers:
-    of texts [B, C], of tokens [B, L, C]. A task of another kind defines `distributions(scores, batch)`. Raises UserError."""
-    found = scores_of(tower, task.head, encoded, batch)
-    if hasattr(task, "distributions"):
-        return task.distributions(found, batch)
-    parts = list(found) if isinstance(found, tuple | list) else [found]
-    if not all(hasattr(part, "shape") for part in parts):
-        raise UserError(
-            f"{type(task).__name__} scores by {type(found).__name__}, no softmax over classes; leave out what compares it"
-        )
-    return parts
+    """Returns the predictions of a task's head: logits [B, C] for texts or [B, L, C] for tokens; [.., 1] for regression.
+
+    A task with other predictions overrides `distributions(scores, batch)`. Raises UserError."""
+    return task.distributions(scores_of(tower, task.head, encoded, batch), batch)
 
 
 def divergence(known: Sequence[Array], moved: Sequence[Array], batch: Batch, name: str, *, labelled: bool = False) -> Loss:
-    """The mean of KL(known || moved), in nats, over texts or tokens; of plain numbers the squared difference.
+    """Returns the mean of KL(known || moved) over texts or tokens, in nats; for regression, the squared difference.
 
-    Of several distributions the mean is taken. `labelled`: those count that the batch gives a weight (`label_weights` [B],
-    `token_weights` [B, L]); else all that are no padding.
+    Several distributions are averaged. With `labelled`, texts and tokens have the weights of the batch (`label_weights`
+    [B], `token_weights` [B, L]) if present; otherwise everything but padding counts.
     """
     parts = []
     for p, q in zip(known, moved, strict=True):
@@ -57,7 +49,7 @@ def divergence(known: Sequence[Array], moved: Sequence[Array], batch: Batch, nam
 
 
 def _weights(found: Array, batch: Batch, labelled: bool) -> Array:
-    """Weights in the shape of what is compared; of the readings of a question [B C, L] the first has the question's."""
+    """Returns weights in the shape of `found`. A question with C rows [B C, L] has the weight of its first row."""
     field = "token_weights" if found.ndim > 1 else "label_weights"
     if labelled and field in batch:
         return batch[field]
@@ -66,11 +58,11 @@ def _weights(found: Array, batch: Batch, labelled: bool) -> Array:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Agreement:
-    """(L_1 + L_2) / 2 + `scale` (KL(p_1 || p_2) + KL(p_2 || p_1)) / 2 for two passes, each with dropout of its own.
+class Agreement(slots.Objective):
+    """(L_1 + L_2) / 2 + `scale` (KL(p_1 || p_2) + KL(p_2 || p_1)) / 2 for two passes with different dropout.
 
-    Half of Liang et al.'s Eq. 4, so that a learning rate means what it means without: `scale` is half of their alpha. The
-    task needs one head; what is compared is what `distributions` says. Evaluation is the task alone.
+    This is half of Liang et al.'s Eq. 4, so the learning rate keeps its meaning; `scale` is half of their alpha. The task
+    needs one head; `distributions` returns the predictions to compare. Evaluation computes only the task's loss.
     """
 
     task: Any
@@ -81,6 +73,10 @@ class Agreement:
             raise ValueError(f"scale is {self.scale}; it must not be below 0")
         needs_scores(self.task)
 
+    @property
+    def baseline(self) -> str | None:
+        return slots.objective(self.task).baseline
+
     def __call__(self, towers: Mapping[str, Tower], batch: Batch, key: Array) -> Loss:
         tower = towers[self.task.tower]
         if key is None or not tower.train:
@@ -89,15 +85,15 @@ class Agreement:
         second, q = self._read(tower, batch, named(key, "again"))
         apart = [divergence(*pair, batch, "disagreement", labelled=True) for pair in ((p, q), (q, p))]
         half = self.scale / 2
-        # The first pass comes last: metrics of one name are its own, and the memory that is handed on.
+        # The last part's metrics override earlier ones of the same name, and its memory is kept.
         return add_losses((0.5, dataclasses.replace(second, carry=None)), *((half, part) for part in apart), (0.5, first))
 
     def initial_carry(self, towers: Mapping[str, Tower], batch: Batch) -> Any:
-        """The task's."""
+        """Returns the initial carry of the task."""
         return self.task.initial_carry(towers, batch)
 
     def _read(self, tower: Tower, batch: Batch, key: Array) -> tuple[Loss, list[Array]]:
-        """The loss of one pass, and what it says."""
+        """Returns the loss and the predictions of one pass."""
         encoded, batch = tower(batch, key), {**batch, "noise": key}
         loss = dataclasses.replace(self.task.of(tower, encoded, batch), carry=next_memory(tower, encoded, batch))
         return loss, distributions(self.task, tower, encoded, batch)

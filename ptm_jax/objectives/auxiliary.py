@@ -1,4 +1,4 @@
-"""A language model's loss beside the task's, which fades."""
+"""A task's loss with an auxiliary language modelling loss of decreasing weight."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from ptm_jax.core import slots
 from ptm_jax.core.streams import named
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, Batch, Loss, add_losses
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FadingLanguage:
-    """L = L_task + gamma * L_LM (Chronopoulou et al. 2019, Eq. 1), gamma falling exponentially from `first` to `last` over
-    `steps` updates. The second loss reads its own copy of the rows, which `corruption` may change (masked words)."""
+class FadingLanguage(slots.Objective):
+    """L = L_task + gamma * L_LM (Chronopoulou et al. 2019, Eq. 1).
+
+    gamma decays exponentially from `first` to `last` over `steps` updates. `corruption` changes the rows only for the
+    language modelling loss (for example, masks words)."""
 
     task: Any
     language: Any
@@ -30,12 +33,16 @@ class FadingLanguage:
             raise ValueError(f"first is {self.first} and last {self.last}; the weight must fall and stay above 0")
 
     def gamma(self, step: Any) -> Any:
-        """first * (last / first)^(step / steps)."""
+        """Returns first * (last / first)^(step / steps)."""
         return self.first * (self.last / self.first) ** (jnp.asarray(step, jnp.float32) / self.steps)
+
+    @property
+    def baseline(self) -> str | None:
+        return slots.objective(self.task).baseline
 
     def __call__(self, towers: Mapping[str, Tower], batch: Batch, key: Array) -> Loss:
         rows = batch if self.corruption is None else self.corruption(named(key, "words"), batch)
         task = self.task(towers, batch, named(key, "task"))
         language = self.language(towers, rows, named(key, "language"))
-        # The task comes last: of two metrics of one name its own stays.
+        # The last part's metrics override earlier ones of the same name.
         return add_losses((self.gamma(batch["step"]), dataclasses.replace(language, carry=None)), (1.0, task))

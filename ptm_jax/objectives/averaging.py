@@ -1,4 +1,4 @@
-"""A task beside what a network's own past says of it (Xu et al. 2020, arXiv 2002.10345)."""
+"""Self-distillation from the network's own earlier parameters (Xu et al. 2020, arXiv 2002.10345)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from ptm_jax.core import slots
 from ptm_jax.core.streams import named
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, Batch, Loss, add_losses
@@ -16,12 +17,12 @@ from ptm_jax.objectives.base import real_rows, real_tokens, token_loss
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OwnTeacher:
-    """Task + `scale` * MSE(scores, the teachers' scores), the squared error a mean over classes (Eqs. 8 and 10).
+class OwnTeacher(slots.Objective):
+    """Task loss + `scale` * MSE(scores, teachers' scores), averaged over classes (Eqs. 8 and 10).
 
-    task      an objective of one pass, whose `head` gives the scores, of rows [B, C] or tokens [B, L, C]
-    teachers  towers of the same kind, without gradient or dropout: one holds the mean of the last parameters; of several
-              the mean of the scores is taken
+    task      a `OnePass` objective; its `head` returns the scores of rows [B, C] or tokens [B, L, C]
+    teachers  towers of the same kind, without gradient or dropout. A single teacher holds the mean of the last
+              parameters; the scores of several teachers are averaged
     """
 
     task: Any
@@ -30,6 +31,10 @@ class OwnTeacher:
 
     def __post_init__(self):
         needs_scores(self.task)
+
+    @property
+    def baseline(self) -> str | None:
+        return slots.objective(self.task).baseline
 
     def __call__(self, towers: Mapping[str, Tower], batch: Batch, key: Array) -> Loss:
         student = towers[self.task.tower]

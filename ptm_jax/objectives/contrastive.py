@@ -1,4 +1,4 @@
-"""Contrastive objectives: what belongs together scores higher than what does not (survey 3.1.4, Eq. 4)."""
+"""Contrastive objectives: a positive pair scores higher than negative pairs (survey 3.1.4, Eq. 4)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _ABSENT = -1e30
 
 
 def in_batch(anchors: Array, positives: Array, real: Array, both_ways: bool = False) -> tuple[Array, Array]:
-    """([B] losses, [B] hits) of anchors [B, D] and positives [B, D]: row i's positive against those of the other rows.
+    """Returns (losses [B], hits [B]) for anchors and positives [B, D]. The other rows' positives are the negatives.
 
-    -s_ii + log sum_j exp s_ij, s = dot products, over the rows j that are `real` [B]. `both_ways` takes the mean with
-    the same over the anchors of every positive. Under `jit` the rows of all data shards are negatives of each other.
+    The loss is -s_ii + log sum_j exp s_ij with dot products s, over rows j that are `real` [B]. `both_ways` averages it
+    with the loss of every positive against all anchors. Under `jit`, negatives come from the rows of all data shards.
     """
     scores = jnp.einsum("bd,cd->bc", anchors, positives, precision=jax.lax.Precision.HIGHEST).astype(jnp.float32)
     own = jnp.diagonal(scores)
@@ -32,20 +32,20 @@ def in_batch(anchors: Array, positives: Array, real: Array, both_ways: bool = Fa
 
 
 def _unit(x: Array) -> Array:
-    """x [B, D] with rows of length 1; a zero row stays, and has a gradient."""
+    """Scales the rows of x [B, D] to norm 1. A zero row stays zero and has a finite gradient."""
     return x * jax.lax.rsqrt(jnp.maximum((x * x).sum(-1, keepdims=True), 1e-12))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InfoNCE(OnePass):
-    """-log exp s(x, y+) / (exp s(x, y+) + sum_j exp s(x, y_j)), the y_j being the other rows' positives (survey Eq. 4 with
+    """-log exp s(x, y+) / (exp s(x, y+) + sum_j exp s(x, y_j)), where y_j are the other rows' positives (survey Eq. 4 with
     B - 1 negatives; van den Oord et al. 2018, arXiv 1807.03748, Eq. 4).
 
-    x is the row and y+ its second text (`pair_input_ids`, `pair_segment_ids`), both pooled by the head `pool`; s is their
-    product, or cosine, over `temperature`. A row without a token on either side is no negative and has no weight.
+    x is the row and y+ its second text (`pair_input_ids`, `pair_segment_ids`), both pooled by the head `pool`. s is their
+    dot product or cosine, divided by `temperature`. A row with an empty text is not a negative and has weight 0.
 
-    Negatives are the rows of one pass: with gradient accumulation those of the micro-batch, so, unlike every other
-    objective here, the update depends on their number.
+    Negatives come from one pass. With gradient accumulation they come from the micro-batch, so, unlike all other
+    objectives here, the update depends on the number of micro-batches.
     """
 
     tower: str = "main"
@@ -75,13 +75,13 @@ class InfoNCE(OnePass):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DIM(OnePass):
-    """Deep InfoMax of a sentence and its n-gram: -s(m, x+) + log sum_{neg and pos} exp s(m, .) (survey Table 1, row DIM,
-    which lacks the exp and prints a score where this is a loss; Kong et al. 2020, arXiv 1910.08350, section 4).
+    """Deep InfoMax of a sentence and its n-gram: -s(m, x+) + log sum_{neg and pos} exp s(m, .) (Kong et al. 2020, arXiv
+    1910.08350, section 4; survey Table 1, row DIM, which omits the exp and prints the score instead of the loss).
 
-    m is the pooled first token of the masked sentence, x the first state of an n-gram that the same encoder reads alone
-    (`ngram_input_ids`, `ngram_segment_ids` [B, S]); the other rows' n-grams are the negatives. InfoWord is MLM and DIM
-    in one pass: `Joint(parts=((1.0, MLM()), (1.0, DIM())))`. Scores are divided by `temperature` (1: the paper's; a
-    narrow tower's first steps want the square root of its width). With gradient accumulation see `InfoNCE`.
+    m is the pooled first token of the masked sentence. x is the first state of an n-gram that the same encoder reads
+    separately (`ngram_input_ids`, `ngram_segment_ids` [B, S]). The other rows' n-grams are the negatives. InfoWord is MLM
+    and DIM in one pass: `Joint(parts=((1.0, MLM()), (1.0, DIM())))`. Scores are divided by `temperature`: 1 in the paper; a
+    narrow tower needs the square root of its width in the first steps. For gradient accumulation see `InfoNCE`.
     """
 
     tower: str = "main"
@@ -101,9 +101,9 @@ class DIM(OnePass):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PairwiseRanking(OnePass):
-    """max(0, margin - f(x) + f(x')): a text scores higher than its corrupted self (Collobert et al. 2011, section 4.2).
+    """max(0, margin - f(x) + f(x')): ranks a text above its corrupted copy x' (Collobert et al. 2011, section 4.2).
 
-    x' is `negative_input_ids` [B, L] (`negative_segment_ids`), f the head "score" of the pooled row: [B] or [B, 1].
+    x' is `negative_input_ids` [B, L] (`negative_segment_ids`). f is the head "score" on the pooled row: [B] or [B, 1].
     """
 
     tower: str = "main"
@@ -116,11 +116,9 @@ class PairwiseRanking(OnePass):
         good, bad = (tower.head(self.head, tower.head(self.pool, states)).reshape(-1) for states in hidden)
         real = real_rows(batch)
         hinge = token_loss(jnp.maximum(0.0, self.margin - good + bad), real, name="ranking_loss")
-        return Loss(hinge.sum, hinge.weight, {**hinge.metrics, "ranking_accuracy": _share(good > bad, real)})
+        accuracy = Ratio(((good > bad) * real).sum(), real.sum())
+        return Loss(hinge.sum, hinge.weight, {**hinge.metrics, "ranking_accuracy": accuracy})
 
     def refusal(self, system: Any) -> str | None:
         return blind(system, self.tower, self.pool)
 
-
-def _share(right: Array, weights: Array) -> Ratio:
-    return Ratio((right * weights).sum(), weights.sum())

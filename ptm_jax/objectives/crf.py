@@ -1,4 +1,4 @@
-"""Tags as a chain: the conditional random field's loss (row 223; Lample et al. 2016, section 2.2)."""
+"""The loss of a conditional random field (row 223; Lample et al. 2016, section 2.2)."""
 
 from __future__ import annotations
 
@@ -8,22 +8,26 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
+from ptm_jax.core import slots
+from ptm_jax.core.batch import segments_of
 from ptm_jax.core.streams import named
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Batch, Encoded, Loss, Ratio
-from ptm_jax.objectives.base import OnePass, segments_of
+from ptm_jax.objectives.base import OnePass
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CRFTagging(OnePass):
-    """-log p of the path of classes `token_labels` [B, L] int32, from a head with links between classes (`nn.crf.CRFHead`).
+    """-log p of the label path `token_labels` [B, L] int32, under a head with transition scores (`nn.heads.crf.CRFHead`).
 
-    The chain runs over the tokens whose `token_weights` [B, L] is above 0 where the batch has them, else over all that are
-    not padding, and breaks between documents. The weight is the number of tokens in chains, as `Tagging`'s is.
+    The chain covers the tokens with `token_weights` [B, L] above 0 if the batch has them, else all tokens but padding.
+    Each document is a separate chain. The weight is the number of tokens in chains, as in `Tagging`.
 
-    constrain   whether probabilities are of all paths, or of those that the head's scheme allows: paths of labels that
-                it does not allow then have no weight, and `broken` is the share of rows that hold such a path
+    constrain   "decoding": normalises over all paths; "always": only over paths that the head's scheme allows. Rows with
+                a forbidden label path then have weight 0, and the metric `broken` is their share
     """
+
+    baseline = "nll"
 
     tower: str = "main"
     head: str = "tag"
@@ -49,7 +53,7 @@ class CRFTagging(OnePass):
         return Loss(total, weight, {"nll": Ratio(total, weight), "accuracy": Ratio(right, weight), **metrics})
 
     def refusal(self, system) -> str | None:
-        head = getattr(system.towers.get(self.tower), "heads", {}).get(self.head)
-        if head is not None and not hasattr(head, "link_initializer"):
+        head = slots.heads_of(system, self.tower).get(self.head)
+        if head is not None and not head.chained:
             return f"the head {self.head} has no links between classes; take a CRFHead, or Tagging"
         return None

@@ -1,4 +1,4 @@
-"""Telling what was changed: replaced token detection (survey 3.1.5) and added words."""
+"""Detection of changed tokens: replaced token detection (survey 3.1.5) and added words."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import jax
-import jax.numpy as jnp
 
+from ptm_jax.core import slots
+from ptm_jax.core.batch import put, rows_of
 from ptm_jax.core.streams import named, uniform_bits
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, Batch, Encoded, Loss, add_losses
@@ -19,19 +20,21 @@ GENERATOR, JUDGE = "generator", "main"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RTD:
+class RTD(slots.Objective):
     """ELECTRA: mean L_MLM(generator) + `weight` mean L_RTD(discriminator) (Clark et al. 2020, arXiv 2003.10555, section 2).
 
-    The tower "generator" fills the places that the corruption chose (`mlm_*`) with words drawn from its softmax at
-    `temperature`; no gradient goes through the draw. The tower "main" tells for every token that is not padding whether
-    it was replaced; a draw that hits the true word is original. Head "rtd": scores [B, L] or [B, L, 1].
+    The tower "generator" fills the positions that the corruption chose (`mlm_*`) with words drawn from its softmax at
+    `temperature`; the draw has no gradient. The tower "main" predicts for every token except padding whether it was
+    replaced. A draw that equals the true word counts as original. Head "rtd": scores [B, L] or [B, L, 1].
 
-    `convention` is what a high score means: "electra" 1 = replaced, as in google-research/electra and its checkpoints;
-    "survey" y = 1 if unchanged (section 3.1.5). The loss tells them apart by the score's sign alone.
+    `convention` sets the meaning of a high score. "electra": replaced, as in google-research/electra and its checkpoints;
+    "survey": unchanged (section 3.1.5). They differ only in the sign of the score.
 
-    `frozen_generator` is the second stage of the survey's two-stage recipe, an ablation in the paper (section 3.3): the
-    generator draws without dropout, gets no gradient, and its loss is a metric only. Tables tied to it would move.
+    `frozen_generator` is the second stage of the survey's two-stage recipe, an ablation in the paper (section 3.3). The
+    generator then has no dropout and no gradient, and its loss is only a metric. Tables tied to it would still change.
     """
+
+    baseline = "mlm_nll"
 
     weight: float = 50.0
     temperature: float = 1.0
@@ -57,7 +60,7 @@ class RTD:
         filled = self.filled(generator, encoded, given, key)
         given = {**_own_memory(batch, JUDGE), "input_ids": filled}
         encoded = judge(given, None if key is None else named(key, JUDGE))
-        replaced = filled != put(batch["input_ids"], batch, batch["mlm_labels"])
+        replaced = filled != filled_in(batch, batch["mlm_labels"])
         truth = replaced if self.convention == "electra" else ~replaced
         rtd = binary_loss(judge.head("rtd", encoded.hidden), truth, real_tokens(batch), "rtd_nll")
         carry[JUDGE] = next_memory(judge, encoded, given)
@@ -67,15 +70,14 @@ class RTD:
         return Loss(loss.sum, loss.weight, {**mlm.metrics, **loss.metrics}, carry or None)
 
     def filled(self, generator: Tower, encoded: Encoded, batch: Batch, key: Array | None) -> Array:
-        """[B, L] the row with a word drawn at every chosen place, by a seed of the row and the place."""
+        """Returns the ids [B, L] with a word drawn at every chosen position. Seeds depend on row and position index."""
         places = gather(encoded.hidden, batch["mlm_positions"])
-        rows = batch["rows"] if "rows" in batch else jnp.arange(len(places), dtype=jnp.int32)
-        seeds = uniform_bits(named(jax.random.key(0) if key is None else key, "draw"), rows, places.shape[1:2])
+        seeds = uniform_bits(named(jax.random.key(0) if key is None else key, "draw"), rows_of(batch), places.shape[1:2])
         drawn = generator.head("mlm", places).draw(seeds, temperature=self.temperature)
-        return put(batch["input_ids"], batch, drawn)
+        return filled_in(batch, drawn)
 
     def initial_carry(self, towers: Mapping[str, Tower], batch: Batch) -> Any:
-        """{tower: memory} of the towers that have one, or None."""
+        """Returns {tower: memory} for towers with a memory, or None."""
         first = {name: first_memory(towers[name], batch) for name in (GENERATOR, JUDGE)}
         return {name: memory for name, memory in first.items() if memory is not None} or None
 
@@ -89,14 +91,13 @@ class RTD:
 _HEADS = {GENERATOR: "mlm", JUDGE: "rtd"}
 
 
-def put(ids: Array, batch: Batch, words: Array) -> Array:
-    """ids [B, L] with `words` [B, P] at the chosen places; unused ones write to column L, which is dropped."""
-    where = jnp.where(batch["mlm_weights"] > 0, batch["mlm_positions"], ids.shape[1])
-    return jax.vmap(lambda row, at, new: row.at[at].set(new, mode="drop"))(ids, where, words)
+def filled_in(batch: Batch, words: Array) -> Array:
+    """Returns `input_ids` [B, L] with `words` [B, P] at the chosen positions."""
+    return put(batch["input_ids"], batch["mlm_positions"], batch["mlm_weights"], words)
 
 
 def _own_memory(batch: Batch, tower: str) -> Batch:
-    """The batch as one of several towers sees it: with its own part of the carry."""
+    """Returns the batch with only this tower's part of the carry."""
     carry = (batch.get("carry") or {}).get(tower)
     batch = {name: value for name, value in batch.items() if name != "carry"}
     return batch if carry is None else {**batch, "carry": carry}
@@ -104,10 +105,10 @@ def _own_memory(batch: Batch, tower: str) -> Batch:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AddedWords(OnePass):
-    """For every token whether it was put in: the tagging task of noisy words (Wang et al. 2020, arXiv 1908.05378).
+    """Predicts whether each token was inserted: the tagging task of noisy words (Wang et al. 2020, arXiv 1908.05378).
 
     Reads `noise_labels` [B, L] int32 (1 = added) and `noise_weights` [B, L] float32. Head "noise": [B, L] or [B, L, 1].
-    The paper's other task, which of two sentences is the original, is `NSP(label="pair_label", name="original")`.
+    For the paper's other task, original against edited sentence, use `NSP(label="pair_label", name="original")`.
     """
 
     tower: str = "main"

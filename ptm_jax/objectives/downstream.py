@@ -1,5 +1,5 @@
-"""Objectives of downstream tasks: a class or a number for a text, a class for every token, an answer's span, one of
-several readings (survey section 7; Devlin et al. 2019, section 4)."""
+"""Objectives of downstream tasks: text classification and regression, tagging, answer spans and multiple choice (survey
+section 7; Devlin et al. 2019, section 4)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,7 @@ import jax.numpy as jnp
 from ptm_jax.core.streams import named
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, Batch, Encoded, Loss, Ratio, add_losses
-from ptm_jax.objectives.base import OnePass, binary_loss, real_rows, real_tokens, token_loss
-
-
-def nll_of(scores: Array, labels: Array) -> Array:
-    """-log softmax(scores)[label] [..] of scores [.., C] and labels [..] int32."""
-    chosen = jnp.take_along_axis(scores, labels[..., None], -1)[..., 0]
-    return jax.nn.logsumexp(scores, -1) - chosen
+from ptm_jax.objectives.base import OnePass, binary_loss, nll_of, real_rows, real_tokens, token_loss
 
 
 def scores_of(tower: Tower, head: str, encoded: Encoded, batch: Batch) -> Any:
@@ -28,17 +22,21 @@ def scores_of(tower: Tower, head: str, encoded: Encoded, batch: Batch) -> Any:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Classification(OnePass):
-    """A task on whole texts, from `label` [B] and a head that gives scores [B, C].
+    """Classification or regression of whole texts, from `label` [B] and a head with scores [B, C].
 
-    kind    "classes": cross-entropy of `label` int32; "number": squared error of the one score and `label` float32,
-            or the mean of C of them, `label` [B, C];
-            "labels": logistic loss of each class on its own, `label` [B, C] of 0 and 1, the mean over classes
-    A row has the weight `label_weights` [B] where the batch has them, else 1 where it holds a token.
+    kind    "classes": cross-entropy, `label` int32; "number": squared error, `label` float32 [B], or [B, C] with the mean
+            over C; "labels": logistic loss of each class, `label` [B, C] in {0, 1}, with the mean over classes
+
+    The weight of a row is `label_weights` [B] if the batch has them, else 1 if the row has a token.
     """
 
     tower: str = "main"
     head: str = "classify"
     kind: Literal["classes", "number", "labels"] = "classes"
+
+    @property
+    def baseline(self) -> str | None:
+        return "nll" if self.kind == "classes" else None
 
     def of(self, tower: Tower, encoded: Encoded, batch: Batch) -> Loss:
         scores, label = scores_of(tower, self.head, encoded, batch), batch["label"]
@@ -52,7 +50,7 @@ class Classification(OnePass):
         return token_loss(logistic.mean(-1), weights, ((scores > 0) == (label > 0)).mean(-1), "nll")
 
     def distributions(self, scores: Array, batch: Batch) -> list[Array]:
-        """What a softmax is over: the classes; each label against 0; numbers as they are."""
+        """Returns the logits of the classes, or of [0, score] for each label; for regression, each score [B, 1]."""
         del batch
         if self.kind == "classes":
             return [scores]
@@ -62,8 +60,11 @@ class Classification(OnePass):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tagging(OnePass):
-    """Cross-entropy of a class for every token: `token_labels` [B, L] int32, with `token_weights` [B, L] where only some
-    tokens count (the first piece of a word)."""
+    """Cross-entropy of the class of every token, `token_labels` [B, L] int32.
+
+    `token_weights` [B, L], if present, select the tokens that count (the first piece of a word)."""
+
+    baseline = "nll"
 
     tower: str = "main"
     head: str = "tag"
@@ -76,10 +77,10 @@ class Tagging(OnePass):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AnswerSpan(OnePass):
-    """The mean of the cross-entropies of an answer's first and last token, over the places of the row (Devlin et al. 2019,
-    section 4.2): `answer_start`, `answer_end` [B] int32; a place outside the row has no weight.
+    """The mean of the cross-entropies of an answer's first and last token (Devlin et al. 2019, section 4.2).
 
-    Padding stays among the places, as in the original.
+    Reads `answer_start`, `answer_end` [B] int32; a position outside the row has weight 0. The softmax is over all
+    positions of the row, including padding, as in the original.
     """
 
     tower: str = "main"
@@ -90,7 +91,7 @@ class AnswerSpan(OnePass):
 
 
 def span_loss(start: Array, end: Array, batch: Batch) -> Loss:
-    """The loss of `AnswerSpan` from scores [B, L] of both ends."""
+    """Returns the loss of `AnswerSpan` for start and end scores [B, L]."""
     parts, exact, counted = [], jnp.ones(len(start)), jnp.zeros(len(start))
     for scores, field in ((start, "answer_start"), (end, "answer_end")):
         place, length = batch[field], scores.shape[-1]
@@ -105,8 +106,9 @@ def span_loss(start: Array, end: Array, batch: Batch) -> Loss:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AnswerBeams(OnePass):
-    """`AnswerSpan`'s loss of a head that tells the end given the start, and half the logistic loss of whether there is no
-    answer, `no_answer` [B] of 0 and 1, where the batch has it (zihangdai/xlnet, run_squad.py)."""
+    """`AnswerSpan`'s loss for a head that predicts the end given the start (zihangdai/xlnet, run_squad.py).
+
+    If the batch has `no_answer` [B] in {0, 1}, half of its logistic loss is added."""
 
     tower: str = "main"
     head: str = "answer"
@@ -123,15 +125,18 @@ class AnswerBeams(OnePass):
 
     @staticmethod
     def distributions(scores: Any, batch: Batch) -> list[Array]:
-        """What a softmax is over: both ends."""
+        """Returns the logits of start and end."""
         del batch
         return [scores.start, scores.end]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Choosing(OnePass):
-    """Cross-entropy of the right one of C readings, rows [B C, L] with a question's together; `label` [B C] int32 has the
-    question's answer in each of its rows (Radford et al. 2018, section 3.3)."""
+    """Cross-entropy of the correct choice among C (Radford et al. 2018, section 3.3).
+
+    The C rows of a question are adjacent in [B C, L]. `label` [B C] int32 repeats the question's answer in each row."""
+
+    baseline = "nll"
 
     tower: str = "main"
     head: str = "choose"

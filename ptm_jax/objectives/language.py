@@ -1,4 +1,4 @@
-"""Language modelling objectives: left to right, both ways, masked, cloze, and permuted (survey Table 1)."""
+"""Language modelling objectives: left to right, both directions, masked, cloze, and permuted (survey Table 1)."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from ptm_jax.core import slots
+from ptm_jax.core.batch import segments_of
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, Batch, Encoded, Loss, Ratio, add_losses
 from ptm_jax.objectives.base import (
     OnePass,
-    corruption_says,
-    encoder_of,
+    corruptions_of,
     gather,
     real_tokens,
-    segments_of,
     token_loss,
 )
 
@@ -24,28 +24,32 @@ from ptm_jax.objectives.base import (
 class MLM(OnePass):
     """Masked language modelling: -log p(x_i | corrupted x) at the chosen positions only (survey Table 1, row MLM).
 
-    Reads what `corruptions` wrote: `mlm_positions`, `mlm_labels`, `mlm_weights`, all [B, P], or those of another `prefix`,
-    after which the metrics are called. The vocabulary head runs on the gathered positions. UniLMv2's pseudo-masked
-    language model is two of these, "mlm" and "plm", in one pass (Bao et al. 2020, arXiv 2002.12804).
+    Reads `mlm_positions`, `mlm_labels`, `mlm_weights` [B, P] from a corruption. `prefix` replaces "mlm" in these fields and
+    in the metrics. The vocabulary head runs only on the gathered positions. UniLMv2's pseudo-masked language model
+    combines the prefixes "mlm" and "plm" in one pass (Bao et al. 2020, arXiv 2002.12804).
     """
 
     tower: str = "main"
     head: str = "mlm"
     prefix: str = "mlm"
 
+    @property
+    def baseline(self) -> str:
+        return f"{self.prefix}_nll"
+
     def of(self, tower: Tower, encoded: Encoded, batch: Batch) -> Loss:
         return _predicted(tower, self.head, encoded.hidden, batch, self.prefix)
 
 
 def _predicted(tower: Tower, head: str, states: Array, batch: Batch, prefix: str) -> Loss:
-    """The loss of the labels that a corruption wrote under `prefix`, told from `states` [B, L, D]."""
+    """Returns the loss for predicting the labels of `prefix` from `states` [B, L, D]."""
     positions, labels, weights = (batch[f"{prefix}_{field}"] for field in ("positions", "labels", "weights"))
     judged = tower.head(head, gather(states, positions)).judge(labels)
     return token_loss(judged.nll, weights, judged.right, f"{prefix}_nll")
 
 
 def _followers(batch: Batch) -> Array:
-    """[B, L-1] 1.0 where a token and the one before it lie in the same segment."""
+    """Returns 1.0 where a token and its predecessor lie in the same segment, [B, L-1]."""
     segments = segments_of(batch)
     return ((segments[:, 1:] == segments[:, :-1]) & (segments[:, 1:] > 0)).astype(jnp.float32)
 
@@ -54,12 +58,14 @@ def _followers(batch: Batch) -> Array:
 class LM(OnePass):
     """Left-to-right language modelling: -log p(x_t | x_<t), shifted here (survey Table 1, row LM).
 
-    A token is a target when its predecessor lies in the same segment; padding never is. So the first token of a row is
-    none, even where the encoder remembers the row before it.
+    A token is a target if its predecessor lies in the same segment; padding never is. The first token of a row is not a
+    target, even if the encoder remembers the previous row.
 
-    Refuses an encoder that is not causal, unless the corruption writes a left-to-right `order` for every row and says
-    so by an attribute `left_to_right`.
+    Refuses an encoder that is not causal, unless the corruption writes a left-to-right `order` for every row
+    (`Corruption.left_to_right`).
     """
+
+    baseline = "nll"
 
     tower: str = "main"
     head: str = "lm"
@@ -69,23 +75,25 @@ class LM(OnePass):
         return token_loss(readout.nll(batch["input_ids"][:, 1:]), _followers(batch), name="nll")
 
     def refusal(self, system: Any) -> str | None:
-        encoder = encoder_of(system, self.tower)
-        sees = getattr(encoder, "sees", "causal")
-        ordered = getattr(encoder, "obeys_order", False) and corruption_says(system, "left_to_right")
-        if sees == "causal" or ordered:
+        encoder = slots.encoder_of(system, self.tower)
+        if encoder is None or encoder.direction == "causal":
             return None
-        other = {"both": "BiLM", "decoder": "Seq2Seq"}.get(sees, "MLM")
-        return f"LM predicts the next token, which {_KINDS.get(sees, sees)} sees; take a causal encoder, or {other}"
+        if encoder.obeys_order and any(c.left_to_right for c in corruptions_of(system)):
+            return None
+        other = {"both": "BiLM", "decoder": "Seq2Seq"}.get(encoder.direction, "MLM")
+        return f"LM predicts the next token, which {_KINDS[encoder.direction]} sees; take a causal encoder, or {other}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BiLM(OnePass):
-    """The mean forward loss -log p(x_t | x_<t) plus the mean backward loss -log p(x_t | x_>t) (survey Table 1, row BiLM;
-    Peters et al. 2018, section 3.1), one head for both.
+    """The mean forward loss -log p(x_t | x_<t) plus the mean backward loss -log p(x_t | x_>t), with a shared head (survey
+    Table 1, row BiLM; Peters et al. 2018, section 3.1).
 
-    The encoder's `extra` has `forward` and `backward` [B, L, D]: forward[t] tells x_{t+1}, backward[t] tells x_{t-1}.
-    `nll` is the mean of both directions. Deviation: allenai/bilm-tf halves the sum.
+    Reads `forward` and `backward` [B, L, D] from the encoder's `extra`: forward[t] predicts x_{t+1}, backward[t] predicts
+    x_{t-1}. The metric `nll` is the mean of both directions. Deviation: allenai/bilm-tf halves the sum.
     """
+
+    baseline = "nll"
 
     tower: str = "main"
     head: str = "lm"
@@ -105,10 +113,12 @@ class BiLM(OnePass):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cloze(OnePass):
-    """Every token from all the others: -log p(x_t | x_<t, x_>t) (Baevski et al. 2019, arXiv 1903.07785, section 3).
+    """Predicts every token from all others: -log p(x_t | x_<t, x_>t) (Baevski et al. 2019, arXiv 1903.07785, section 3).
 
-    `hidden[t]` combines the towers' states of both sides and does not see x_t. Every token that is not padding counts.
+    `hidden[t]` combines the states of both directions and does not see x_t. Every token except padding counts.
     """
+
+    baseline = "cloze_nll"
 
     tower: str = "main"
     head: str = "lm"
@@ -122,10 +132,10 @@ class Cloze(OnePass):
 
 
 def _needs_both(system: Any, tower: str, name: str) -> str | None:
-    sees = getattr(encoder_of(system, tower), "sees", "both")
-    if sees == "both":
+    encoder = slots.encoder_of(system, tower)
+    if encoder is None or encoder.direction == "both":
         return None
-    return f"{name} needs two directions in which no token sees itself; this is {_KINDS.get(sees, sees)}"
+    return f"{name} needs two directions in which no token sees itself; this is {_KINDS[encoder.direction]}"
 
 
 _KINDS = {
@@ -139,12 +149,14 @@ _KINDS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PLM(OnePass):
-    """Permutation language modelling: -log p(x_{z_t} | x_{z_<t}) of the last tokens of an order z (survey Table 1, row
-    PLM; Yang et al. 2019, Eq. 5), told from the query stream, which knows the place and not the token.
+    """Permutation language modelling: -log p(x_{z_t} | x_{z_<t}) for the last tokens of an order z (survey Table 1, row
+    PLM; Yang et al. 2019, Eq. 5).
 
-    Reads `order` (through the encoder) and `plm_positions`, `plm_labels`, `plm_weights` [B, P]; labels are the row's own
-    tokens, which stay as they are.
+    Predicts from the query stream, which sees the position of the target but not the target. Reads `plm_positions`,
+    `plm_labels`, `plm_weights` [B, P]; the encoder reads `order`. The labels are the tokens of the row, which is not masked.
     """
+
+    baseline = "plm_nll"
 
     tower: str = "main"
     head: str = "lm"
@@ -153,7 +165,7 @@ class PLM(OnePass):
         return _predicted(tower, self.head, encoded.extra["query"], batch, "plm")
 
     def refusal(self, system: Any) -> str | None:
-        streams = getattr(encoder_of(system, self.tower), "streams", 1)
-        if streams == 2:
+        encoder = slots.encoder_of(system, self.tower)
+        if encoder is not None and encoder.streams == 2:
             return None
         return "PLM reads a query stream, which this encoder has not; take XLNet's, or MLM with a corruption that hides"

@@ -1,20 +1,22 @@
-"""What a network of adaptive depth pays for its steps (Graves 2016; Dehghani et al. 2019)."""
+"""The ponder cost of adaptive computation time (Graves 2016; Dehghani et al. 2019)."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import Any
 
+from ptm_jax.core import slots
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Batch, Encoded, Loss
-from ptm_jax.objectives.base import OnePass, encoder_of, real_tokens, token_loss
+from ptm_jax.objectives.base import OnePass, real_tokens, token_loss
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ponder(OnePass):
-    """The mean over tokens of steps taken plus the remainder (Graves 2016, arXiv 1603.08983, Eq. 13).
+    """The mean over tokens of the number of steps plus the remainder (Graves 2016, arXiv 1603.08983, Eq. 13).
 
-    Reads `extra["ponder"]` [B, L] of an `AdaptiveStack`; a small part of a `Joint`. Only the remainder has a gradient.
+    Reads `extra["ponder"]` [B, L] from an `AdaptiveStack`. Use it in a `Joint` with a small scale. Only the remainder has
+    a gradient.
     """
 
     tower: str = "main"
@@ -23,6 +25,7 @@ class Ponder(OnePass):
         return token_loss(encoded.extra["ponder"], real_tokens(batch), name="ponder")
 
     def refusal(self, system: Any) -> str | None:
-        if getattr(getattr(encoder_of(system, self.tower), "stack", None), "halting", None) is None:
+        encoder = slots.encoder_of(system, self.tower)
+        if encoder is None or not encoder.ponders:
             return "Ponder counts the steps of an AdaptiveStack with halting, which this encoder has not; leave it out"
         return None

@@ -1,31 +1,31 @@
-"""Sequence to sequence: a target left to right, given a source (survey Table 1, rows Seq2Seq MLM and DAE)."""
+"""Sequence-to-sequence objective: predicts a target left to right (survey Table 1, rows Seq2Seq MLM and DAE)."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import Any
 
-import jax
-
+from ptm_jax.core import slots
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Batch, Encoded, Loss, Ratio
-from ptm_jax.objectives.base import OnePass, corruption_says, encoder_of, token_loss
+from ptm_jax.objectives.base import OnePass, corruptions_of, token_loss
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Seq2Seq(OnePass):
-    """-sum_t log p(y_t | x, y_<t), what to denoise being the corruption's affair: MASS, BART, T5, PEGASUS, translation.
+    """-sum_t log p(y_t | x, y_<t). The corruption defines x and y: MASS, BART, T5, PEGASUS, translation.
 
-    Survey Table 1 prints Seq2Seq MLM with its indices mixed up; it is -sum_{t=i..j} log p(x_t | x without i:j, x_i:t-1).
+    The indices of Seq2Seq MLM in survey Table 1 are wrong; it is -sum_{t=i..j} log p(x_t | x without i:j, x_i:t-1).
 
-    Reads `decoder_labels` [B, T] int32 and `decoder_weights` [B, T]: the last T hidden states predict them, so that it
-    serves an encoder with a decoder and a single network whose row ends with the target (UniLM). `label_smoothing` gives
-    that share of the target distribution to all V words alike (Vaswani et al. 2017, section 5.4); the metric `nll` is
-    without it.
+    Reads `decoder_labels` [B, T] int32 and `decoder_weights` [B, T]. The last T hidden states predict the labels, so it
+    works with a decoder and with a single network that has the target at the end of the row (UniLM). `label_smoothing`
+    spreads that share of the target distribution uniformly over V (Vaswani et al. 2017, section 5.4); the metric `nll`
+    excludes it.
 
-    Refuses a single network unless the corruption lays source and target into one row and says so by an attribute
-    `single_stream`.
+    Refuses a single network unless the corruption writes source and target into one row (`Corruption.single_stream`).
     """
+
+    baseline = "nll"
 
     tower: str = "main"
     head: str = "lm"
@@ -41,18 +41,15 @@ class Seq2Seq(OnePass):
         if not self.label_smoothing:
             return token_loss(readout.nll(labels), weights)
         judged = readout.judge(labels, smoothing=self.label_smoothing)
-        loss, smooth = token_loss(judged.nll, weights), judged.loss
-        return Loss((smooth * weights).sum(), loss.weight, {**loss.metrics, "smooth_nll": _ratio(smooth, weights)})
+        loss, smooth = token_loss(judged.nll, weights), (judged.loss * weights).sum()
+        return Loss(smooth, loss.weight, {**loss.metrics, "smooth_nll": Ratio(smooth, loss.weight)})
 
     def refusal(self, system: Any) -> str | None:
-        sees = getattr(encoder_of(system, self.tower), "sees", "decoder")
-        if sees == "decoder" or corruption_says(system, "single_stream"):
+        encoder = slots.encoder_of(system, self.tower)
+        if encoder is None or encoder.direction == "decoder" or any(c.single_stream for c in corruptions_of(system)):
             return None
         return (
-            f"Seq2Seq needs a decoder, and this encoder is {sees}; take an EncoderDecoder, or a corruption that lays "
-            "source and target into one row"
+            f"Seq2Seq needs a decoder, and this encoder is {encoder.direction}; take an EncoderDecoder, or a corruption "
+            "that lays source and target into one row"
         )
 
-
-def _ratio(values: jax.Array, weights: jax.Array) -> Ratio:
-    return Ratio((values * weights).sum(), weights.sum())

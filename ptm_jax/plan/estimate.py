@@ -1,18 +1,18 @@
-"""What a training step takes, from the record alone: for chips that nothing here compiles for, and to rank meshes.
+"""Models a training step from its config, without a compiler: for GPUs, and to rank meshes.
 
-Operations are counted in the step's own jaxpr (`train.flops`), with and without what is recomputed. Memory and messages
-follow from where the rules put each parameter; T tokens of a device, widths D, Z bytes of a parameter's part, bfloat16
-activations:
+FLOPs are counted in the step's own jaxpr (`train.flops`), with and without recomputation. Memory and messages follow from
+the sharding of each parameter. With T tokens per device, width D, length L, H heads, N layers and bfloat16 activations:
 
     messages    over `model`: an all-reduce of 2 T D bytes for each pair of column- and row-parallel products and direction
-                (Shoeybi et al. 2019, section 3), the attention's once more where a layer is recomputed; with sequence
-                parallelism a gather and a reduce-scatter in its place (Korthikanti et al. 2022, section 4.2.2)
+                (Shoeybi et al. 2019, section 3), and one more for attention if layers are recomputed; with sequence
+                parallelism a gather and a reduce-scatter instead (Korthikanti et al. 2022, section 4.2.2)
                 over `fsdp`: gathers of 2 bytes a parameter in both directions, a reduce-scatter of its gradient of 4
-                over what of `data` and `fsdp` does not divide a parameter: an all-reduce of its gradient
-    activations T D N 2 bytes where layers are recomputed, else T D N (34 + 5 H L / D) (Korthikanti et al. 2022, Eq. 1),
-                over `model` but for 10 of the 34
-    temporaries gradients (4 bytes a parameter), a copy in bfloat16 (2), the scores (12 bytes for each, with what the loss
-                makes of them) and the activations of the layer that is being recomputed
+                over `data` and `fsdp`, if they do not split a parameter: an all-reduce of its gradient
+    activations T D N 2 bytes if layers are recomputed, else T D N (34 + 5 H L / D) (Korthikanti et al. 2022, Eq. 1), split
+                over `model` except for 10 of the 34; for towers with other layers: the residuals of the forward pass's
+                jaxpr on one device, divided by the parts of rows and positions
+    temporaries gradients (4 bytes a parameter), a copy in bfloat16 (2), logits and the loss (12 bytes a logit), and the
+                activations of one layer
 """
 
 from __future__ import annotations
@@ -26,24 +26,26 @@ from typing import Any
 import jax
 import numpy as np
 
+from ptm_jax.core import spec
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.system import Experiment
-from ptm_jax.nn.blocks import Stack
-from ptm_jax.plan.lowering import Step, batch_of, parts, vocab_of, with_remat
-from ptm_jax.train import setup
+from ptm_jax.nn.blocks import Block, Stack
+from ptm_jax.plan.lowering import Step, batch_of, vocab_of, with_remat
+from ptm_jax.train.building import building
 from ptm_jax.train.flops import products
 from ptm_jax.train.step import TrainState, program
 
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """Of one step, on all devices together.
+    """The work of one step, on all devices together.
 
-    flops, model_flops   2 m n k of every product, with and without those that are recomputed
-    traffic              bytes that the products read and write, those of weights apart
-    scores               how many scores over the vocabulary the largest product gives
-    tokens               places of a batch, padding included
-    shapes               of the state on one device
+    flops, model_flops   2 m n k of every product, with and without recomputed ones
+    traffic              bytes that the products read and write, without weights
+    scores               number of logits over the vocabulary in the largest product
+    tokens               tokens of a batch with padding
+    kept                 bytes of residuals of the forward pass; 0 if the module's formula for activations applies
+    shapes               shapes of the state on one device
     """
 
     flops: float
@@ -51,12 +53,13 @@ class Work:
     traffic: float
     scores: float
     tokens: int
+    kept: float
     shapes: TrainState
 
 
 @dataclasses.dataclass(frozen=True)
 class Traffic:
-    """Messages of a kind along mesh axes: how many a step has, and the bytes of a device's tensors of all together."""
+    """Messages of one kind along mesh axes: count per step, and total bytes of a device's tensors."""
 
     kind: str
     axes: tuple[str, ...]
@@ -65,13 +68,14 @@ class Traffic:
 
 
 def work_of(config: Experiment, phase: int) -> Work:
-    """From two traces of a published experiment's step."""
+    """Returns the work of a step of a published experiment (`plan.lowering.published`), from traces."""
     shape = config.system.recipe.phases[phase]
     traced, shapes = _trace(config, phase)
     twice = dataclasses.replace(shape, batch=2 * shape.batch)
     recipe = dataclasses.replace(config.system.recipe, phases=(twice,), accumulate=1)
-    double = _trace(dataclasses.replace(config, system=dataclasses.replace(config.system, recipe=recipe)), 0)[0]
-    recomputes = any(isinstance(part, Stack) and part.remat != "none" for part in parts(config.system.towers))
+    doubled = dataclasses.replace(config.system, recipe=recipe)
+    double = _trace(dataclasses.replace(config, system=doubled), 0)[0]
+    recomputes = any(isinstance(part, Stack) and part.remat != "none" for _, part in spec.walk(config.system.towers))
     bare = _trace(with_remat(config, "none"), phase)[0] if recomputes else traced
     size, vocab = lambda found: sum(p.times * p.bytes for p in found), vocab_of(config).size
     scores = [math.prod(p.shape) for p in traced if p.shape[-1:] == (vocab,)]
@@ -81,35 +85,59 @@ def work_of(config: Experiment, phase: int) -> Work:
         traffic=size(double) - size(traced),
         scores=max(scores, default=0),
         tokens=shape.batch * shape.length,
+        kept=0 if _formula_holds(config) else _kept(dataclasses.replace(config, system=doubled), 0) - _kept(config, phase),
         shapes=shapes,
     )
 
 
 def scaled(work: Work, times: float) -> Work:
-    """Of so many times the rows."""
-    names = ("flops", "model_flops", "traffic", "scores", "tokens")
-    return dataclasses.replace(work, **{name: getattr(work, name) * times for name in names})
+    """Returns the work for `times` as many rows."""
+    return Work(**{name: value if name == "shapes" else value * times for name, value in vars(work).items()})
 
 
 def _trace(config, phase):
-    """Products by the definitions, and the shapes of the state."""
+    """Returns (products of the step, shapes of the state)."""
     config = dataclasses.replace(
         config, system=dataclasses.replace(config.system, recipe=dataclasses.replace(config.system.recipe, accumulate=1))
     )
     batch, work = batch_of(config, phase), program(config.system, config.seed).defined()
-    with setup.building(config.system):
+    with building(config.system):
         shapes = jax.eval_shape(work.init, batch)
         return products(work.step, shapes, batch), shapes
 
 
+def _kept(config: Experiment, phase: int) -> int:
+    """Returns the bytes of residuals of a batch's forward pass, with parameters, without logits over the vocabulary."""
+    batch, work = batch_of(config, phase), program(config.system, config.seed).defined()
+
+    def residuals(params, batch, carry):
+        loss = lambda params: work.evaluate(params, batch, 0, carry)[0]["loss"].value().sum()
+        return jax.tree.leaves(jax.vjp(loss, params)[1])
+
+    with building(config.system):
+        state = jax.eval_shape(work.init, batch)
+        found = jax.eval_shape(residuals, state.params, batch, state.carry)
+    size = vocab_of(config).size
+    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in found if leaf.shape[-1:] != (size,))
+
+
+def _formula_holds(config: Experiment) -> bool:
+    """Returns whether every tower consists of stacks of blocks with attention."""
+    for tower in config.system.towers.values():
+        found = [part for _, part in spec.walk(tower) if isinstance(part, Stack)]
+        if not found or not all(isinstance(stack.block, Block) for stack in found):
+            return False
+    return True
+
+
 def memory(step: Step, work: Work) -> dict[str, int]:
-    """Bytes of a device by kind."""
+    """Returns bytes per device by kind."""
     mesh, shape = step.mesh.shape, step.config.system.recipe.phases[0]
     micro = step.config.system.recipe.accumulate
     ways, model = mesh["data"] * mesh["fsdp"] * mesh["seq"], _parts(step, "heads")
     tokens, length = work.tokens / ways / micro, shape.length
-    kept = working = 0.0
-    for stack in stacks(step.config):
+    kept, working = work.kept / ways / micro, 0.0
+    for stack in stacks(step.config) if not kept else ():
         width = stack.block.attention.width
         whole = 10 / _parts(step, "positions") * mesh["seq"]
         layer = tokens * width * (whole + (24 + 5 * stack.block.attention.heads * length / width) / model)
@@ -123,7 +151,7 @@ def memory(step: Step, work: Work) -> dict[str, int]:
 
 
 def messages(step: Step, work: Work) -> list[Traffic]:
-    """What the rules make the devices say to each other."""
+    """Returns the messages of a step."""
     mesh = step.mesh.shape
     found: dict[tuple[str, tuple[str, ...]], list[float]] = defaultdict(lambda: [0.0, 0.0])
 
@@ -166,8 +194,9 @@ def messages(step: Step, work: Work) -> list[Traffic]:
 
 
 def weights(step: Step) -> float:
-    """Bytes that a device reads and writes of its parameters and their state in one step: bfloat16 copies in each
-    direction (and where layers are recomputed), and the optimizer's read and write of all that it holds."""
+    """Returns the bytes of parameters and optimizer state that a device reads and writes per step.
+
+    Counts bfloat16 copies in each direction (and for recomputation), and the optimizer's read and write of the state."""
     gathered = 0.0
     for leaf in jax.tree.leaves(step.state.params):
         entries = [axis for entry in leaf.sharding.spec if entry for axis in np.ravel(entry) if axis not in ("data", "fsdp")]
@@ -178,9 +207,9 @@ def weights(step: Step) -> float:
 
 
 def stacks(config: Any) -> list[Stack]:
-    """The stacks of blocks with attention that the towers have."""
-    found = [part for part in parts(config.system.towers) if isinstance(part, Stack)]
-    return [stack for stack in found if hasattr(stack.block, "attention")]
+    """Returns the towers' stacks of blocks with attention."""
+    found = [part for _, part in spec.walk(config.system.towers) if isinstance(part, Stack)]
+    return [stack for stack in found if isinstance(stack.block, Block)]
 
 
 def _parts(step: Step, name: str) -> int:

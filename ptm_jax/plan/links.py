@@ -1,12 +1,12 @@
-"""How fast the chips of a mesh talk to each other along its axes.
+"""Communication rates of the chips of a mesh along its axes.
 
 `rate` is the bytes/s that one chip sends and receives in a collective over a group of chips:
-- a torus: the links of each dimension along which the group extends, counted twice where the dimension is a ring (both
-  directions of it carry data at once) and in part where other chips lie between those of the group
-- a switch: a device's own link within a host; between hosts, the share of the network of all members in one host
+- torus: the sum over the dimensions along which the group extends; a ring counts twice (both directions carry data at
+  once), and a dimension with other chips between those of the group counts in part
+- switch: the device's own link within a host; between hosts, the network share of all members in one host
 
-A collective of n chips on V bytes (of the whole result of a gather, of what is reduced otherwise) then takes, beside a
-latency of 1 microsecond a hop on a torus and 10 at a switch:
+A collective of n chips on V bytes (the result of a gather, else the operand) has a latency of 1 microsecond per hop on a
+torus or 10 at a switch, and takes:
 
     all-reduce 2 V (n-1)/n / rate     all-gather, reduce-scatter, all-to-all V (n-1)/n / rate     permute V / link
 """
@@ -22,7 +22,7 @@ import numpy as np
 from jax.sharding import AbstractMesh
 
 from ptm_jax.mesh.chips import Topology
-from ptm_jax.mesh.tables import AXES
+from ptm_jax.mesh.rules import AXES
 
 HOP, SWITCH = 1e-6, 10e-6
 VOLUMES = {"all-reduce": 2.0, "all-gather": 1.0, "reduce-scatter": 1.0, "all-to-all": 1.0}
@@ -30,17 +30,17 @@ VOLUMES = {"all-reduce": 2.0, "all-gather": 1.0, "reduce-scatter": 1.0, "all-to-
 
 @dataclasses.dataclass(frozen=True)
 class Links:
-    """`coordinates` [data, fsdp, seq, model, rank]: where in the topology the chips of a mesh lie."""
+    """The chips of a mesh: `coordinates` [data, fsdp, seq, model, rank] in the topology."""
 
     topology: Topology
     coordinates: np.ndarray
 
     def parts(self, axes: Sequence[str]) -> int:
-        """Chips in a group over these mesh axes."""
+        """Returns the number of chips in a group over these mesh axes."""
         return math.prod(self.coordinates.shape[AXES.index(axis)] for axis in axes)
 
     def rate(self, axes: Sequence[str]) -> float:
-        """Bytes/s of a chip in collectives over these mesh axes."""
+        """Returns the bytes/s of a chip in collectives over these mesh axes."""
         members, chip = self._group(axes), self.topology.chip
         if not chip.torus:
             together = int(np.unique(members[:, 0], return_counts=True)[1].max())
@@ -54,7 +54,7 @@ class Links:
         return total or chip.link
 
     def seconds(self, kind: str, axes: Sequence[str], size: float, count: float = 1.0) -> float:
-        """Of `count` collectives over these axes, on `size` bytes together."""
+        """Returns the seconds of `count` collectives over these axes, with `size` bytes in total."""
         parts = self.parts(axes)
         if parts < 2 or not size:
             return 0.0
@@ -70,13 +70,13 @@ class Links:
         return HOP * sum(len(np.unique(members[:, dim])) // 2 for dim in range(members.shape[1]))
 
     def _group(self, axes: Sequence[str]) -> np.ndarray:
-        """Coordinates [n, rank] of the first group over these axes."""
+        """Returns the coordinates [n, rank] of the first group over these axes."""
         index = tuple(slice(None) if axis in axes else 0 for axis in AXES)
         return self.coordinates[index].reshape(-1, self.coordinates.shape[-1])
 
 
 def links(topology: Topology, mesh: Any) -> Links:
-    """Of a mesh with devices, or of an abstract one, whose chips are taken in order."""
+    """Returns the links of a mesh. The chips of an abstract mesh are in the order of the topology."""
     shape = tuple(mesh.shape[axis] for axis in AXES)
     devices = None if isinstance(mesh, AbstractMesh) else mesh.devices
     if topology.chip.torus and devices is not None:
@@ -89,7 +89,7 @@ def links(topology: Topology, mesh: Any) -> Links:
 
 
 def fitted(mesh: Mapping[str, int], count: int) -> dict[str, int]:
-    """A mesh for `count` chips as like the given one as can be: what divides a layer stays, `data` has the rest."""
+    """Fits a mesh to `count` chips: keeps `model`, `seq` and `fsdp` as far as they divide it; `data` gets the rest."""
     sizes = {axis: mesh.get(axis, 1) for axis in AXES}
     for axis in ("model", "seq"):
         sizes[axis] = math.gcd(sizes[axis], count)

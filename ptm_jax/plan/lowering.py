@@ -1,6 +1,7 @@
-"""The real training step for devices that are only described: lowered, compiled, and what the compiler says of it.
+"""Lowers and compiles the real training step for the devices of a topology, and reads the compiler's memory and messages.
 
-The step is `train.step.Program`'s with the mesh, rules, donation and micro-batches of `train.loop`; its inputs are shapes.
+The step is that of `train.step.Program`, with the mesh, rules, donation and micro-batches of `train.loop`. Its inputs are
+shapes.
 """
 
 from __future__ import annotations
@@ -11,57 +12,46 @@ import hashlib
 import math
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import AbstractMesh, AxisType
 
-from ptm_jax.core import spec
+from ptm_jax.core import facts, spec
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.system import Experiment
 from ptm_jax.core.types import Vocab
-from ptm_jax.mesh import tables
+from ptm_jax.mesh import rules
 from ptm_jax.mesh.layout import layout_of
 from ptm_jax.mesh.padding import padding_of, stored
 from ptm_jax.nn.blocks import Stack
-from ptm_jax.train import cache, setup
+from ptm_jax.train import cache, differing
+from ptm_jax.train.building import building
 from ptm_jax.train.step import Program, TrainState, jitted, program
 
 
 def published(config: Experiment) -> Experiment:
-    """The experiment with its precision in every slot, and the vocabulary that its record has."""
-    return setup.resolve(config, vocab_of(config))
+    """Returns the experiment with its vocabulary, precision and `impl` in every slot, and stand-ins for corpus facts."""
+    resolved = differing.resolve(config, vocab_of(config))
+    return dataclasses.replace(resolved, system=facts.stand_ins(resolved.system, vocab_of(config)))
 
 
 def vocab_of(config: Experiment) -> Vocab:
-    """The first vocabulary that a tower names. Raises UserError where none does."""
-    for part in parts(config.system.towers):
+    """Returns the first vocabulary in a tower. Raises UserError if there is none."""
+    for _, part in spec.walk(config.system.towers):
         if isinstance(part, Vocab):
             return part
     raise UserError(f"{config.system.name} names no vocabulary; a plan needs one in one of its towers")
 
 
-def parts(value: Any) -> Iterator[Any]:
-    """A spec's parts, itself first, depth first."""
-    yield value
-    if spec.is_spec(value):
-        inner = [getattr(value, name) for name in spec.field_names(value)]
-    elif isinstance(value, Mapping):
-        inner = list(value.values())
-    else:
-        inner = list(value) if isinstance(value, tuple) else []
-    for part in inner:
-        yield from parts(part)
-
-
 def batch_of(config: Experiment, phase: int, mesh: Any = None) -> dict[str, jax.ShapeDtypeStruct]:
-    """The shapes of a phase's batch, on a mesh where one is given."""
+    """Returns the shapes of a phase's batch, sharded if a mesh is given."""
     shape = config.system.recipe.phases[phase]
     fields = config.system.examples.spec(shape.length, vocab_of(config))
-    sharding = None if mesh is None else tables.batch_sharding(mesh)
+    sharding = None if mesh is None else rules.batch_sharding(mesh)
     found = {
         name: jax.ShapeDtypeStruct((shape.batch, *dims), dtype, sharding=sharding)
         for name, (dims, dtype) in fields.items()
@@ -70,9 +60,9 @@ def batch_of(config: Experiment, phase: int, mesh: Any = None) -> dict[str, jax.
 
 
 def abstract_mesh(sizes: dict[str, int]) -> AbstractMesh:
-    """A mesh without devices."""
-    shape = tuple(sizes.get(name, 1) for name in tables.AXES)
-    return AbstractMesh(shape, tables.AXES, axis_types=(AxisType.Auto,) * len(shape))
+    """Returns a mesh without devices."""
+    shape = tuple(sizes.get(name, 1) for name in rules.AXES)
+    return AbstractMesh(shape, rules.AXES, axis_types=(AxisType.Auto,) * len(shape))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,38 +77,46 @@ class Step:
 
     @functools.cached_property
     def lowered(self) -> Any:
-        """The step, as `train.loop` jits it. Raises UserError for what the system refuses."""
+        """The lowered step, jitted as in `train.loop`. Raises UserError if the system refuses it."""
         shardings = jax.tree.map(lambda leaf: leaf.sharding, self.state)
-        step = jitted(self.program, shardings, tables.replicated(self.mesh), self.config.system.recipe.accumulate)
-        with jax.set_mesh(self.mesh), setup.building(self.config.system):
+        step = jitted(self.program, shardings, rules.replicated(self.mesh), self.config.system.recipe.accumulate)
+        with jax.set_mesh(self.mesh), building(self.config.system):
             return step.lower(self.state, self.batch)
 
     def held(self) -> dict[str, int]:
-        """Bytes of a device: `parameters` and `optimizer` (moments, counters, memories)."""
+        """Returns bytes per device of `parameters` and `optimizer` (moments, counters, memories)."""
         params = sum(map(_local_bytes, jax.tree.leaves(self.state.params)))
         return {"parameters": params, "optimizer": sum(map(_local_bytes, jax.tree.leaves(self.state))) - params}
 
 
 def step_of(config: Experiment, mesh: Any, phase: int, shapes: TrainState | None = None) -> Step:
-    """The step of a published experiment (`published`) on a mesh. `shapes` is its state on one device, where that is known:
-    a search asks for many meshes. Raises UserError where the two do not fit."""
-    tables.check_batch(config.system.recipe.phases[phase].batch // config.system.recipe.accumulate, mesh)
+    """Returns the step of a published experiment (`published`) on a mesh.
+
+    `shapes` is its state on one device, if known, to save time in a search. Raises UserError if experiment and mesh do not
+    fit."""
+    rules.check_batch(config.system.recipe.phases[phase].batch // config.system.recipe.accumulate, mesh)
     if shapes is not None:  # as `Program.on`
         work, state = program(config.system, config.seed), shapes
         layout = layout_of(mesh, config.rules)
         padding = padding_of(state, layout.rules, mesh)
         work = dataclasses.replace(work, layout=layout if mesh.size > 1 else None, padding=padding)
         return Step(config, mesh, work, stored(state, padding, layout.rules, mesh), batch_of(config, phase, mesh))
-    with setup.building(config.system):
+    with building(config.system):
         work, state = program(config.system, config.seed).on(mesh, config.rules, batch_of(config, phase))
     return Step(config, mesh, work, state, batch_of(config, phase, mesh))
 
 
 @dataclasses.dataclass(frozen=True)
 class Compiled:
-    """What a compiler made of a step. `memory` are bytes of a device by kind; without a program (it did not fit), `needs`
-    are the bytes that the compiler asked for, and `limit` what it has. `kept`: it was compiled in an earlier process; `cpu`:
-    the processor's seconds that this took, then or now."""
+    """A compiled step.
+
+    text     the program, or None if it does not fit
+    memory   bytes per device by kind
+    needs    total bytes that the compiler asks for
+    limit    bytes of the device, if the program does not fit
+    kept     whether an earlier process compiled it
+    cpu      CPU seconds of the compilation
+    """
 
     seconds: float
     text: str | None
@@ -130,36 +128,37 @@ class Compiled:
 
 
 def compiled(step: Step, target: str, quick: bool = False) -> Compiled:
-    """Compile a step for a target, or take what an earlier process was told of it. `quick`: with the TPU compiler's least
-    effort, a sixth of its time; the messages are the same, temporaries may be more.
+    """Compiles a step for a target, or reads the result of an earlier process.
 
-    JAX's own cache does not hand out programs for devices that are only described, so what the compiler said lies in a file
-    of ours, under the hash of the program, the target and the compiler's version (`train.cache`). A program too large
-    for its device is a result as well; other failures are raised."""
+    `quick` uses the compiler's least effort, a sixth of the time. The messages are the same; temporaries may be larger.
+
+    JAX's cache does not return programs for topologies, so results are kept in files, by the hash of the program, the
+    target and the compiler's version (`train.cache`). Also returns a result for a program that does not fit its device.
+    Raises other failures."""
     lowered, began = step.lowered, time.perf_counter()
-    version = getattr(step.mesh.devices.flat[0].client, "platform_version", "")
+    version = step.mesh.devices.flat[0].client.platform_version
     options = {"exec_time_optimization_effort": -1.0} if quick else {}
     facts = (target, version, jax.__version__, *map(str, options.items()), lowered.as_text())
     name = hashlib.sha256("\n".join(facts).encode()).hexdigest()
-    told = cache.read(name)
-    kept = told is not None
-    if told is None:
+    found = cache.read(name)
+    kept = found is not None
+    if found is None:
         began_cpu = time.process_time()
-        told = _told(lowered, options)
-        told["cpu"] = time.process_time() - began_cpu
-        cache.write(name, told)
+        found = _compile(lowered, options)
+        found["cpu"] = time.process_time() - began_cpu
+        cache.write(name, found)
     seconds, held = time.perf_counter() - began, step.held()
-    if told["text"] is None:  # where temporaries alone are too large, they are all that the compiler tells
-        needs = told["needs"] + (0 if told["whole"] else sum(held.values()))
-        return Compiled(seconds, None, held, needs, told["limit"], kept, told.get("cpu", 0.0))
-    rest = told["needs"] - sum(held.values())
-    activations = min(residuals(told["text"], step.state.params), rest)
+    if found["text"] is None:  # if temporaries exceed the device, the compiler reports only them
+        needs = found["needs"] + (0 if found["whole"] else sum(held.values()))
+        return Compiled(seconds, None, held, needs, found["limit"], kept, found.get("cpu", 0.0))
+    rest = found["needs"] - sum(held.values())
+    activations = min(residuals(found["text"], step.state.params), rest)
     memory = {**held, "activations": activations, "temporaries": rest - activations}
-    return Compiled(seconds, told["text"], memory, told["needs"], None, kept, told.get("cpu", 0.0))
+    return Compiled(seconds, found["text"], memory, found["needs"], None, kept, found.get("cpu", 0.0))
 
 
-def _told(lowered: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """What the compiler says of a program: its text, or None where it does not fit, and the bytes that it needs."""
+def _compile(lowered: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the program's text (None if it does not fit) and the bytes that it needs."""
     try:
         program = lowered.compile(dict(options))
     except jax.errors.JaxRuntimeError as error:
@@ -174,8 +173,9 @@ def _told(lowered: Any, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def residuals(text: str, params: Any) -> int:
-    """Bytes that a compiled step keeps of every layer for the backward pass: the stacked results [N, ...] of its loops that
-    are no gradients of stacked parameters."""
+    """Returns the bytes that a compiled step keeps for the backward pass.
+
+    Counts the stacked results [N, ...] of its loops over layers, except for gradients of stacked parameters."""
     stacked = {tuple(leaf.sharding.shard_shape(leaf.shape)) for leaf in flatten(params).values()}
     total = 0
     for line in text.splitlines():
@@ -189,7 +189,7 @@ def residuals(text: str, params: Any) -> int:
 
 
 def _changed(text: str, body: str) -> set[int]:
-    """Places of a loop's tuple that its body does not hand on as they are."""
+    """Returns the indices of a loop's tuple that its body changes."""
     start = re.search(rf"^%?{re.escape(body)} .*\{{$", text, re.M)
     if start is None:
         return set()
@@ -218,7 +218,7 @@ def _local_bytes(leaf: Any) -> int:
 
 
 def exceeded(message: str) -> tuple[int, int | None] | None:
-    """(bytes asked for, bytes there are) of the compiler's complaint, or None for another one."""
+    """Parses an out-of-memory message to (bytes needed, bytes of the device); returns None for other messages."""
     unit = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
     number = lambda found: int(float(found[0]) * unit[found[1]])
     size = r"([\d.]+)([KMGTP]?)"
@@ -229,6 +229,6 @@ def exceeded(message: str) -> tuple[int, int | None] | None:
 
 
 def with_remat(config: Experiment, remat: str) -> Experiment:
-    """The experiment with every stack's activations recomputed so."""
+    """Returns the experiment with this value of `remat` in every stack."""
     system = spec.respell(config.system, Stack, lambda stack: dataclasses.replace(stack, remat=remat))
     return dataclasses.replace(config, system=system)

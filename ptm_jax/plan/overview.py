@@ -1,4 +1,4 @@
-"""Every pod config compiled for every TPU: one table."""
+"""Writes the table of all pod configs, compiled for all TPUs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ptm_jax.systems import pods
 
 SLICES: Mapping[str, str] = {"v4": "v4:8x8x8", "v5e": "v5e:16x16", "v5p": "v5p:8x8x8", "v6e": "v6e:16x16"}
 SMALL: Mapping[str, str] = {"v4": "v4:4x4x4", "v5e": "v5e:8x8", "v5p": "v5p:4x4x4", "v6e": "v6e:8x8"}
-"""For models of fewer than a billion and a half parameters; their batches are large, so they take micro-batches."""
+"""Slices for models below 1.5 billion parameters, whose large batches need micro-batches."""
 
 SMALL_CONFIGS = ("megatron_bert_336m", "megatron_bert_1300m", "megatron_1b")
 
@@ -21,10 +21,10 @@ HEADER = "| config | topology | mesh | rules | bytes a device | fits | step | ut
 
 
 def write(path: Path, plan: Callable[..., Mapping[str, Any]], say: Callable[[str], None], *, quick: bool = False) -> int:
-    """Compile what the table lacks and write it after every line, so that it may be interrupted and go on.
+    """Compiles the missing lines of the table. Writes the table after each line, so a run can be interrupted and resumed.
 
-    Where the config's rules do not fit a chip, those that slice parameters and optimizer state as well are taken.
-    `plan(request, topology)` gives {"plans": [document]}, as the child process of `ptm plan` does."""
+    If a config does not fit with its own rules, tries again with parameters and optimizer state sliced (`zero`).
+    `plan(request, topology)` returns {"plans": [document]}, like the child process of `ptm plan`."""
     lines = _there(path)
     for name in pods.PODS:
         for kind in SLICES:
@@ -35,7 +35,7 @@ def write(path: Path, plan: Callable[..., Mapping[str, Any]], say: Callable[[str
             try:
                 request = {"target": name, "topology": str(where), "set": (), "quick": quick}
                 found = plan(request, where)["plans"][0]
-                if not found["fits"] and not found["rules"].endswith(("fsdp", "zero")):  # a chip smaller than the paper's
+                if not found["fits"] and not found["rules"].endswith(("fsdp", "zero")):  # a smaller chip than the paper's
                     sliced = f"{found['rules']}_zero".removeprefix("replicated_")
                     found = plan({**request, "rules": sliced}, where)["plans"][0]
                 row = _row(name, found)
@@ -62,7 +62,7 @@ def _row(name: str, found: Mapping[str, Any]) -> str:
 
 
 def _there(path: Path) -> dict[tuple[str, str], str]:
-    """The lines of a table that was written before."""
+    """Returns the lines of an earlier table by (config, topology)."""
     found = {}
     for line in path.read_text(encoding="utf8").splitlines() if path.is_file() else ():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
@@ -76,9 +76,9 @@ def _save(path: Path, lines: Mapping[tuple[str, str], str], quick: bool) -> None
     head = [
         "# Pod configs, compiled for TPUs",
         "",
-        f"Written by `ptm plan --table FILE{options}`; a line is what `ptm plan CONFIG --topology TOPOLOGY{options}` says.",
-        "The step and its utilisation are a bound by the roofline of `ptm_jax/plan/roofline.py`, not measured; the memory",
-        "is the compiler's.",
+        f"Written by `ptm plan --table FILE{options}`; a line is `ptm plan CONFIG --topology TOPOLOGY{options}`.",
+        "Step and utilisation are bounds by the roofline of `ptm_jax/plan/roofline.py`, not measured; memory is the",
+        "compiler's.",
         "",
         HEADER,
         "|" + " --- |" * (HEADER.count("|") - 1),

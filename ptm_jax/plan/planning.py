@@ -1,4 +1,4 @@
-"""The plan of an experiment on a topology: compiled where a compiler is there, modelled where none is."""
+"""Plans an experiment on a topology: compiled, or modelled if there is no compiler (GPUs)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.system import Experiment
-from ptm_jax.mesh import tables
+from ptm_jax.mesh import rules as tables
 from ptm_jax.mesh.chips import GIB, Topology, devices
 from ptm_jax.mesh.collectives import collectives
 from ptm_jax.plan import estimate, lowering, roofline
@@ -19,7 +19,7 @@ from ptm_jax.plan.links import Links, fitted, links
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a step takes on a topology. Bytes, operations and seconds of one device; `source` is "compiled" or "modelled"."""
+    """A step on a topology. Bytes, FLOPs and seconds are per device; `source` is "compiled" or "modelled"."""
 
     name: str
     topology: Topology
@@ -46,7 +46,7 @@ class Plan:
         return self.needs <= self.hbm_bytes
 
     def document(self, price: float | None = None) -> dict[str, Any]:
-        """As JSON has it."""
+        """Returns the plan as a JSON document, with the cost if `price` (per chip and hour) is given."""
         count = self.topology.count
         found = {
             "fits": self.fits,
@@ -82,12 +82,12 @@ class Plan:
 
 
 def mesh_of(config: Experiment, topology: Topology) -> dict[str, int]:
-    """The experiment's mesh, fitted to the topology."""
+    """Returns the experiment's mesh, fitted to the topology."""
     return fitted(dict(config.mesh) or {"data": topology.count}, topology.count)
 
 
 def rules_of(config: Experiment, mesh: dict[str, int]) -> str:
-    """The experiment's rules without what a smaller mesh has no devices for."""
+    """Returns the name of the experiment's rules without the parts for mesh axes of one device."""
     names = config.rules
     if mesh.get("model", 1) == 1 and names.startswith("megatron"):
         names = {"fsdp": "fsdp", "zero": "zero"}.get(names.rpartition("_")[2], "replicated")
@@ -101,9 +101,9 @@ def rules_of(config: Experiment, mesh: dict[str, int]) -> str:
 def plan(
     config: Experiment, topology: Topology, *, phase: int | None = None, efficiency: float = 1.0, quick: bool = False
 ) -> Plan:
-    """Compile the step of an experiment for a topology, or model it where it is of GPUs.
+    """Compiles the step of an experiment for a topology, or models it for GPUs.
 
-    For others the process must have the environment of `mesh.chips.environment`. Raises UserError."""
+    Compiling needs the environment variables of `mesh.chips.environment`. Raises UserError."""
     if topology.kind == "gpu":
         return modelled(config, topology, phase=phase, efficiency=efficiency)
     config, sizes, phase = prepared(config, topology, phase)
@@ -126,13 +126,13 @@ def plan(
 
 
 def modelled(config: Experiment, topology: Topology, *, phase: int | None = None, efficiency: float = 1.0) -> Plan:
-    """The same from the record alone (`plan.estimate`). Raises UserError where mesh, rules and sizes do not fit."""
+    """Models the plan without a compiler (`plan.estimate`). Raises UserError if mesh, rules and sizes do not fit."""
     config, sizes, phase = prepared(config, topology, phase)
     return model(config, topology, sizes, phase, estimate.work_of(config, phase), efficiency)
 
 
 def model(config, topology, sizes, phase, work, efficiency=1.0, mesh=None) -> Plan:
-    """`modelled` for work that is known already; `mesh` has devices where they are known."""
+    """Like `modelled`, for known work. `mesh` is a mesh with devices, if known."""
     abstract = lowering.abstract_mesh(sizes)
     step = lowering.step_of(config, abstract, phase, work.shapes)
     parts = estimate.memory(step, work)
@@ -144,12 +144,14 @@ def model(config, topology, sizes, phase, work, efficiency=1.0, mesh=None) -> Pl
 
 
 def prepared(config: Experiment, topology: Topology, phase: int | None):
-    """(the published experiment on a fitted mesh, the mesh, the phase: the largest unless given). Raises UserError."""
+    """Returns (the published experiment on a fitted mesh, the mesh, the phase). Raises UserError for an unknown phase.
+
+    The default phase is the one with most tokens per batch."""
     config = lowering.published(config)
     sizes = mesh_of(config, topology)
     config = dataclasses.replace(config, mesh=tuple(sizes.items()), rules=rules_of(config, sizes))
     phases = config.system.recipe.phases
-    if phase is None:  # the largest
+    if phase is None:
         phase = max(range(len(phases)), key=lambda number: phases[number].batch * phases[number].length)
     if not 0 <= phase < len(phases):
         raise UserError(f"there is no phase {phase}; {config.system.name} has {len(phases)}, counted from 0")
@@ -167,7 +169,7 @@ def _plan(config, topology, step, work: Work, paths: Links, phase, efficiency, *
     phases = config.system.recipe.phases
     total = phases[phase].steps * times.step
     for number, other in enumerate(phases):
-        if number != phase:  # by its places: a part of the days, not worth a compilation
+        if number != phase:  # scaled by its tokens, to save a compilation
             total += other.steps * times.step * other.batch * other.length / work.tokens
     found = Plan(
         name=config.system.name,
@@ -195,7 +197,7 @@ def _capacity(topology: Topology) -> int:
 
 
 def _grouped(found) -> tuple[Traffic, ...]:
-    """Collectives of a program by kind and axes."""
+    """Sums a program's collectives by kind and axes."""
     sums: dict[tuple[str, tuple[str, ...]], list[float]] = defaultdict(lambda: [0.0, 0.0])
     for one in found:
         sums[one.kind, one.axes][0] += one.count
@@ -204,7 +206,7 @@ def _grouped(found) -> tuple[Traffic, ...]:
 
 
 def advice(found: Plan, config: Experiment) -> list[str]:
-    """What would make a plan that does not fit smaller, what saves most first."""
+    """Returns suggestions that make a plan fit, the largest saving first."""
     parts, recipe = found.bytes_per_device, config.system.recipe
     held = parts["parameters"] * 2 + parts["optimizer"]  # with gradients and copies
     over = (found.needs - found.hbm_bytes) / GIB

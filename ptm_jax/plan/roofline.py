@@ -1,20 +1,20 @@
-"""How long a step would take: a roofline, with the communication that nothing hides.
+"""Computes the time of a step by a roofline model with exposed communication.
 
-    products   = operations of a device / (its peak x efficiency)
-    memory     = bytes of activations that products read and write, in parts, / HBM bandwidth
+    products   = FLOPs of a device / (its peak x efficiency)
+    memory     = bytes of activations that products read and write / HBM bandwidth
     weights    = bytes of parameters, gradients and optimizer state read and written / HBM bandwidth
-    blocking   = time of messages along `model` and `seq`: they stand between a layer's products
-    hideable   = time of messages along `data` and `fsdp` (gradients, slices of parameters): they can run beside products
+    blocking   = time of messages along `model` and `seq`, between a layer's products
+    hideable   = time of messages along `data` and `fsdp` (gradients, slices of parameters), beside products
     exposed    = blocking + max(0, hideable - HIDE x products)
 
     step       = max(products, memory) + weights + exposed
 
-Peaks, bandwidths and their sources are `mesh.chips`'; times of messages `plan.links`'. HIDE = 0.75: the backward pass
-and its recomputation, beside which a gradient of the layer above can be summed; compilers do it where they are told to
-(on TPU: asynchronous collectives), so `exposed_without_overlap` says what is left where they do not. Efficiency is 1: the
-result is a bound. Large models have reached 0.5 to 0.7 of it (Megatron-Core 0.47 on H100, MaxText 0.65 on v5p).
+`mesh.chips` has peaks, bandwidths and their sources; `plan.links` has times of messages. HIDE = 0.75 is the share of the
+backward pass with recomputation in the products. Gradients of the layer above can be summed during this time, by
+asynchronous collectives; `exposed_without_overlap` is the time without overlap. With efficiency 1 the step time is a lower
+bound. Large models have reached 0.5 to 0.7 of it (Megatron-Core 0.47 on H100, MaxText 0.65 on v5p).
 
-    utilisation = operations without what is recomputed / (step x devices x peak)
+    utilisation = FLOPs without recomputation / (step x devices x peak)
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HIDEABLE = {"data", "fsdp"}
 
 @dataclasses.dataclass(frozen=True)
 class Times:
-    """Seconds of a step by what takes them; the formula is the module's."""
+    """Seconds of a step by part; the formula is in the module's docstring."""
 
     products: float
     memory: float
@@ -58,7 +58,12 @@ def times(
     precision: str = "bfloat16",
     efficiency: float = 1.0,
 ) -> Times:
-    """Of a device: its operations, the bytes of its activations in products, and of its weights and their state."""
+    """Returns the times of a device.
+
+    flops     FLOPs of the device
+    traffic   bytes of activations that products read and write
+    weights   bytes of parameters and their state that are read and written
+    """
     chip = links.topology.chip
     peak = chip.float32 if precision == "float32" else chip.bfloat16
     blocking = hideable = 0.0

@@ -1,14 +1,14 @@
-"""Weak scaling: more chips and as many more rows, and what is left of one chip's rate.
+"""Weak scaling: chips and rows grow together; efficiency is the share of one chip's rate that is left.
 
 `family` is Megatron-LM's study (Shoeybi et al. 2019, section 5.1): 1.2, 2.5, 4.2 and 8.3 billion parameters divided over
 1, 2, 4 and 8 chips with 8 rows of 1,024 tokens, then the largest with more rows, to 64 times as many. Efficiency is the
-operations a second of a chip (recomputed ones not counted) over those of the 1.2 billion on one chip. All points are
-`plan.roofline`'s, from the record alone.
+FLOP/s of a chip (without recomputation) over those of the 1.2 billion on one chip. All points are modelled by
+`plan.roofline`.
 
-Columns: `paper` is Megatron-LM's (77% on 8 GPUs, 76% on 512); `v100` the same formula with the figures of its machine,
-whose one GPU is given the rate that the paper measured (39 TFLOP/s, 30% of its peak): what the formula is worth.
-`megatron` divides as the paper does; `best` is the fastest mesh and rules for the same model and rows that fit, which
-need not divide layers; with `8 rows a chip` it has as many rows as the one chip begins with (the paper's 512 GPUs: one).
+Columns: `paper` is Megatron-LM's (77% on 8 GPUs, 76% on 512); `v100` is the same formula on the paper's machine, with the
+measured rate of its one GPU (39 TFLOP/s, 30% of its peak), as a check of the formula. `megatron` divides like the paper;
+`best` is the fastest mesh and rules that fit for the same model and rows; `8 rows a chip` is the same with the rows of the
+first chip on every chip (the paper's 512 GPUs: one row each).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.system import Experiment
 from ptm_jax.mesh import chips
 from ptm_jax.mesh.chips import Topology
-from ptm_jax.plan import estimate, planning, report
+from ptm_jax.plan import estimate, planning, summary
 from ptm_jax.plan.planning import Plan
 from ptm_jax.plan.search import candidates
 from ptm_jax.systems import pods
@@ -37,7 +37,7 @@ V100 = dataclasses.replace(next(chip for chip in chips.CHIPS if chip.name == "v1
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Point:
-    """One size on so many chips; rates are operations a second of a chip, `*_efficiency` over those of one chip."""
+    """One model on a number of chips. `rate` is FLOP/s per chip; `*_efficiency` is relative to one chip."""
 
     system: str
     chips: int
@@ -57,7 +57,7 @@ class Point:
 
 
 def family(where: Topology) -> list[Point]:
-    """Megatron-LM's sizes on 1, 2, 4 and 8 chips, and the largest with 2, 4, .. times the rows up to the topology."""
+    """Megatron-LM's sizes on 1, 2, 4 and 8 chips, then the largest with 2, 4, ... times the rows up to the topology."""
     if where.count < 8:
         raise UserError(f"the scaling study begins with 1 to 8 chips; {where} has {where.count}")
     groups = [(name, ways, 1) for name, ways in pods.FAMILY]
@@ -106,7 +106,7 @@ def family(where: Topology) -> list[Point]:
 
 
 def curve(config: Experiment, where: Topology, phase: int | None = None) -> list[tuple[int, float]]:
-    """(chips, efficiency) of a config: its division of a layer on as few chips as it takes, then as many more rows."""
+    """Returns (chips, efficiency) of a config, from the fewest chips for its `model` x `seq`; rows grow with the chips."""
     config, sizes, phase = planning.prepared(config, where, phase)
     ways = sizes.get("model", 1) * sizes.get("seq", 1)
     rows = config.system.recipe.phases[phase].batch // (where.count // ways)
@@ -122,7 +122,7 @@ def curve(config: Experiment, where: Topology, phase: int | None = None) -> list
 
 
 def _with_rows(config: Experiment, rows: int, phase: int = 0) -> Experiment:
-    """The experiment of one phase with so many rows in a batch, in one piece."""
+    """Returns the experiment with only this phase and this batch, without accumulation."""
     recipe = config.system.recipe
     shape = dataclasses.replace(recipe.phases[phase], batch=rows)
     recipe = dataclasses.replace(recipe, phases=(shape,), accumulate=1)
@@ -130,7 +130,7 @@ def _with_rows(config: Experiment, rows: int, phase: int = 0) -> Experiment:
 
 
 def _slice(where: Topology, count: int) -> Topology:
-    """So many chips of a topology: of a torus as long an axis as there is first, so that 8 chips are one of its rings."""
+    """Returns a topology with `count` of the chips. It fills the last axis of a torus first, so 8 chips are one ring."""
     if not where.chip.torus:
         return Topology(where.chip, (count,))
     shape, left = [], count
@@ -160,7 +160,7 @@ COLUMNS = ("size", "chips", "mesh", "step ms", "TFLOP/s", "megatron", "best", "b
 
 
 def rows(points: Sequence[Point]) -> list[tuple[str, ...]]:
-    """The table's cells."""
+    """Returns the cells of the table."""
     words = lambda mesh: ",".join(f"{axis}={size}" for axis, size in mesh.items() if size > 1) or "1 chip"
     return [
         (
@@ -181,15 +181,8 @@ def rows(points: Sequence[Point]) -> list[tuple[str, ...]]:
     ]
 
 
-def text(points: Sequence[Point]) -> str:
-    """The table for a terminal."""
-    cells = [COLUMNS, *rows(points)]
-    sizes = [max(len(row[i]) for row in cells) for i in range(len(COLUMNS))]
-    return "\n".join("  ".join(c.ljust(s) for c, s in zip(row, sizes, strict=True)).rstrip() for row in cells)
-
-
 def markdown(points: Sequence[Point], where: Topology, picture: str | None) -> str:
-    """The page: what it is, the constants, the table."""
+    """Returns the page: method (from the module's docstring), constants and table."""
     chip, old = where.chip, V100
     constants = [
         f"{chip.name}: {chip.bfloat16 / 1e12:.0f} TFLOP/s bfloat16, {chip.hbm_rate / 1e9:.0f} GB/s of HBM, "
@@ -215,12 +208,12 @@ def markdown(points: Sequence[Point], where: Topology, picture: str | None) -> s
 
 
 def plot(points: Sequence[Point], where: Topology, path: str) -> None:
-    """The curves of the table."""
-    column = lambda name: [(p.chips, getattr(p, name)) for p in points if getattr(p, name) is not None]
+    """Plots the curves of the table."""
+    column = lambda name: [(p.chips, vars(p)[name]) for p in points if vars(p)[name] is not None]
     others = {
         f"{where.chip.name}, best mesh": column("best_efficiency"),
         f"{where.chip.name}, best mesh, 8 rows a chip": column("wide_efficiency"),
-        "v100, the same formula": column("v100_efficiency"),
+        "v100, same formula": column("v100_efficiency"),
         "Megatron-LM, measured": [(1, 1.0), *column("paper")],
     }
-    report.curve(column("efficiency"), path, f"{where.chip.name}, divided as the paper does", others)
+    summary.curve(column("efficiency"), path, f"{where.chip.name}, divided like the paper", others)

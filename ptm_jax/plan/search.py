@@ -1,4 +1,4 @@
-"""Meshes and rules for an experiment on a topology, ranked: all of them modelled, the best compiled."""
+"""Ranks meshes and rules for an experiment on a topology. Models all of them and compiles the best."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterator
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.system import Experiment
-from ptm_jax.mesh import tables
+from ptm_jax.mesh import rules as tables
 from ptm_jax.mesh.chips import Topology, devices
 from ptm_jax.plan import estimate, planning
 from ptm_jax.plan.planning import Plan
 
 WAYS = 64
-"""A model axis is no longer than this."""
+"""Longest model axis."""
 
 
 def candidates(count: int) -> Iterator[tuple[dict[str, int], str]]:
-    """(mesh, rules): every division of the chips into rows, slices of parameters and parts of a layer."""
+    """Yields (mesh, rules) for every split of the chips into `data`, `fsdp` and `model`."""
     divisors = [size for size in range(1, count + 1) if count % size == 0]
     for model in (size for size in divisors if size <= WAYS):
         rest = count // model
@@ -32,7 +32,7 @@ def candidates(count: int) -> Iterator[tuple[dict[str, int], str]]:
 
 
 SPARE = 4
-"""The model's memory is a little less than the compiler's: as many of its favourites may not fit."""
+"""Compiled plans that may turn out not to fit, because modelled memory is slightly below the compiler's."""
 
 
 def search(
@@ -45,10 +45,10 @@ def search(
     quick: bool = False,
     say: Callable[[str], None] = lambda line: None,
 ) -> list[Plan]:
-    """Plans by step time, those that fit first; where there is a compiler, so many are compiled, from the first on, that
-    `best` of them fit, or `SPARE` more than `best`.
+    """Returns plans by step time, those that fit first.
 
-    `quick`: with the compiler's least effort. Raises UserError where no mesh can take the experiment."""
+    With a compiler, compiles plans in this order until `best` of them fit, at most `best + SPARE`. `quick` uses the
+    compiler's least effort. Raises UserError if the experiment fits no mesh."""
     config, _, phase = planning.prepared(config, topology, phase)
     work = estimate.work_of(config, phase)
     there = devices(topology) if topology.kind == "tpu" else None
@@ -58,7 +58,7 @@ def search(
         try:
             mesh = None if there is None else tables.make_mesh(sizes, there)
             found.append((planning.model(here, topology, sizes, phase, work, efficiency, mesh), here))
-        except (UserError, NotImplementedError) as error:  # the second: no such axis on this torus
+        except (UserError, NotImplementedError) as error:  # NotImplementedError: no such axis on this torus
             reason = str(error)
     if not found:
         raise UserError(f"no mesh of {topology} can take {config.system.name}: {reason}")

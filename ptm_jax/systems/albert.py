@@ -1,27 +1,27 @@
-"""ALBERT: one set of parameters for all layers, narrow tables, n-grams masked, the order of two pieces told."""
+"""ALBERT: layers with shared parameters, narrow embeddings, n-gram masking, sentence order prediction."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 
 from ptm_jax.core.recipe import LAMB, Linear, Phase, Recipe
-from ptm_jax.core.registry import catalogue
 from ptm_jax.core.spec import respell
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
 from ptm_jax.corruptions.units import Masking, NGrams
-from ptm_jax.data.annotated import Annotated
-from ptm_jax.data.pairs import OrderedPairs
-from ptm_jax.data.tokenizers import TokenizerSpec
+from ptm_jax.data.rows.annotated import Annotated
+from ptm_jax.data.rows.sentence_pairs import OrderedPairs
+from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.transformer import transformer
 from ptm_jax.nn.blocks import Stack
-from ptm_jax.nn.embeddings import Embeddings, LearnedPositions
-from ptm_jax.nn.heads import Classifier, MLMHead, Pooler
+from ptm_jax.nn.embeddings.summed import Embeddings, LearnedPositions
+from ptm_jax.nn.heads.vocabulary import Classifier, MLMHead, Pooler
 from ptm_jax.nn.layers import Dense
 from ptm_jax.objectives.joint import Joint
 from ptm_jax.objectives.language import MLM
-from ptm_jax.objectives.pairs import NSP
+from ptm_jax.objectives.sentence_pairs import NSP
 from ptm_jax.systems.transformers import miniature
 
 ALBERT = Vocab(size=30_000, pad=0, unk=1, cls=2, sep=3, mask=4)
@@ -37,15 +37,15 @@ def albert(
     steps: int = 3_000_000,
     embedding: int = 128,
 ) -> System:
-    """ALBERT (Lan et al. 2020): factorised embedding, layers of one set of parameters, SOP and n-gram masking; section 3.
+    """ALBERT (Lan et al. 2020): factorised embedding, shared layer parameters, SOP and n-gram masking; section 3.
 
-    Row 51. LAMB at 0.00176 with batches of 4096, 125,000 steps (section 4.1); warm-up, decay and clipping from
-    google-research/albert, run_pretraining.py and optimization.py. By its README xxlarge was released after 1.5 million
-    steps, and version 2 without dropout after 10 million (base) or 3 million. Groups of layers are `Stack.groups`.
+    Row 51. LAMB at 0.00176 with batches of 4096, 125,000 steps (section 4.1). Warm-up, decay and clipping are from
+    google-research/albert, run_pretraining.py and optimization.py. According to its README, xxlarge was released after
+    1.5 million steps, and version 2 without dropout after 10 million (base) or 3 million. `Stack.groups` sets layer groups.
 
-    Sizes are the releases' to the parameter. The paper's tables leave the MLM and SOP heads out, and the pooler where
-    layers share nothing (89.1 M without it, 89.7 with it, printed 89); xxlarge's 235 M are 12 M more than its sizes give.
-    Deviation: see `corruptions.units.NGrams` for how n-grams that meet are treated.
+    Parameter counts equal the releases' exactly. The paper's tables exclude the MLM and SOP heads, and the pooler if
+    layers share nothing (89.1 M without it, 89.7 with it, printed 89). For xxlarge the paper prints 235 M, 12 M more than
+    its sizes give. Deviation: overlapping n-grams, see `corruptions.units.NGrams`.
     """
     encoder = transformer(
         vocab=ALBERT,
@@ -90,18 +90,18 @@ def albert(
 
 
 def sharing(parent: System, name: str, shared: str | None) -> System:
-    """The same with other layers shared than all: `shared` finds the block's common parameters, None: there are none."""
+    """Returns `parent` with layers that share only the parameters matching the pattern `shared` (None: none)."""
     partly = lambda stack: dataclasses.replace(stack, share=False, shared=shared)
     return dataclasses.replace(respell(parent, Stack, partly), name=name)
 
 
 SIZES = {"base": (12, 768, 12), "large": (24, 1024, 16), "xlarge": (24, 2048, 16), "xxlarge": (12, 4096, 64)}
-"""Layers, width and heads (Table 1, and the configurations of the releases)."""
+"""{size: (layers, width, heads)} from Table 1 and the released configurations."""
 
 
-def _systems():
+def systems() -> Iterator[System]:
     for size, sizes in SIZES.items():
-        longest = size == "xxlarge"  # dropout was left out of the largest only (section 4.8)
+        longest = size == "xxlarge"  # only the largest model has no dropout (section 4.8)
         yield albert(f"albert_{size}", *sizes, dropout=0.0 if longest else 0.1, steps=1_500_000 if longest else 125_000)
         yield albert(f"albert_{size}_v2", *sizes, steps=10_000_000 if size == "base" else 3_000_000)
     parent = albert("", *SIZES["base"], dropout=0.1, steps=125_000)
@@ -109,6 +109,3 @@ def _systems():
     yield sharing(parent, "albert_base_shared_ffn", "^ffn/")
     yield sharing(parent, "albert_base_not_shared", None)
     yield miniature(albert("", 2, 128, 2, embedding=64), "albert_mini", steps=300, lr=2e-3, std=0.08)
-
-
-catalogue.add(*_systems())

@@ -1,25 +1,25 @@
-"""Cloze-driven pre-training: two causal towers and a layer that tells each token from both sides of it."""
+"""Cloze-driven pre-training: two causal towers and a layer that predicts each token from both sides."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Literal
 
 from ptm_jax.core.recipe import SGD, Cosine, Phase, Recipe
-from ptm_jax.core.registry import catalogue
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
-from ptm_jax.data.examples import Packed
-from ptm_jax.data.tokenizers import TokenizerSpec
-from ptm_jax.data.words import Spelled
+from ptm_jax.data.rows.examples import Packed
+from ptm_jax.data.rows.spelled import Spelled
+from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.encoders.cloze import Combination, TwoTowers
 from ptm_jax.encoders.model import Model
-from ptm_jax.nn.adaptive import AdaptiveHead
-from ptm_jax.nn.attention import Attention
+from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.blocks import Block, FeedForward, Stack
-from ptm_jax.nn.characters import CharacterCNN
-from ptm_jax.nn.embeddings import Embeddings, Sinusoids
-from ptm_jax.nn.heads import LMHead
+from ptm_jax.nn.embeddings.adaptive import AdaptiveHead
+from ptm_jax.nn.embeddings.characters import CharacterCNN
+from ptm_jax.nn.embeddings.summed import Embeddings, Sinusoids
+from ptm_jax.nn.heads.vocabulary import LMHead
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.nn.layers import LayerNorm
 from ptm_jax.objectives.language import Cloze
@@ -27,19 +27,20 @@ from ptm_jax.systems.transformers import miniature
 
 BPE = Vocab(size=55_000, pad=0, eos=1, unk=2)
 WORDS = Vocab(size=700_000, pad=0, eos=1, unk=2)
-"""The most frequent words of the training text, in the order of their frequency."""
+"""The most frequent words of the training text, sorted by frequency."""
 CUTOFFS = (60_000, 220_000)
 
 
 def cloze(
     name: str, layers: int, width: int, heads: int, last_heads: int, steps: int, query: Literal["sum", "concat"] = "sum"
 ) -> System:
-    """The two-tower cloze model (Baevski et al. 2019): pre-norm blocks both ways, every token predicted; section 3.
+    """The two-tower cloze model (Baevski et al. 2019): pre-norm towers in both directions predict every token; section 3.
 
-    Row 58, byte-pair variant; set-up of section 4.3: rate 1, Nesterov's momentum 0.99, gradients of norm 0.1, 16,000 steps
-    of warm-up, one period of the cosine. Large: 302.3 M in the towers, 13.6 M in the last layer, 56.3 M in the table, in
-    all 372 M, of which the paper prints 370; `cloze_base` has the base's towers over byte pairs, which the paper has not.
-    Deviation: no learned extra key and value in the towers' attention (fairseq's `bias_kv`, 2 D for each layer).
+    Row 58, byte-pair variant. Training as in section 4.3: learning rate 1, Nesterov momentum 0.99, gradients clipped to
+    norm 0.1, 16,000 warm-up steps, one cosine period. Large has 302.3 M parameters in the towers, 13.6 M in the last layer
+    and 56.3 M in the embedding table, 372 M in total; the paper prints 370. `cloze_base` has the towers of the paper's base
+    model with byte pairs, a combination that the paper does not have. Deviation: no learned extra key and value in the
+    towers' attention (fairseq's `bias_kv`, 2 D for each layer).
     """
     init = Normal(width**-0.5)
     attention = Attention(heads=heads, width=width, dropout=0.1, initializer=Normal(0.02))
@@ -90,13 +91,13 @@ def cloze(
 def spelled(
     parent: System, name: str, vocab: Vocab = WORDS, cutoffs: tuple[int, ...] = CUTOFFS, length: int = 50, **cnn
 ) -> System:
-    """The same over words: read by their characters, told by an adaptive softmax of its own.
+    """Returns the model on words: a character CNN embeds them, an adaptive softmax with untied tables predicts them.
 
-    Sizes of the convolutions (`cnn`: others) are those of fairseq's branch bi_trans_lm, 10.3 M. The paper's figures leave
-    the softmax out: a first cluster of 60,000 vectors would be 61 M, more than they have beside the towers. Large has 326 M,
-    which the paper prints as 330. Base has 174.0 M and the paper prints 177: 151.2 M in the towers, 12.6 M in the last
-    layer; the 13.2 M that are left for the CNN are no CNN of the code's. The softmax's bands, which no figure counts, were
-    not checked against the paper's text.
+    The default convolutions have the sizes of fairseq's branch bi_trans_lm, 10.3 M; `cnn` overrides them. The paper's
+    parameter counts exclude the softmax: its first cluster of 60,000 vectors would be 61 M, more than the counts leave
+    after the towers. Large has 326 M; the paper prints 330. Base has 174.0 M; the paper prints 177. With 151.2 M in the
+    towers and 12.6 M in the last layer, 13.2 M remain for the CNN, which matches no CNN of the code. The softmax clusters
+    enter no printed count and were not checked against the paper's text.
     """
     encoder = parent.towers["main"].encoder
     plain = encoder.embed
@@ -113,7 +114,7 @@ def spelled(
     )
 
 
-def _systems():
+def systems() -> Iterator[System]:
     base = cloze("cloze_base", 6, 1024, 16, 16, steps=600_000)
     large = cloze("cloze_large", 12, 1024, 16, 32, steps=1_000_000, query="concat")
     yield from (base, large, spelled(base, "cloze_cnn_base"), spelled(large, "cloze_cnn_large"))
@@ -122,6 +123,3 @@ def _systems():
     filters = ((1, 16), (2, 32), (3, 48), (4, 64))
     small = spelled(small, "", dataclasses.replace(WORDS, size=4096), (500, 2000), length=16, filters=filters, size=16)
     yield miniature(small, "cloze_cnn_mini", steps=90, lr=2e-3, std=0.08)
-
-
-catalogue.add(*_systems())

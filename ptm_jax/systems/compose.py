@@ -1,4 +1,4 @@
-"""Any task on any encoder: the task of one system, the encoder of another.
+"""Combines the encoder of one system with the task of another.
 
 compose("transformer_xl_mini", "electra_mini")     # replaced token detection on a Transformer-XL
 """
@@ -17,39 +17,40 @@ from ptm_jax.core.system import System, Tie, refusal
 from ptm_jax.core.towers import abstract
 from ptm_jax.core.types import Vocab
 from ptm_jax.corruptions.orders import MaskMixture
-from ptm_jax.corruptions.prefix import SingleStream
-from ptm_jax.data.examples import Contiguous
+from ptm_jax.corruptions.source_target import SingleStream
+from ptm_jax.data.rows.examples import Contiguous
 from ptm_jax.encoders.model import Model
-from ptm_jax.objectives.base import corruption_says
+from ptm_jax.objectives.base import corruptions_of
 from ptm_jax.objectives.seq2seq import Seq2Seq
 
 
 def compose(encoder: System, task: System, *, name: str = "") -> System:
-    """`task` on the encoder of the system `encoder`, which keeps its recipe and its adaptations.
+    """Returns a system with the encoder, recipe and adaptations of `encoder` and the task of `task`.
 
-    From `task` come tokenizer, vocabulary, examples, corruption, objective, heads and further towers (ELECTRA's
-    generator). What follows from the parts is done here, so that a composition is a line:
+    From `task` come the tokenizer, vocabulary, examples, corruption, objective, heads and further towers (ELECTRA's
+    generator). These adjustments are made:
 
-    - a sequence-to-sequence task on a single network becomes one row, source before target (`SingleStream`)
-    - an encoder with a memory reads contiguous rows that go on; where a task cuts rows otherwise it has none
-    - UniLM's kinds of mask go without types of their own where the encoder has fewer than six
-    - ties for which the other encoder has no parameter, or one of another shape, are left out
+    - a sequence-to-sequence task on a single network puts source and target into one row (`SingleStream`)
+    - an encoder with memory reads contiguous rows that continue across batches; with other examples its memory is removed
+    - UniLM's mask kinds get no token types of their own if the encoder has fewer than six
+    - a tie is dropped if the encoder lacks its parameter or has it in another shape
 
-    What cannot work is told by `core.system.refusal` and never compiled.
+    For an impossible composition, `core.system.refusal` returns the reason; nothing is compiled.
     """
     network = spec.respell(encoder.towers["main"].encoder, Vocab, _vocab(task))
     corruption, examples = task.corruption, task.examples
-    if isinstance(task.objective, Seq2Seq) and network.sees != "decoder" and not corruption_says(task, "single_stream"):
+    one_row = any(part.single_stream for part in corruptions_of(task))
+    if isinstance(task.objective, Seq2Seq) and network.direction != "decoder" and not one_row:
         corruption = SingleStream(part=corruption)
-    if getattr(getattr(network, "embed", None), "types", 0) < 6:
+    if network.types < 6:
         corruption = spec.respell(corruption, MaskMixture, lambda mixture: dataclasses.replace(mixture, types=False))
-    if getattr(network, "memory", 0):
+    if network.carries:
         if isinstance(examples, Contiguous):
             examples = dataclasses.replace(examples, continuing=True)
         else:
-            network = dataclasses.replace(network, memory=0)
+            network = network.without_memory()
     towers = {**task.towers, "main": Model(encoder=network, heads=task.towers["main"].heads)}
-    return dataclasses.replace(
+    made = dataclasses.replace(
         encoder,
         name=name or f"{encoder.name}+{task.name}",
         paper=encoder.paper if encoder.paper == task.paper else f"{encoder.paper}; {task.paper}",
@@ -59,12 +60,13 @@ def compose(encoder: System, task: System, *, name: str = "") -> System:
         examples=examples,
         corruption=corruption,
         objective=task.objective,
-        ties=_kept(task.ties, towers),
+        ties=(),
     )
+    return made if refusal(made) else dataclasses.replace(made, ties=_kept(task.ties, towers))
 
 
 def matrix(encoders: dict[str, System], tasks: dict[str, System]) -> dict[tuple[str, str], str | None]:
-    """{(encoder, task): why it cannot work, or None where it does}; nothing is compiled."""
+    """Returns {(encoder, task): the refusal, or None if the pair works}. Nothing is compiled."""
     return {
         (row, column): refusal(encoder if encoder is task else compose(encoder, task))
         for row, encoder in encoders.items()
@@ -79,7 +81,7 @@ def _vocab(system: System) -> Vocab:
 
 
 def _kept(ties: tuple[Tie, ...], towers: dict[str, Any]) -> tuple[Tie, ...]:
-    """The ties both of whose ends are there and have one shape."""
+    """Returns the ties between two existing parameters of the same shape."""
     if not ties:
         return ()
     ids = jax.ShapeDtypeStruct((1, 8), jnp.int32)

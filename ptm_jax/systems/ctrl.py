@@ -1,21 +1,21 @@
-"""CTRL: a large causal decoder whose text begins with the code of where it comes from."""
+"""CTRL: a large causal decoder; every text begins with a control code."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 
 from ptm_jax.core.recipe import Adagrad, Constant, Phase, Recipe
-from ptm_jax.core.registry import catalogue
 from ptm_jax.core.spec import respell
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
-from ptm_jax.data.examples import Coded
-from ptm_jax.data.tokenizers import TokenizerSpec
+from ptm_jax.data.rows.examples import Coded
+from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.transformer import transformer
-from ptm_jax.nn.attention import Attention
-from ptm_jax.nn.embeddings import Embeddings, Sinusoids
-from ptm_jax.nn.heads import LMHead
+from ptm_jax.nn.attention.multihead import Attention
+from ptm_jax.nn.embeddings.summed import Embeddings, Sinusoids
+from ptm_jax.nn.heads.vocabulary import LMHead
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.objectives.language import LM
 from ptm_jax.systems.transformers import miniature
@@ -24,11 +24,11 @@ CTRL = Vocab(size=246_534)
 
 
 def ctrl(name: str = "ctrl", layers: int = 48, width: int = 1280, heads: int = 16, hidden: int = 8192) -> System:
-    """CTRL (Keskar et al. 2019): pre-norm, ReLU, sinusoids added to embeddings times sqrt(D), a word bias; section 3.2.
+    """CTRL (Keskar et al. 2019): pre-norm, ReLU, embeddings times sqrt(D) plus sinusoids, an output bias; section 3.2.
 
-    Row 59; sizes from salesforce/ctrl, transformer.py. A control code is the first word of a document: put it there in the
-    text, and `Coded` repeats it at the head of every row of 256 tokens. Deviation: the original's table starts at
-    N(0, 0.05^2) and its layers at Glorot's uniform, here all at N(0, 0.02^2).
+    Row 59; sizes from salesforce/ctrl, transformer.py. The control code is the first word of a document: write it into the
+    text, and `Coded` repeats it at the start of every row of 256 tokens. Deviation: all parameters are initialised from
+    N(0, 0.02^2); the original uses N(0, 0.05^2) for the embedding table and Glorot's uniform for the layers.
     """
     init = Normal(0.02)
     encoder = transformer(
@@ -68,9 +68,6 @@ def ctrl(name: str = "ctrl", layers: int = 48, width: int = 1280, heads: int = 1
     )
 
 
-def _systems():
+def systems() -> Iterator[System]:
     yield ctrl()
     yield miniature(ctrl("", 2, 128, 2, 512), "ctrl_mini", steps=120, lr=2e-3)
-
-
-catalogue.add(*_systems())

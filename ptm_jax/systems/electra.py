@@ -1,23 +1,22 @@
-"""ELECTRA: a small generator fills masked places, the tower that is kept tells which words it changed."""
+"""ELECTRA: a small generator fills masked positions; a discriminator detects the replaced words."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ptm_jax.core.recipe import AdamW, Linear, Phase, Recipe
-from ptm_jax.core.registry import catalogue
 from ptm_jax.core.spec import respell
 from ptm_jax.core.system import System, Tie
 from ptm_jax.corruptions.token import TokenMasking
-from ptm_jax.data.examples import Packed
+from ptm_jax.data.rows.examples import Packed
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.transformer import transformer
-from ptm_jax.nn.embeddings import Embeddings, LearnedPositions
-from ptm_jax.nn.heads import MLMHead
+from ptm_jax.nn.embeddings.summed import Embeddings, LearnedPositions
+from ptm_jax.nn.heads.tasks import Detector
+from ptm_jax.nn.heads.vocabulary import MLMHead
 from ptm_jax.nn.layers import Dense
-from ptm_jax.nn.task_heads import Detector
 from ptm_jax.objectives.detection import RTD
 from ptm_jax.systems.transformers import BERT_UNCASED, WORDPIECE, miniature
 
@@ -25,7 +24,7 @@ SHARED = ("token", "position/table", "type", "norm/scale", "norm/bias")
 
 
 def tower(embedding: int, layers: int, width: int, heads: int, named: Mapping[str, Any]) -> Model:
-    """A BERT encoder whose tables are `embedding` wide, projected where its layers have another width."""
+    """Returns a BERT encoder with embeddings of width `embedding`, projected to the layers' width if that differs."""
     encoder = transformer(
         vocab=BERT_UNCASED, layers=layers, width=width, heads=heads, positions=LearnedPositions(512), types=2
     )
@@ -49,9 +48,9 @@ def electra(
     """ELECTRA (Clark et al. 2020): L_MLM(generator) + 50 L_RTD(discriminator), trained jointly (section 3.1).
 
     Row 50; Table 6, and google-research/electra, configure_pretraining.py and model/optimization.py. The generator has the
-    discriminator's depth and `share` of its width, with heads of 64, and its embeddings: tokens, positions and types, and
-    their norm, as in google-research/electra. Deviation: documents are packed, and the 15% are drawn among words only; the
-    survey's two stages (section 3.1.5) are `RTD(frozen_generator=True)`.
+    discriminator's depth, `share` of its width and heads of width 64. As in google-research/electra, it shares the token,
+    position and type embeddings and their norm. For the survey's two stages (section 3.1.5) use
+    `RTD(frozen_generator=True)`. Deviation: documents are packed, and the 15% are drawn among words only.
     """
     narrow = round(width * share)
     return System(
@@ -80,12 +79,12 @@ def electra(
 
 
 def small(name: str, share: float = 0.25, phase: Phase = Phase(steps=1_000_000, batch=128, length=128)) -> System:
-    """ELECTRA-Small. The released checkpoint, Small++, has a generator of full width and 4 million steps (the repository's
-    README), and rows of 512; that its batch is Small's was not checked."""
+    """ELECTRA-Small. The released checkpoint, Small++, has a generator of full width, 4 million steps (the repository's
+    README) and rows of 512; its batch size is assumed to be Small's, which was not checked."""
     return electra(name, 128, 12, 256, 4, share, phase, lr=5e-4)
 
 
-def _systems():
+def systems() -> Iterator[System]:
     yield small("electra_small")
     yield small("electra_small_plus", share=1.0, phase=Phase(steps=4_000_000, batch=128, length=512))
     yield electra("electra_base", 768, 12, 768, 12, 1 / 3, Phase(steps=766_000, batch=256, length=512), lr=2e-4)
@@ -94,6 +93,3 @@ def _systems():
     )
     mini = electra("", 128, 2, 128, 2, 0.5, Phase(steps=1, batch=1, length=8), lr=1e-3)
     yield miniature(mini, "electra_mini", steps=800, lr=3e-3, std=0.08, length=64)
-
-
-catalogue.add(*_systems())

@@ -3,38 +3,41 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 
 from ptm_jax.core.recipe import AdamW, InverseSqrt, Phase, Recipe
-from ptm_jax.core.registry import catalogue
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
-from ptm_jax.corruptions.sentences import SentenceMasking
-from ptm_jax.data.slots import DocumentSlots
-from ptm_jax.data.tokenizers import TokenizerSpec
+from ptm_jax.corruptions.sentence_masking import SentenceMasking
+from ptm_jax.data.rows.sentence_slots import DocumentSlots
+from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.encoders.hierarchical import Hierarchical
 from ptm_jax.encoders.model import Model
-from ptm_jax.nn.embeddings import Sinusoids
-from ptm_jax.nn.heads import LMHead
+from ptm_jax.nn.embeddings.summed import Sinusoids
+from ptm_jax.nn.heads.vocabulary import LMHead
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.objectives.seq2seq import Seq2Seq
 from ptm_jax.systems.seq2seq import GROUP, seq2seq
 from ptm_jax.systems.transformers import miniature
 
-# The authors' vocabulary (40,000 merges) was not to be had; specials in the order of `data.tokenizers.STYLES["roberta"]`.
+# The authors' vocabulary (40,000 merges) is not available; the specials have the order of
+# `data.tokenizers.tokenizing.STYLES["roberta"]`.
 SUBWORDS = Vocab(size=32000, bos=0, cls=0, pad=1, eos=2, sep=2, unk=3, mask=4)
 
 
 def hibert(name: str, layers: int, width: int, heads: int, sentences: int = 30, tokens: int = 50) -> System:
-    """HIBERT (Zhang et al. 2019): a Transformer of each sentence, one of the document, a decoder of masked sentences.
+    """HIBERT (Zhang et al. 2019): a sentence encoder, a document encoder, and a decoder for masked sentences.
 
-    Row 65. Sentence encoder, document encoder and decoder have one size each (section 4.2): `layers` post-norm layers with
-    sinusoids, one token table. Documents of 30 sentences of 50 tokens, 256 to a batch, Adam 1e-4 with Vaswani's decay
-    after 10,000 steps; about 45 epochs over 6.6 M documents (the released checkpoint is of epoch 46). Checked with the
-    authors' code and command, of which a copy is in rumteenrum/hibert-unsupervised-extsum, not with the paper; clipping at
-    25 is what fairseq did then without being asked. The paper's second stage is the same system on the text of the task:
-    run it from the first stage's checkpoint. Deviations: the code has a table each for encoder, decoder and output, and adds
-    the sentence's vector where this decoder attends to it; it starts tables at D^-0.5 and layers at Glorot's uniform, here
-    all at N(0, 0.02^2); sentences and documents that are longer are divided, not cut.
+    Row 65. Sentence encoder, document encoder and decoder have the same size (section 4.2): `layers` post-norm layers with
+    sinusoids and one token table. Documents have 30 sentences of 50 tokens, 256 documents per batch. Adam at 1e-4 with
+    Vaswani's decay after 10,000 steps; about 45 epochs over 6.6 M documents (the released checkpoint is from epoch 46).
+    Checked against the authors' code and command (a copy is in rumteenrum/hibert-unsupervised-extsum), not the paper.
+    Clipping at 25 was then fairseq's default. The paper's second stage trains the same system on the text of the task,
+    from the first stage's checkpoint.
+
+    Deviations: the code has separate tables for encoder, decoder and output; it adds the sentence vector, which this
+    decoder attends to; it initialises tables at D^-0.5 and layers with Glorot's uniform, here all N(0, 0.02^2); longer
+    sentences and documents are split, not cut.
     """
     network = seq2seq(
         vocab=SUBWORDS,
@@ -73,11 +76,8 @@ def hibert(name: str, layers: int, width: int, heads: int, sentences: int = 30, 
     )
 
 
-def _systems():
+def systems() -> Iterator[System]:
     yield hibert("hibert_s", 6, 512, 8)
     yield hibert("hibert_m", 6, 768, 12)
     small = dataclasses.replace(hibert("", 2, 128, 4, sentences=8, tokens=32), objective=Seq2Seq())
     yield miniature(small, "hibert_mini", steps=110, lr=2e-3, std=0.08, length=256)
-
-
-catalogue.add(*_systems())

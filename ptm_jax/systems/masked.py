@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 
 from ptm_jax.core.recipe import LAMB, AdamW, Linear, Phase, Recipe
-from ptm_jax.core.registry import catalogue
 from ptm_jax.core.spec import respell
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
@@ -14,16 +14,16 @@ from ptm_jax.corruptions.shuffles import TrigramShuffle
 from ptm_jax.corruptions.token import TokenMasking
 from ptm_jax.corruptions.units import Masking, Spans, WholeWords
 from ptm_jax.corruptions.views import NGramView
-from ptm_jax.data.annotated import Annotated
-from ptm_jax.data.examples import Packed
-from ptm_jax.data.pairs import ThreeWayPairs
+from ptm_jax.data.rows.annotated import Annotated
+from ptm_jax.data.rows.examples import Packed
+from ptm_jax.data.rows.sentence_pairs import ThreeWayPairs
 from ptm_jax.encoders.model import Model
-from ptm_jax.nn.heads import Classifier
-from ptm_jax.nn.task_heads import BoundaryHead
+from ptm_jax.nn.heads.tasks import BoundaryHead
+from ptm_jax.nn.heads.vocabulary import Classifier
 from ptm_jax.objectives.contrastive import DIM
 from ptm_jax.objectives.joint import Joint
 from ptm_jax.objectives.language import MLM
-from ptm_jax.objectives.pairs import NSP
+from ptm_jax.objectives.sentence_pairs import NSP
 from ptm_jax.objectives.span import SBO
 from ptm_jax.systems.transformers import BERT_CASED, BERT_CHINESE, BERT_UNCASED, bert, miniature
 
@@ -31,19 +31,19 @@ WORDS = ("word_starts",)
 
 
 def headed(parent: System, drop: tuple[str, ...] = (), **heads) -> dict[str, Model]:
-    """The parent's tower without some of its heads and with others."""
+    """Returns the parent's tower without the heads `drop` and with the additional `heads`."""
     main = parent.towers["main"]
     kept = {name: head for name, head in main.heads.items() if name not in drop}
     return {"main": Model(encoder=main.encoder, heads={**kept, **heads})}
 
 
 def spanbert(name: str, layers: int, width: int, heads: int, vocab: Vocab = BERT_CASED) -> System:
-    """SpanBERT (Joshi et al. 2020): spans of whole words, predicted from their boundary as well; no NSP; section 3.
+    """SpanBERT (Joshi et al. 2020): masks spans of whole words, adds the span boundary objective, no NSP; section 3.
 
-    Row 46, recipe of section 4.2 for the large one; the released command (facebookresearch/SpanBERT, pretraining/README.md)
-    clips at 1 and has a weight decay of 0.01, the paper 0.1. Base: eight times the rows for an eighth of the steps at 5e-4
-    (its author, issue 6 there); that its warm-up is the large one's was not checked. Deviation: documents are packed, where
-    the original gives a row to each.
+    Row 46. Large has the recipe of section 4.2; the released command (facebookresearch/SpanBERT, pretraining/README.md)
+    clips at 1 and has a weight decay of 0.01, the paper 0.1. Base has eight times the batch, an eighth of the steps and
+    rate 5e-4 (its author, issue 6 there); its warm-up is assumed to be large's, which was not checked. Deviation: documents
+    are packed; the original puts each into its own row.
     """
     parent = bert(name, layers, width, heads, vocab)
     wide = width > 768
@@ -66,11 +66,11 @@ def spanbert(name: str, layers: int, width: int, heads: int, vocab: Vocab = BERT
 
 
 def structbert(name: str, layers: int, width: int, heads: int) -> System:
-    """StructBERT (Wang et al. 2019): shuffled trigrams are put in order, and a pair is next, previous or unrelated.
+    """StructBERT (Wang et al. 2019): restores shuffled trigrams and classifies pairs as next, previous or unrelated.
 
-    Row 47, section 2. The trigrams are drawn among what is not masked and share the MLM head; the three losses are
-    added. Recipe of section 2.4 as a review of the paper has it: 512 tokens throughout, 1e-4 after a warm-up over a tenth of
-    the steps; its 40 epochs are BERT's million steps of 256 rows (Devlin et al. 2019, appendix A.2).
+    Row 47, section 2. The trigrams are drawn among unmasked tokens and use the MLM head; the three losses are added. The
+    recipe of section 2.4 is taken from a review of the paper: 512 tokens throughout, 1e-4 after a warm-up over a tenth of
+    the steps. Its 40 epochs are BERT's million steps of 256 rows (Devlin et al. 2019, appendix A.2).
     """
     parent = bert(name, layers, width, heads)
     return dataclasses.replace(
@@ -93,9 +93,9 @@ def structbert(name: str, layers: int, width: int, heads: int) -> System:
 
 
 def bert_wwm(name: str, layers: int, width: int, heads: int, vocab: Vocab) -> System:
-    """BERT with whole word masking (google-research/bert, May 2019): the pieces of a word are masked together.
+    """BERT with whole word masking (google-research/bert, May 2019): all pieces of a word are masked together.
 
-    Row 63. The budget, the 80/10/10 of each piece and all else are BERT's.
+    Row 63. The budget, the 80/10/10 draw for each piece and everything else are as in BERT.
     """
     parent = bert(name, layers, width, heads, vocab)
     return dataclasses.replace(
@@ -111,8 +111,8 @@ def chinese_wwm(name: str, layers: int = 12, width: int = 768, heads: int = 12) 
     """Chinese BERT-wwm (Cui et al. 2019): the characters of a word are masked together.
 
     Row 63. Steps, batches and LAMB from the README of ymcui/Chinese-BERT-wwm; rate and warm-up were not checked. The
-    original starts from Google's Chinese BERT. Words are a segmenter's: LTP in the paper, here the package rjieba, to be
-    installed (`Annotated.segmenter`).
+    original starts from Google's Chinese BERT. A segmenter finds the words: LTP in the paper, here the package rjieba,
+    which must be installed (`Annotated.segmenter`).
     """
     parent = bert_wwm(name, layers, width, heads, BERT_CHINESE)
     return dataclasses.replace(
@@ -130,9 +130,10 @@ def chinese_wwm(name: str, layers: int = 12, width: int = 768, heads: int = 12) 
 
 
 def roberta_wwm_ext(name: str, layers: int, width: int, heads: int) -> System:
-    """RoBERTa-wwm-ext (Cui et al. 2019): the same without NSP, in long rows from the start; a BERT in everything else.
+    """RoBERTa-wwm-ext (Cui et al. 2019): `chinese_wwm` without NSP and with 512 tokens from the start; otherwise a BERT.
 
-    AdamW, steps and batches from the same README; the original base starts from Google's Chinese BERT, large from nothing.
+    AdamW, steps and batches from the same README. The original base starts from Google's Chinese BERT, large from random
+    parameters.
     """
     parent = chinese_wwm(name, layers, width, heads)
     phase = Phase(steps=2_000_000, batch=512, length=512) if width > 768 else Phase(steps=1_000_000, batch=384, length=512)
@@ -147,11 +148,11 @@ def roberta_wwm_ext(name: str, layers: int, width: int, heads: int) -> System:
 
 
 def infoword(name: str, layers: int, width: int, heads: int) -> System:
-    """InfoWord (Kong et al. 2020): MLM and, 1 to 1, the mutual information of a sentence and an n-gram of it; section 4.
+    """InfoWord (Kong et al. 2020): MLM plus, with equal weight, Deep InfoMax of a sentence and an n-gram of it; section 4.
 
-    Row 57. The pooled [CLS] of the sentence without the n-gram against the n-gram read alone; negatives are the n-grams
-    of the other rows. Deviations: rows are packed documents, so that [CLS] is the first document's; BERT's recipe, which was
-    not compared with the paper's.
+    Row 57. Compares the pooled [CLS] of the sentence without the n-gram with the n-gram encoded separately; negatives are
+    the n-grams of the other rows. Deviations: rows are packed documents, so [CLS] belongs to the first document; the recipe
+    is BERT's and was not compared with the paper's.
     """
     parent = bert(name, layers, width, heads)
     return dataclasses.replace(
@@ -168,7 +169,7 @@ def infoword(name: str, layers: int, width: int, heads: int) -> System:
     )
 
 
-def _systems():
+def systems() -> Iterator[System]:
     for size, sizes in {"base": (12, 768, 12), "large": (24, 1024, 16)}.items():
         yield spanbert(f"spanbert_{size}", *sizes)
         yield structbert(f"structbert_{size}", *sizes)
@@ -181,7 +182,7 @@ def _systems():
     small = (2, 128, 2)
     yield miniature(spanbert("", *small, BERT_UNCASED), "spanbert_mini", steps=400, lr=2e-3, std=0.08)
     yield miniature(structbert("", *small), "structbert_mini", steps=300, lr=2e-3, std=0.08)
-    # At temperature 1 the contrast's gradient is a hundred times the other's in the first steps, and clipping leaves none.
+    # At temperature 1 DIM's gradient is a hundred times MLM's in the first steps, and clipping removes MLM's.
     cooler = respell(infoword("", *small), DIM, DIM(temperature=small[1] ** 0.5))
     yield miniature(cooler, "infoword_mini", steps=300, lr=2e-3, std=0.08)
     wwm = roberta_wwm_ext("", *small)
@@ -197,6 +198,3 @@ def _systems():
         lr=2e-3,
         std=0.08,
     )
-
-
-catalogue.add(*_systems())

@@ -1,10 +1,10 @@
-"""Which encoder carries which pre-training task: one representative of each in small."""
+"""The compatibility table of encoders and pre-training tasks, with one small system for each."""
 
 from __future__ import annotations
 
 from ptm_jax.systems.compose import matrix
 
-# name in the table: system whose encoder, or whose task, it is
+# {name in the table: system that provides the encoder or the task}
 ENCODERS = {
     "BERT": "bert_mini",
     "GPT": "gpt_mini",
@@ -47,7 +47,7 @@ TASKS = {
 
 
 def cells() -> dict[tuple[str, str], str | None]:
-    """{(encoder, task): why it cannot work, or None}, by the names of the table."""
+    """Returns {(encoder, task): the refusal, or None}, with the names of the table."""
     from ptm_jax import systems
 
     rows = {name: systems.get(system) for name, system in ENCODERS.items()}

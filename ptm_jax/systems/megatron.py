@@ -1,30 +1,30 @@
-"""Megatron-LM's GPT-2 and BERT, and Turing-NLG: known blocks at sizes that no one device holds.
+"""Megatron-LM's GPT-2 and BERT, and Turing-NLG: standard blocks at sizes that do not fit on one device.
 
-What makes them trainable (columns and rows of every product on devices of their own, the vocabulary too) is a table of
-`mesh.tables`, no part of the record; the record recomputes activations layer by layer, as the paper does.
+The tensor parallelism (matrices and vocabulary split over devices) is set by a table of `mesh.rules`, not by the system.
+The system recomputes activations layer by layer, as the paper does.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 
 from ptm_jax.core.recipe import AdamW, Cosine, Linear, Phase, Recipe
-from ptm_jax.core.registry import catalogue
 from ptm_jax.core.spec import respell
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
 from ptm_jax.corruptions.units import Masking, NGrams
-from ptm_jax.data.annotated import Annotated
-from ptm_jax.data.pairs import OrderedPairs
+from ptm_jax.data.rows.annotated import Annotated
+from ptm_jax.data.rows.sentence_pairs import OrderedPairs
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.transformer import transformer
 from ptm_jax.nn.blocks import Stack
-from ptm_jax.nn.embeddings import LearnedPositions
-from ptm_jax.nn.heads import Classifier, MLMHead, Pooler
+from ptm_jax.nn.embeddings.summed import LearnedPositions
+from ptm_jax.nn.heads.vocabulary import Classifier, MLMHead, Pooler
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.objectives.joint import Joint
 from ptm_jax.objectives.language import MLM
-from ptm_jax.objectives.pairs import NSP
+from ptm_jax.objectives.sentence_pairs import NSP
 from ptm_jax.systems.transformers import BERT_UNCASED, GPT2, bert, gpt2, miniature
 
 MEGATRON_GPT2 = dataclasses.replace(GPT2, size=51200)
@@ -40,10 +40,10 @@ RECIPE = Recipe(
 
 
 def megatron_gpt2(name: str, layers: int, width: int, heads: int) -> System:
-    """Megatron-LM's GPT-2 (Shoeybi et al. 2019): GPT-2 with a padded vocabulary; sizes of Table 1, recipe of section 4.2.
+    """Megatron-LM's GPT-2 (Shoeybi et al. 2019): GPT-2 with a padded vocabulary; sizes from Table 1, recipe of section 4.2.
 
-    Row 60. The learning rate falls from 1.5e-4 to 1e-5; every layer is recomputed in the backward pass. Heads are the
-    scaling study's, but for the 8.3 billion: those of the model that was trained (Table 2; 32 in Table 1).
+    Row 60. The learning rate falls from 1.5e-4 to 1e-5; every layer is recomputed in the backward pass. The numbers of
+    heads are from the scaling study, except for 8.3 billion, which has those of the trained model (Table 2; 32 in Table 1).
     """
     parent = respell(gpt2(name, layers, width, heads), Vocab, MEGATRON_GPT2)
     return dataclasses.replace(
@@ -55,15 +55,15 @@ def megatron_gpt2(name: str, layers: int, width: int, heads: int) -> System:
 
 
 MEGATRON_BERT = dataclasses.replace(BERT_UNCASED, size=30592)
-"""BERT's uncased vocabulary, padded alike (the 345M release)."""
+"""BERT's uncased vocabulary, padded in the same way (the 345M release)."""
 
 
 def megatron_bert(name: str, layers: int, width: int, heads: int) -> System:
-    """Megatron-LM's BERT (Shoeybi et al. 2019): norms before the branches and none on the embeddings, so that it still
-    trains when it is large (Figure 7b); SOP for NSP, n-grams of whole words; sizes of Table 4, section 4.2.
+    """Megatron-LM's BERT (Shoeybi et al. 2019): pre-norm without a norm on the embeddings, so that large models train
+    (Figure 7b); SOP instead of NSP, n-grams of whole words; sizes of Table 4, section 4.2.
 
-    Row 60. The rate falls to 0 over 2 million steps; of these the largest ran 1.5 million, at whose end a quarter of the
-    peak is left (section 5.3).
+    Row 60. The rate falls to 0 over 2 million steps. The largest model ran 1.5 million of them and ended at a quarter of
+    the peak rate (section 5.3).
     """
     init = Normal(0.02)
     encoder = transformer(
@@ -107,11 +107,11 @@ def megatron_bert(name: str, layers: int, width: int, heads: int) -> System:
 
 
 def turing_nlg(name: str = "turing_nlg", layers: int = 78, width: int = 4256, heads: int = 28) -> System:
-    """Turing-NLG (Rosset 2020): 17 billion parameters, Megatron-LM's set-up.
+    """Turing-NLG (Rosset 2020): 17 billion parameters, trained like Megatron-LM.
 
-    Row 61. Sizes and peak rate as reports of the post have them; its steps and warm-up were not checked. Deviation: the
-    cosine is announced over 500,000 steps of which 300,000 were run; here it falls within those to where theirs stands then,
-    about a third of the peak.
+    Row 61. Sizes and peak rate are from reports about the post; steps and warm-up were not checked. Deviation: the
+    original's cosine spans 500,000 steps, of which 300,000 were run. Here the cosine spans those 300,000 and ends at about
+    a third of the peak, the rate that the original has at that step.
     """
     return dataclasses.replace(
         megatron_gpt2(name, layers, width, heads),
@@ -121,7 +121,7 @@ def turing_nlg(name: str = "turing_nlg", layers: int = 78, width: int = 4256, he
     )
 
 
-def _systems():
+def systems() -> Iterator[System]:
     yield megatron_gpt2("megatron_gpt2_1200m", 40, 1536, 16)
     yield megatron_gpt2("megatron_gpt2_2500m", 54, 1920, 20)
     yield megatron_gpt2("megatron_gpt2_4200m", 64, 2304, 24)
@@ -132,6 +132,3 @@ def _systems():
     yield miniature(megatron_bert("", 2, 128, 2), "megatron_bert_mini", steps=400, lr=2e-3, std=0.08)
     yield miniature(megatron_gpt2("", 2, 128, 2), "megatron_gpt2_mini", steps=110, lr=2e-3)
     yield turing_nlg()
-
-
-catalogue.add(*_systems())

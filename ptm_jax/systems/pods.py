@@ -1,10 +1,10 @@
-"""The experiments that need a pod, each with its mesh: what `ptm plan NAME` plans and the files in `configs/` train.
+"""Experiments that need a pod, with their meshes. `ptm plan NAME` plans them; the files in `configs/` train them.
 
-    experiment("megatron_8b")     # an Experiment: system, mesh and rules; `data` is still to be named
+    experiment("megatron_8b")     # an Experiment with system, mesh and rules; set `data` before training
 
-Meshes are the papers' where they name one. Megatron-LM divides a layer of 1.2, 2.5, 4.2 and 8.3 billion parameters over
-1, 2, 4 and 8 devices, 64 times (Shoeybi et al. 2019, section 5.1); Turing-NLG over 4, with ZeRO over 64 (Rosset 2020).
-The others are ours: slices of the parameters and the optimizer's state over all devices.
+Meshes are from the papers if they name one. Megatron-LM splits its models of 1.2, 2.5, 4.2 and 8.3 billion parameters over
+1, 2, 4 and 8 devices, with 64 data-parallel copies (Shoeybi et al. 2019, section 5.1); Turing-NLG over 4, with ZeRO over 64
+(Rosset 2020). The others are ours: they shard parameters and optimizer state over all devices.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from ptm_jax.systems.transformers import ROBERTA, roberta
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pod:
-    """`accumulate` micro-batches per update; `remat` of every stack (None: the system's own)."""
+    """A pod experiment. `accumulate` is the number of micro-batches per update; `remat` applies to every stack (None: as in
+    the system)."""
 
     system: str
     mesh: tuple[tuple[str, int], ...]
@@ -59,11 +60,11 @@ ALIASES: Mapping[str, str] = {
 }
 
 FAMILY: tuple[tuple[str, int], ...] = (("megatron_1b", 1), ("megatron_2b", 2), ("megatron_4b", 4), ("megatron_8b", 8))
-"""Megatron-LM's scaling study: each size and the devices that hold one copy of it (Shoeybi et al. 2019, Table 1)."""
+"""Megatron-LM's scaling study: each size and its number of devices per model copy (Shoeybi et al. 2019, Table 1)."""
 
 
 def experiment(name: str) -> Experiment:
-    """The experiment of a name or alias. Raises UserError."""
+    """Returns the experiment of a name or alias. Raises UserError for an unknown name."""
     name = ALIASES.get(name, name)
     if name not in PODS:
         raise unknown("pod config", name, (*PODS, *ALIASES))
@@ -78,9 +79,9 @@ def experiment(name: str) -> Experiment:
 
 
 def xlm_roberta_large() -> System:
-    """XLM-R large (Conneau et al. 2020): RoBERTa on 100 languages, 250,002 entries, for 1.5 million updates of 8192 rows.
+    """XLM-R large (Conneau et al. 2020): RoBERTa on 100 languages, 250,002 entries, 1.5 million updates of 8192 rows.
 
-    Row 122; 560 million parameters. Deviation: the peak rate and its warm-up are RoBERTa-large's; the paper gives none.
+    Row 122; 560 million parameters. Deviation: peak rate and warm-up are RoBERTa-large's; the paper gives none.
     """
     parent = roberta("xlm_roberta_large", 24, 1024, 16, lr=4e-4, warmup=30_000)
     vocab = dataclasses.replace(ROBERTA, size=250_002, mask=250_001)

@@ -1,32 +1,33 @@
-"""Encoders with decoders: the original Transformer, BART, MASS and PEGASUS. T5 is in `t5.py`, HIBERT in `hibert.py`.
+"""Encoder-decoders: the original Transformer, BART, MASS and PEGASUS. T5 is in `t5.py`, HIBERT in `hibert.py`.
 
-All are values of `EncoderDecoder`: encoder and decoder share one token table, and the vocabulary head is tied to it.
-Vocabularies are the published ones; where a paper publishes no ids, the docstring says whose style stands in.
+All use `EncoderDecoder`: encoder and decoder share one token table, and the vocabulary head is tied to it. Vocabularies
+are the published ones; if a paper publishes no ids, a comment names the style used instead.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from ptm_jax.core.recipe import Adafactor, AdamW, InverseSqrt, Linear, Phase, Recipe
-from ptm_jax.core.registry import catalogue
+from ptm_jax.core.spec import values_of
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
 from ptm_jax.corruptions.base import Chain
 from ptm_jax.corruptions.gaps import GapSentences
 from ptm_jax.corruptions.noise import Reconstruct, SentencePermutation, TextInfilling
 from ptm_jax.corruptions.spans import MASSSpan
-from ptm_jax.data.annotated import Annotated
-from ptm_jax.data.examples import Packed
-from ptm_jax.data.tokenizers import TokenizerSpec
+from ptm_jax.data.rows.annotated import Annotated
+from ptm_jax.data.rows.examples import Packed
+from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.encoders.hiding import HidingDecoder
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.seq2seq import EncoderDecoder
 from ptm_jax.encoders.transformer import Transformer, transformer
-from ptm_jax.nn.attention import CrossAttention
-from ptm_jax.nn.embeddings import LearnedPositions, Sinusoids
-from ptm_jax.nn.heads import LMHead
+from ptm_jax.nn.attention.multihead import CrossAttention
+from ptm_jax.nn.embeddings.summed import LearnedPositions, Sinusoids
+from ptm_jax.nn.heads.vocabulary import LMHead
 from ptm_jax.nn.initializers import Normal, Uniform
 from ptm_jax.nn.layers import Activation
 from ptm_jax.objectives.seq2seq import Seq2Seq
@@ -34,19 +35,20 @@ from ptm_jax.systems.transformers import BYTE_BPE, ROBERTA, miniature
 
 GROUP = "Encoder-decoders"
 
-# The paper names 37,000 shared BPE entries and no ids: specials in the order of `data.tokenizers.STYLES["roberta"]`.
+# The paper states 37,000 shared BPE entries but no ids; the specials have the order of
+# `data.tokenizers.tokenizing.STYLES["roberta"]`.
 WMT14 = Vocab(size=37000, bos=0, cls=0, pad=1, eos=2, sep=2, unk=3, mask=4)
-# XLM's vocabulary of English and French (facebookresearch/XLM, vocab_enfr): 14 specials, the mask is <special1>.
+# XLM's English-French vocabulary (facebookresearch/XLM, vocab_enfr): 14 specials, the mask is <special1>.
 XLM_ENFR = Vocab(size=64139, bos=0, cls=0, eos=1, sep=1, pad=2, unk=3, mask=5, extra=(4, *range(6, 14)))
-# google-research/pegasus: ids below 105 are reserved; 2 stands for a sentence, 3 for a word (not used: see `pegasus`).
+# google-research/pegasus: ids below 105 are reserved; 2 masks a sentence, 3 masks a word (not used, see `pegasus`).
 PEGASUS = Vocab(size=96103, pad=0, eos=1, mask=2, unk=105, extra=tuple(range(3, 105)))
 PEGASUS_32K = dataclasses.replace(PEGASUS, size=32000)
 
 
 def with_decoder(encoder: Transformer, positions: Any) -> EncoderDecoder:
-    """The encoder and its causal twin, whose blocks also read the encoder's result and which has its token table.
+    """Returns the encoder with a causal decoder of the same size and token table that attends to the encoder.
 
-    Cross-attention is placed, initialised and dropped out like the block's own attention (Vaswani et al. 2017, Figure 1).
+    Cross-attention has the norm placement, initializer and dropout of the self-attention (Vaswani et al. 2017, Figure 1).
     """
     block = encoder.stack.block
     cross = CrossAttention(
@@ -79,9 +81,10 @@ def seq2seq(
     hidden_dropout: float = 0.0,
     ffn_init: tuple[Any, Any] | None = None,
 ) -> EncoderDecoder:
-    """N + N layers of one width, feed-forward 4 D. `norm="pre"` ends both stacks in a norm.
+    """Returns an encoder-decoder with N + N layers and feed-forward width 4 D.
 
-    `scale` multiplies token vectors; `ffn_init` are the initial distributions of the feed-forward's two layers.
+    `norm="pre"` adds a final norm to both stacks. `scale` multiplies token embeddings. `ffn_init` holds the initializers of
+    the two feed-forward layers.
     """
     encoder = transformer(
         vocab=vocab,
@@ -113,9 +116,8 @@ def seq2seq(
 
 
 def hiding(both: EncoderDecoder) -> EncoderDecoder:
-    """The same with a decoder that does not read what was hidden from the encoder."""
-    names = ("embed", "stack", "direction", "relative")
-    return dataclasses.replace(both, decoder=HidingDecoder(**{name: getattr(both.decoder, name) for name in names}))
+    """Returns `both` with a decoder that does not attend to positions masked in the encoder."""
+    return dataclasses.replace(both, decoder=HidingDecoder(**values_of(both.decoder)))
 
 
 def vaswani(
@@ -125,10 +127,11 @@ def vaswani(
 
     Row 26; sizes of Table 3, recipe of section 5: Adam (0.9, 0.98, 1e-9), d^-0.5 min(s^-0.5, s 4000^-1.5), label
     smoothing 0.1, batches of about 25,000 tokens. `norm="pre"` is tensor2tensor's later placement, with a final norm.
-    Deviations: the paper translates WMT 2014; here the same network restores texts that are infilled and permuted
-    (BART's task), since this catalogue trains on one text. Attention has no bias in tensor2tensor, here it has. The
-    "about 37,000" entries of section 5.1 give 63.1 M and 214.2 M, where Table 3 prints 65 M and 213 M: its ten rows beside
-    big's hold for 41,003 to 41,208 entries, big's for 35,368 to 36,344, none for 37,000 (`tests/systems/test_sizes_b.py`).
+
+    Deviations: the paper translates WMT 2014; this catalogue trains on one text, so the network restores infilled and
+    permuted text (BART's task). Attention has biases here and none in tensor2tensor. With the "about 37,000" entries of
+    section 5.1 the models have 63.1 M and 214.2 M parameters; Table 3 prints 65 M and 213 M. The printed sizes need 41,003
+    to 41,208 entries for all rows but big's, and 35,368 to 36,344 for big's (`tests/systems/test_sizes.py`).
     """
     rate = width**-0.5
     return System(
@@ -153,7 +156,7 @@ def vaswani(
                     dropout=dropout,
                     attention_dropout=0.0,
                     initializer=Normal(rate),
-                    # Glorot's deviation for the shapes [D, 4 D] and [4 D, D]; that of [D, D] is the table's.
+                    # Glorot's standard deviation for [D, 4 D] and [4 D, D]; for [D, D] it equals the table's.
                     ffn_init=(Normal((2 / 5) ** 0.5 * rate),) * 2,
                 ),
                 heads={"lm": LMHead()},
@@ -174,7 +177,7 @@ def vaswani(
 
 
 def denoising(vocab: Vocab) -> Reconstruct:
-    """BART's final noise (Lewis et al. 2020, section 5.1): all sentences permuted, 30% of the tokens infilled."""
+    """Returns BART's final noise (Lewis et al. 2020, section 5.1): sentence permutation and 30% text infilling."""
     noise = Chain(parts=(SentencePermutation(vocab=vocab), TextInfilling(vocab=vocab, rate=0.3, mean=3.0)))
     return Reconstruct(vocab=vocab, noise=noise)
 
@@ -182,12 +185,12 @@ def denoising(vocab: Vocab) -> Reconstruct:
 def bart(name: str, layers: int, width: int, heads: int, lr: float, warmup: int) -> System:
     """BART (Lewis et al. 2020): RoBERTa's embeddings and vocabulary, post-norm, GELU; text infilling and permutation.
 
-    Row 55. `layers` each side; 8000 rows, 500,000 steps (section 5.1). The paper gives no optimiser: rate, warm-up, decay,
-    clipping and epsilon of large are those of the authors' command, as copies of it in other repositories have it; base,
-    whose recipe is not published, has RoBERTa's rate and warm-up. Released configurations have `activation_dropout` 0.1. No
-    dense layer before the tied output, and no bias: `final_logits_bias` of the Hugging Face class is a buffer of zeros.
-    Deviations: dropout stays on for the last 10% of the steps, which the paper trains without; the command has spans of mean
-    3.5 and 10% random words in the place of the mask, here the paper's mean 3 and the mask alone.
+    Row 55. `layers` on each side; 8000 rows, 500,000 steps (section 5.1). The paper gives no optimiser. Large has the rate,
+    warm-up, decay, clipping and epsilon of the authors' command, as copied in other repositories. Base has RoBERTa's rate
+    and warm-up, since its recipe is not published. Released configurations have `activation_dropout` 0.1. The tied output
+    has no dense layer before it and no bias: `final_logits_bias` of the Hugging Face class is a buffer of zeros.
+    Deviations: dropout stays on in the last 10% of the steps (off in the paper); spans have mean 3 and only masks, as in the
+    paper (in the command: mean 3.5, and 10% of the masks are random words).
     """
     init = Normal(0.02)
     return System(
@@ -225,14 +228,14 @@ def bart(name: str, layers: int, width: int, heads: int, lr: float, warmup: int)
 
 
 def mass(name: str, layers: int, width: int, heads: int) -> System:
-    """MASS (Song et al. 2019): the decoder predicts a fragment, half of the text, that the encoder sees masked.
+    """MASS (Song et al. 2019): the decoder predicts a fragment, half of the text, that is masked in the encoder.
 
-    Row 54; network and recipe of microsoft/MASS (XLM's post-norm Transformer with 512 learned positions and a norm on the
-    embeddings; Adam 1e-4, 3000 tokens on each of 8 devices), vocabulary of English-French; its command runs 100 epochs of
-    200,000 sentences, counted here as 200,000 steps. One language here, as under the
-    code's `english_only`: language embeddings and one output matrix of cross-attention per language are left
-    out. As in the code the decoder does not read the encoder's masked places, and is told the token before the fragment.
-    Deviations: one token table for both sides (the code trains two); rows of packed documents, not of sentences.
+    Row 54. Network and recipe are from microsoft/MASS (XLM's post-norm Transformer with 512 learned positions and a norm on
+    the embeddings; Adam 1e-4, 3000 tokens on each of 8 devices), with the English-French vocabulary. Its command runs 100
+    epochs of 200,000 sentences, counted here as 200,000 steps. As with the code's `english_only`, there is one language: no
+    language embeddings and no cross-attention output matrix per language. As in the code, the decoder does not attend to
+    masked positions of the encoder, and its input begins with the token before the fragment.
+    Deviations: one token table for both sides (the code trains two); rows are packed documents, not sentences.
     """
     table, near, far = Normal(width**-0.5), Uniform(width**-0.5), Uniform((4 * width) ** -0.5)
     encoder = seq2seq(
@@ -267,14 +270,16 @@ def mass(name: str, layers: int, width: int, heads: int) -> System:
 
 
 def pegasus(name: str, layers: int, width: int, heads: int, vocab: Vocab, batch: int) -> System:
-    """PEGASUS (Zhang et al. 2020): a pre-norm Transformer that writes the gap sentences masked in its input.
+    """PEGASUS (Zhang et al. 2020): a pre-norm Transformer that generates the sentences masked in its input.
 
     Row 64, section 6: 512 tokens, 30% of the sentences, 500,000 steps, Adafactor at max(step, 10,000)^-0.5 (google-research/
-    pegasus, params/estimator_utils.py; its pegasus_params.py is a later model, 1.5 million steps and 15 to 45%). Base counts
-    223 M with the 32k vocabulary of the ablations, large 568 M with the 96k unigram one. The second reserved mask (words,
-    MLM) is not used: the paper leaves MLM out of the large model. Deviations: `GapSentences` scores
-    sentences by token ids, not by stemmed words; weights start at N(0, 0.02^2), not at Glorot's uniform one; a vocabulary
-    that is trained here has the specials of the roberta style; short documents share a row, over which all are compared.
+    pegasus, params/estimator_utils.py; its pegasus_params.py is a later model, 1.5 million steps and 15 to 45%). Base has
+    223 M parameters with the 32k vocabulary of the ablations, large 568 M with the 96k unigram vocabulary. The second
+    reserved mask (words, MLM) is not used: the paper's large model has no MLM.
+
+    Deviations: `GapSentences` scores sentences by token ids, not by stemmed words; parameters are initialised from N(0,
+    0.02^2), not Glorot's uniform; a vocabulary trained here has the specials of the roberta style; short documents share a
+    row, and sentences are compared over the whole row.
     """
     return System(
         name=name,
@@ -314,7 +319,7 @@ def pegasus(name: str, layers: int, width: int, heads: int, vocab: Vocab, batch:
     )
 
 
-def _systems():
+def systems() -> Iterator[System]:
     yield vaswani("transformer_base", 6, 512, 8, dropout=0.1, steps=100_000)
     yield vaswani("transformer_big", 6, 1024, 16, dropout=0.3, steps=300_000)
     yield bart("bart_base", 6, 768, 12, lr=6e-4, warmup=24_000)
@@ -325,6 +330,3 @@ def _systems():
     yield pegasus("pegasus_base", 12, 768, 12, PEGASUS_32K, batch=256)
     yield pegasus("pegasus_large", 16, 1024, 16, PEGASUS, batch=8192)
     yield miniature(pegasus("", 2, 128, 4, PEGASUS, batch=1), "pegasus_mini", steps=120, lr=2e-3, std=0.08)
-
-
-catalogue.add(*_systems())

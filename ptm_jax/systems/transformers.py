@@ -1,36 +1,29 @@
-"""BERT, RoBERTa, GPT and GPT-2 in every published size, and the miniatures that fit a laptop.
+"""BERT, RoBERTa, GPT and GPT-2 in every published size, and miniatures that train on a laptop.
 
-A system is a value; a size or a variant is a `replace` of its parent, so the difference is the idea. The vocabulary of a
-value is the published one; training on your own text puts the trained tokenizer's in its place.
+A system is a value; variants are `replace` calls on a parent, which show only the difference. Vocabularies are the
+published ones; training on your own text replaces them by the trained tokenizer's.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 
 from ptm_jax.core.recipe import AdamW, Cosine, Linear, Phase, Recipe
-from ptm_jax.core.registry import catalogue
-from ptm_jax.core.spec import respell
+from ptm_jax.core.spec import respell, with_field
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
 from ptm_jax.corruptions.token import TokenMasking
-from ptm_jax.data.examples import Contiguous, FullSentences, Packed, SentencePairs
-from ptm_jax.data.tokenizers import TokenizerSpec
-from ptm_jax.encoders.cloze import Combination
+from ptm_jax.data.rows.examples import Contiguous, FullSentences, Packed, SentencePairs
+from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.transformer import transformer
-from ptm_jax.encoders.xl import TransformerXL
-from ptm_jax.nn.adaptive import AdaptiveEmbeddings
-from ptm_jax.nn.attention import Attention, CrossAttention
-from ptm_jax.nn.blocks import Block, FeedForward
-from ptm_jax.nn.characters import CharacterCNN
-from ptm_jax.nn.embeddings import Embeddings, LearnedPositions
-from ptm_jax.nn.halting import ConvFeedForward
-from ptm_jax.nn.heads import Classifier, LMHead, MLMHead, Pooler
+from ptm_jax.nn.embeddings.summed import LearnedPositions
+from ptm_jax.nn.heads.vocabulary import Classifier, LMHead, MLMHead, Pooler
 from ptm_jax.nn.initializers import Normal, TruncatedNormal
 from ptm_jax.objectives.joint import Joint
 from ptm_jax.objectives.language import LM, MLM
-from ptm_jax.objectives.pairs import NSP
+from ptm_jax.objectives.sentence_pairs import NSP
 
 # google-research/bert, vocab.txt of each release.
 BERT_UNCASED = Vocab(size=30522, pad=0, unk=100, cls=101, sep=102, mask=103)
@@ -48,9 +41,9 @@ BYTE_BPE = TokenizerSpec(kind="bytebpe", vocab=50265, lowercase=False, specials=
 def bert(name: str, layers: int, width: int, heads: int, vocab: Vocab = BERT_UNCASED) -> System:
     """BERT (Devlin et al. 2019): MLM and NSP, length 128 for 90% of the steps and 512 for the rest (appendix A.2).
 
-    Row 44; epsilon, clipping and no bias correction from google-research/bert, optimization.py. Heads as there: dense + GELU
-    + norm and a tied table for MLM, a tanh pooler for NSP.
-    Deviation: the 15% are drawn anew at every step (see `TokenMasking`).
+    Row 44; epsilon, clipping and no bias correction from google-research/bert, optimization.py. The heads are also from
+    there: dense + GELU + norm and a tied table for MLM, a tanh pooler for NSP. Deviation: the 15% are drawn anew at every
+    step (see `TokenMasking`).
     """
     return System(
         name=name,
@@ -83,8 +76,8 @@ def bert(name: str, layers: int, width: int, heads: int, vocab: Vocab = BERT_UNC
 def roberta(name: str, layers: int, width: int, heads: int, lr: float, warmup: int) -> System:
     """RoBERTa (Liu et al. 2019): no NSP, full sentences across documents, dynamic masking, byte-level BPE, large batches.
 
-    Row 45, recipe of Table 9. Positions begin at padding_idx + 1 = 2, so the table has 514 rows. One sentence type, as in
-    the Hugging Face release (a constant row that fairseq's original lacks).
+    Row 45, recipe of Table 9. Positions begin at padding_idx + 1 = 2, so the table has 514 rows. There is one token type,
+    as in the Hugging Face release; fairseq's original has none.
     """
     init = Normal(0.02)
     return System(
@@ -125,9 +118,9 @@ def roberta(name: str, layers: int, width: int, heads: int, lr: float, warmup: i
 def gpt(name: str, layers: int = 12, width: int = 768, heads: int = 12) -> System:
     """GPT (Radford et al. 2018): a causal post-norm decoder without embedding norm, section 4.1.
 
-    Row 42. BPE of 40,000 merges, 40,478 entries; 100 epochs of 64 x 512 tokens over BooksCorpus, about 0.8 B words,
-    which this record counts as 3 M steps (the paper states epochs only). Adam's betas and epsilon, and the clipping, are
-    those of openai/finetune-transformer-lm, train.py.
+    Row 42. BPE with 40,000 merges, 40,478 entries. The paper states 100 epochs of 64 x 512 tokens over BooksCorpus, about
+    0.8 B words, and no steps; they are counted here as 3 M steps. Adam's betas and epsilon, and the clipping, are from
+    openai/finetune-transformer-lm, train.py.
     """
     init = Normal(0.02)
     return System(
@@ -169,8 +162,8 @@ def gpt(name: str, layers: int = 12, width: int = 768, heads: int = 12) -> Syste
 def gpt2(name: str, layers: int, width: int, heads: int) -> System:
     """GPT-2 (Radford et al. 2019): pre-norm, a final norm, residual outputs initialised at 0.02 / sqrt(2 N), 1024 tokens.
 
-    Row 43, sizes of Table 2. The paper gives the batch (512, section 2.3) and says that the rate was tuned by hand; the rest
-    of the recipe is GPT's, but for the 800,000 steps, which are a guess.
+    Row 43, sizes of Table 2. The paper gives the batch (512, section 2.3) and tuned the rate by hand. The rest of the
+    recipe is GPT's, except for the 800,000 steps, which are a guess.
     """
     init = Normal(0.02)
     return System(
@@ -212,29 +205,21 @@ def gpt2(name: str, layers: int, width: int, heads: int) -> System:
     )
 
 
-NOISY = (
-    TransformerXL, Embeddings, AdaptiveEmbeddings, CharacterCNN, Block, Combination, CrossAttention, Attention, FeedForward,
-    ConvFeedForward,
-)  # fmt: skip
-"""Kinds of module that have a dropout of their own."""
-
-
 def miniature(
     parent: System, name: str, *, steps: int, lr: float, std: float | None = None, batch: int = 16, length: int = 128
 ) -> System:
-    """The parent on a small host: a small vocabulary, a short schedule, packed rows where the parent pairs sentences.
+    """Returns the parent for a small machine: small vocabulary, short schedule, packed rows instead of sentence pairs.
 
-    `std` replaces the initial deviation 0.02, which suits a width of 768: a narrow masked model that starts so small
-    spends most of a short run learning word frequencies (measured: 2.5 times the steps to the same loss at width 128).
-    Nothing is dropped out: a run of two or three passes over its text over-fits nothing.
+    `std` replaces the initial standard deviation 0.02, which suits width 768. With 0.02 a narrow masked model spends most
+    of a short run on learning word frequencies (measured: 2.5 times the steps to the same loss at width 128). Dropout is 0:
+    two or three passes over a text do not overfit.
     """
-    for kind in NOISY:
-        parent = respell(parent, kind, lambda part: dataclasses.replace(part, dropout=0.0))
+    parent = with_field(parent, "dropout", 0.0)
     if std is not None:
         parent = respell(parent, Normal, Normal(std))
         parent = respell(parent, TruncatedNormal, TruncatedNormal(std))
     examples, objective = parent.examples, parent.objective
-    if isinstance(examples, SentencePairs):  # a miniature BERT learns words, not document order: MLM alone
+    if isinstance(examples, SentencePairs):  # a miniature BERT learns words, not document order: only MLM
         examples, objective = Packed(), MLM()
     return dataclasses.replace(
         parent,
@@ -258,7 +243,7 @@ TURC_LAYERS, TURC_WIDTHS = (2, 4, 6, 8, 10, 12), (128, 256, 512, 768)
 
 
 def turc(layers: int, width: int) -> System:
-    """One of the 24 miniatures: BERT's recipe, smaller."""
+    """Returns one of the 24 BERT miniatures, with BERT's recipe."""
     return dataclasses.replace(
         bert(f"bert_L{layers}_H{width}", layers, width, width // 64),
         paper="Turc et al. 2019, arXiv 1908.08962",
@@ -266,7 +251,7 @@ def turc(layers: int, width: int) -> System:
     )
 
 
-def _systems():
+def systems() -> Iterator[System]:
     yield bert("bert_base", 12, 768, 12)
     yield bert("bert_large", 24, 1024, 16)
     yield bert("bert_base_cased", 12, 768, 12, BERT_CASED)
@@ -286,8 +271,5 @@ def _systems():
     yield gpt2("gpt2_medium", 24, 1024, 16)
     yield gpt2("gpt2_large", 36, 1280, 20)
     yield gpt2("gpt2_xl", 48, 1600, 25)
-    # GPT-2's pre-norm block: in 300 steps a post-norm GPT of this size is still at the unigram loss (measured).
+    # GPT-2's pre-norm block: a post-norm GPT of this size is still at the unigram loss after 300 steps (measured).
     yield miniature(gpt2("", 4, 256, 4), "gpt_mini", steps=100, lr=1e-3, length=64)
-
-
-catalogue.add(*_systems())

@@ -1,11 +1,11 @@
-"""UniLM: one network that reads both ways, either way, and source before target."""
+"""UniLM: one network under bidirectional, causal, backward and sequence-to-sequence masks."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 
 from ptm_jax.core.recipe import AdamW, Linear, Phase, Recipe
-from ptm_jax.core.registry import catalogue
 from ptm_jax.core.spec import respell
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
@@ -13,11 +13,12 @@ from ptm_jax.corruptions.base import Chain
 from ptm_jax.corruptions.orders import MaskMixture
 from ptm_jax.corruptions.pseudo import PseudoTokens
 from ptm_jax.corruptions.units import Masking, NGrams
-from ptm_jax.data.examples import Packed
+from ptm_jax.data.rows.examples import Packed
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.transformer import Transformer
-from ptm_jax.nn.embeddings import Embeddings
-from ptm_jax.nn.relative import Buckets
+from ptm_jax.nn.attention.relative import Buckets
+from ptm_jax.nn.embeddings.parts import Types, exchanged
+from ptm_jax.nn.embeddings.summed import Embeddings
 from ptm_jax.objectives.joint import Joint
 from ptm_jax.objectives.language import MLM
 from ptm_jax.objectives.mixture import BidirectionalNSP
@@ -25,14 +26,14 @@ from ptm_jax.systems.transformers import BERT_CASED, BERT_UNCASED, bert, miniatu
 
 
 def unilm(name: str, layers: int, width: int, heads: int, vocab: Vocab = BERT_CASED) -> System:
-    """UniLM (Dong et al. 2019): BERT under four masks, a third, a third, a sixth and a sixth of the rows; section 2.
+    """UniLM (Dong et al. 2019): BERT with four attention masks on 1/3, 1/3, 1/6 and 1/6 of the rows; section 2.
 
-    Row 52, recipe of section 2.4 for large, which starts from BERT-large. 80% of what is masked is one token, 20% are two or
-    three; six token types tell the masks apart; NSP is asked of the bidirectional rows. Deviation: a source and a target
-    are two pieces of text as BERT pairs them, so half of the targets are unrelated.
+    Row 52, recipe of section 2.4 for large, which starts from BERT-large. 80% of the masked units are single tokens, 20% are
+    bigrams or trigrams. Six token types mark the masks. NSP is trained on the bidirectional rows. Deviation: source and
+    target are paired as in BERT, so half of the targets are unrelated to their source.
     """
     parent = bert(name, layers, width, heads, vocab)
-    six = lambda embed: dataclasses.replace(embed, types=6)
+    six = lambda embed: dataclasses.replace(embed, parts=exchanged(embed.parts, Types(6)))
     return dataclasses.replace(
         parent,
         paper="Dong et al. 2019, arXiv 1905.03197",
@@ -53,11 +54,11 @@ def unilm(name: str, layers: int, width: int, heads: int, vocab: Vocab = BERT_CA
 
 
 def unilmv2(name: str, layers: int = 12, width: int = 768, heads: int = 12) -> System:
-    """UniLMv2 (Bao et al. 2020): autoencoding and partially autoregressive at once, by pseudo masks; section 3.
+    """UniLMv2 (Bao et al. 2020): autoencoding and partially autoregressive in one pass, with pseudo masks; section 3.
 
-    Row 53, recipe of section 4.1. T5's bias of relative positions stands beside the table of absolute ones. [P] is a token
-    of its own: the sentinel of a vocabulary that is trained here, [unused0] of BERT's, as the paper gives no id. (What is
-    released of microsoft/unilm is fine-tuning, which writes [MASK] for it.)
+    Row 53, recipe of section 4.1. T5's relative position bias is used in addition to absolute positions. [P] is a separate
+    token, for which the paper gives no id: [unused0] in BERT's vocabulary, the sentinel in a vocabulary trained here.
+    (microsoft/unilm released only the fine-tuning code, which uses [MASK] instead.)
     """
     parent = bert(name, layers, width, heads)
     main = parent.towers["main"]
@@ -82,12 +83,9 @@ def unilmv2(name: str, layers: int = 12, width: int = 768, heads: int = 12) -> S
     return respell(system, Vocab, dataclasses.replace(BERT_UNCASED, extra=(1,)))
 
 
-def _systems():
+def systems() -> Iterator[System]:
     yield unilm("unilm_base", 12, 768, 12)
     yield unilm("unilm_large", 24, 1024, 16)
     yield unilmv2("unilmv2_base")
     yield miniature(unilm("", 2, 128, 2, BERT_UNCASED), "unilm_mini", steps=300, lr=2e-3, std=0.08)
     yield miniature(unilmv2("", 2, 128, 2), "unilmv2_mini", steps=1100, lr=2e-3, std=0.08, length=64)
-
-
-catalogue.add(*_systems())

@@ -1,20 +1,20 @@
-"""The Universal Transformer: one block for all steps, whose number may differ from token to token."""
+"""The Universal Transformer: one block is applied repeatedly; the number of steps may differ between tokens."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 
 from ptm_jax.core.recipe import AdamW, InverseSqrt
-from ptm_jax.core.registry import catalogue
 from ptm_jax.core.spec import respell
 from ptm_jax.core.system import System
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.transformer import transformer
-from ptm_jax.nn.attention import Attention
+from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.blocks import FeedForward, Stack
-from ptm_jax.nn.embeddings import Embeddings
+from ptm_jax.nn.embeddings.summed import Embeddings
 from ptm_jax.nn.halting import AdaptiveStack, Halting
-from ptm_jax.nn.heads import LMHead
+from ptm_jax.nn.heads.vocabulary import LMHead
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.objectives.joint import Joint
 from ptm_jax.objectives.language import LM
@@ -26,12 +26,12 @@ PAPER = "Dehghani et al. 2019, arXiv 1807.03819"
 
 
 def universal_transformer(name: str = "universal_transformer", steps: int = 6, width: int = 1024, heads: int = 16) -> System:
-    """The Universal Transformer, base (Dehghani et al. 2019, section 2.1): encoder and decoder of one block and 6 steps.
+    """The Universal Transformer, base (Dehghani et al. 2019, section 2.1): one encoder and one decoder block, 6 steps.
 
-    Row 62. Sizes, dropout and optimiser of tensor2tensor's universal_transformer_base, with its pre-norm; a sinusoid of
+    Row 62. Sizes, dropout, optimiser and pre-norm are from tensor2tensor's universal_transformer_base. A sinusoid of
     position and step is added at every step, so none is added to the embedding. Batch, steps and task are `vaswani`'s.
     The paper prints no number of parameters: its base models "have the same" as the Transformer's (Table 7). One layer of
-    each stack (29.4 M) and a table of 37,000 entries (37.9 M) have 67.3 M, against the Transformer's 63.1 with that table.
+    each stack (29.4 M) and a table of 37,000 entries (37.9 M) have 67.3 M; the Transformer with that table has 63.1 M.
     """
     parent = vaswani(name, steps, width, heads, dropout=0.3, steps=100_000, norm="pre")
     one = lambda stack: AdaptiveStack(block=stack.block, layers=steps, halting=None, final_norm=stack.final_norm)
@@ -49,10 +49,10 @@ def universal_transformer(name: str = "universal_transformer", steps: int = 6, w
 
 
 def universal_lm(name: str, steps: int, width: int, heads: int) -> System:
-    """The Universal Transformer as a language model, each token with as many steps as it needs (section 2.2).
+    """The Universal Transformer as a language model with an adaptive number of steps per token (section 2.2).
 
-    Row 62. Tokens halt past 0.99, the cost of a step is 0.01 (tensor2tensor's act_epsilon and act_loss_weight; twice the
-    base's steps at most). Deviation: the paper reads LAMBADA's words; here the text is GPT-2's, and so is the recipe.
+    Row 62. Tokens halt above 0.99 and a step costs 0.01 (tensor2tensor's act_epsilon and act_loss_weight); the maximum is
+    twice the base's steps. Deviation: the paper trains on LAMBADA's words; text and recipe here are GPT-2's.
     """
     parent, init = gpt2(name, steps, width, heads), Normal(0.02)
     encoder = transformer(
@@ -79,10 +79,7 @@ def universal_lm(name: str, steps: int, width: int, heads: int) -> System:
     )
 
 
-def _systems():
+def systems() -> Iterator[System]:
     yield universal_transformer()
     yield universal_lm("universal_lm", 12, 1024, 16)
     yield miniature(universal_lm("", 3, 128, 2), "universal_mini", steps=200, lr=2e-3)
-
-
-catalogue.add(*_systems())

@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Literal
 
 from ptm_jax.core.recipe import AdamW, Cosine, Linear, Phase, Recipe
-from ptm_jax.core.registry import catalogue
 from ptm_jax.core.spec import respell
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
 from ptm_jax.corruptions.orders import PermutationOrder
-from ptm_jax.data.examples import Contiguous
-from ptm_jax.data.pairs import XLNetPairs
-from ptm_jax.data.tokenizers import TokenizerSpec
+from ptm_jax.data.rows.examples import Contiguous
+from ptm_jax.data.rows.sentence_pairs import XLNetPairs
+from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.xl import TransformerXL
 from ptm_jax.encoders.xlnet import XLNetEncoder
-from ptm_jax.nn.adaptive import AdaptiveEmbeddings, AdaptiveHead
-from ptm_jax.nn.attention import Attention
+from ptm_jax.nn.attention.directed import DirectedScores
+from ptm_jax.nn.attention.multihead import Attention
+from ptm_jax.nn.attention.relative import ShiftedScores
 from ptm_jax.nn.blocks import Block, FeedForward, Recurrence, Stack
-from ptm_jax.nn.directed import DirectedScores
-from ptm_jax.nn.embeddings import Embeddings
-from ptm_jax.nn.heads import LMHead
+from ptm_jax.nn.embeddings.adaptive import AdaptiveEmbeddings, AdaptiveHead
+from ptm_jax.nn.embeddings.summed import Embeddings
+from ptm_jax.nn.heads.vocabulary import LMHead
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.nn.layers import LayerNorm
-from ptm_jax.nn.relative import ShiftedScores
 from ptm_jax.objectives.language import LM, PLM
 from ptm_jax.systems.transformers import miniature
 
@@ -34,11 +34,11 @@ XLNET = Vocab(size=32_000, unk=0, bos=1, eos=2, cls=3, sep=4, pad=5, mask=6, ext
 
 
 def recurrent(layers: int, width: int, heads: int, hidden: int, *, dropout: float, attention_dropout: float, **kinds):
-    """The stack of both: post-norm blocks without biases in attention, relative positions, memory.
+    """Returns the stack of both models: blocks without attention biases, with relative positions and memory.
 
-    `kinds` are the feed-forward layer's `activation` and inner dropout, the norms' `eps`, the relative `scores`, and XLNet's
-    `segments`; the `initializer`, the greatest distance told apart, `clamp`, the place of the `norm` and the `head_width`
-    where they are not the usual.
+    `kinds` must have `activation` and `inner` (dropout) of the feed-forward layer, `eps` of the norms, `scores` (relative
+    attention) and `segments` (XLNet). It may have `initializer`, `clamp` (the largest encoded distance), `norm` (its
+    placement, default "post") and `head_width`.
     """
     init, eps, head_width = kinds.get("initializer", Normal(0.02)), kinds["eps"], kinds.get("head_width")
     scores = kinds["scores"](
@@ -67,12 +67,12 @@ def recurrent(layers: int, width: int, heads: int, hidden: int, *, dropout: floa
 
 
 def xlnet(name: str, layers: int, width: int, heads: int, memory: int = 384) -> System:
-    """XLNet (Yang et al. 2019): permutation language modelling over two streams and a memory; section 2.
+    """XLNet (Yang et al. 2019): permutation language modelling with two streams and a memory; section 2.
 
-    Row 49, recipe of Table 7 (XLNet-Large; clipping, end of the decay and no bias correction: zihangdai/xlnet, train.py and
-    model_utils.py), which base has too. GELU by its tanh form, as in zihangdai/xlnet. A row is text that goes into
-    the memory and a pair behind it, told apart by relative segments; half of the text is read from right to left. What
-    still differs is in `XLNetPairs` and `PermutationOrder`.
+    Row 49. Base and large have the recipe of Table 7 (XLNet-Large); clipping, end of the decay and no bias correction are
+    from zihangdai/xlnet, train.py and model_utils.py. GELU has its tanh form, as there. A row is text that goes into the
+    memory, followed by a pair, distinguished by relative segments; half of the text is read from right to left. Deviations:
+    see `XLNetPairs` and `PermutationOrder`.
     """
     init = Normal(0.02)
     stack = recurrent(
@@ -123,7 +123,7 @@ PAPER = "Dai et al. 2019, arXiv 1901.02860"
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """What differs between the training scripts of kimiyoung/transformer-xl, pytorch/run_*.sh."""
+    """The settings that differ between the training scripts of kimiyoung/transformer-xl, pytorch/run_*.sh."""
 
     length: int
     batch: int
@@ -135,8 +135,13 @@ class Training:
 
 @dataclasses.dataclass(frozen=True)
 class Words:
-    """A vocabulary of words, the clusters in which it is cut, whose projections the softmax shares (pytorch/train.py), and
-    the bytes of text whose words are counted: the corpus. None: not words but pieces are trained."""
+    """A word vocabulary and its adaptive softmax.
+
+    cutoffs        boundaries of the clusters
+    projections    clusters in which the softmax shares the embeddings' projections (pytorch/train.py): all but the first
+                   ("tail"), or "none"
+    text           bytes of text from which words are counted, the whole corpus; None: trains subword pieces instead
+    """
 
     vocab: Vocab = WIKITEXT103
     cutoffs: tuple[int, ...] = CUTOFFS
@@ -145,15 +150,15 @@ class Words:
 
 
 BILLION = Words(Vocab(size=793_470, eos=0), (60_000, 100_000, 640_000), "none", text=4_500_000_000)
-"""The One Billion Word benchmark's, of rafaljozefowicz/lm."""
+"""The vocabulary of the One Billion Word benchmark, from rafaljozefowicz/lm."""
 
 
 def transformer_xl(name: str, embed, head, layers: int, heads: int, hidden: int, training: Training) -> System:
-    """Transformer-XL (Dai et al. 2019, section 3): causal, relative, with the row before in memory.
+    """Transformer-XL (Dai et al. 2019, section 3): a causal model with relative positions and the previous row in memory.
 
-    Row 48. u and v are one pair for all layers, as the paper writes them; its memory is as long as a row in training, and
-    longer when it is evaluated (`memory`). Deviations: dropout does not fall on the sinusoids; the rate's cosine ends at 0
-    on the last step.
+    Row 48. All layers share one pair u and v, as in the paper. The memory has the length of a row in training; in
+    evaluation the paper's is longer (`memory`). Deviations: no dropout on the sinusoids; the cosine ends at 0 on the last
+    step.
     """
     width, rate = embed.width, training.dropout
     stack = recurrent(
@@ -198,14 +203,14 @@ def of_words(
     training: Training,
     words: Words = Words(),
 ) -> System:
-    """Transformer-XL over words in the order of their frequency, with adaptive input and softmax.
+    """Transformer-XL over words sorted by frequency, with adaptive input and softmax.
 
-    The base model on the One Billion Word benchmark has pytorch/run_lm1b_base.sh's sizes, 0.36 B parameters, of which the
-    paper's Table 4 prints 0.46 B: as many as it has with a second table for the softmax, 0.467 B.
+    The base model on the One Billion Word benchmark has the sizes of pytorch/run_lm1b_base.sh, 0.36 B parameters. The
+    paper's Table 4 prints 0.46 B; with a second table for the softmax the model would have 0.467 B.
 
-    Deviations: marks of punctuation are words of their own; between two sentences of the One Billion Word benchmark stands
-    one separator, not two, and its TensorFlow program, of which the large model was released, leaves the first cluster's
-    projections out where they would be square.
+    Deviations: punctuation marks are separate words; there is one separator, not two, between sentences of the One Billion
+    Word benchmark; its TensorFlow program, from which the large model was released, omits the first cluster's projections
+    if they would be square.
     """
     cut = {"vocab": words.vocab, "cutoffs": words.cutoffs, "divide": divide}
     embed, head = AdaptiveEmbeddings(width=width, **cut), AdaptiveHead(projections=words.projections, **cut)
@@ -219,11 +224,11 @@ def of_words(
 def of_characters(
     name: str, layers: int, width: int, heads: int, hidden: int, training: Training, vocab: Vocab = ENWIK8
 ) -> System:
-    """Transformer-XL over enwik8's or text8's characters (Tables 2 and 3): a plain table and a bias. A trained tokenizer has
-    all bytes.
+    """Transformer-XL over the characters of enwik8 or text8 (Tables 2 and 3), with a plain table and an output bias. A
+    tokenizer trained here has all bytes.
 
-    What was tuned on enwik8 is text8's too (section 4.1; pytorch/run_text8_large.sh alone leaves the warm-up out). The
-    sizes of Table 2's 18 layers with 88 M parameters and of Table 5's 24 M on Penn Treebank were not published.
+    text8 has the settings tuned on enwik8 (section 4.1); only pytorch/run_text8_large.sh omits the warm-up. The sizes of
+    the 88 M model with 18 layers (Table 2) and of the 24 M model on Penn Treebank (Table 5) were not published.
     """
     embed = Embeddings(vocab=vocab, width=width, initializer=Normal(0.02))
     parent = transformer_xl(name, embed, LMHead(bias=True), layers, heads, hidden, training)
@@ -235,15 +240,15 @@ def of_characters(
 
 
 def untied(system: System) -> System:
-    """u and v of each layer's own: `untie_r`, that of the models released, transfo-xl-wt103 among them.
+    """Returns the system with separate u and v in each layer: `untie_r`, as in the released models (transfo-xl-wt103).
 
-    The large release on WikiText-103 has 285.2 M parameters in 18 layers, and so has this; the paper prints 257 M, what 16
-    layers have.
+    The large release on WikiText-103 has 285.2 M parameters in 18 layers, like this system. The paper prints 257 M, the
+    size of 16 layers.
     """
     return respell(system, Stack, lambda stack: dataclasses.replace(stack, shared=None))
 
 
-def _systems():
+def systems() -> Iterator[System]:
     yield xlnet("xlnet_base", 12, 768, 12)
     yield xlnet("xlnet_large", 24, 1024, 16)
     yield miniature(xlnet("", 2, 128, 2, memory=64), "xlnet_mini", steps=140, lr=2e-3, std=0.08)
@@ -262,10 +267,7 @@ def _systems():
     short = Training(length=64, batch=16, steps=1)
     small = of_words("", 2, 128, 2, 512, 1, short, Words(cutoffs=(1000, 2000), text=None))
     yield miniature(small, "transformer_xl_words_mini", steps=120, lr=2e-3)
-    # A plain table, which every other system's heads can read.
+    # A plain embedding table, which the heads of all other systems can use.
     small = dataclasses.replace(of_characters("", 2, 128, 2, 512, short), examples=small.examples)
     small = respell(small, Vocab, WIKITEXT103)
     yield miniature(small, "transformer_xl_mini", steps=120, lr=2e-3)
-
-
-catalogue.add(*_systems())

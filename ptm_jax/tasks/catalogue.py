@@ -1,7 +1,7 @@
-"""The catalogue of downstream tasks: how published files are read, what is measured, how the server's file is called.
+"""The catalogue of downstream tasks: file formats, metrics, and names of prediction files.
 
-The data come from anywhere: `ptm train --task NAME --data PATH`. In a pair the first text is the premise (or the question)
-and the second the hypothesis (or the sentence, or the passage), as in the originals. Rows 207 to 213, 222, 223 and 241.
+Data are given by path: `ptm train --task NAME --data PATH`. The first text of a pair is the premise (or the question), the
+second is the hypothesis (or the sentence, or the passage), as in the original data. Rows 207 to 213, 222, 223 and 241.
 """
 
 from __future__ import annotations
@@ -10,32 +10,34 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from ptm_jax.core.registry import Catalogue
-from ptm_jax.data.choices import Choices
-from ptm_jax.data.conversations import Conversations
-from ptm_jax.data.hops import HopDocuments, HopReading
-from ptm_jax.data.labelled import Labelled
-from ptm_jax.data.questions import Answerable, Questions, VerifiedQuestions
-from ptm_jax.data.tagged import Tagged
-from ptm_jax.data.targets import Targets
+from ptm_jax.core.spec.registry import Catalogue
+from ptm_jax.tasks.formats.choices import Choices
+from ptm_jax.tasks.formats.conversations import Conversations
+from ptm_jax.tasks.formats.hotpot import HopDocuments, HopReading
+from ptm_jax.tasks.formats.labelled import Labelled
+from ptm_jax.tasks.formats.questions import Answerable, Questions, VerifiedQuestions
+from ptm_jax.tasks.formats.tagged import Tagged
+from ptm_jax.tasks.formats.targets import Targets
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Task:
     """A downstream task.
 
-    examples   how its files are read; their class is the kind of the task
-    metrics    names of `tasks.metrics`; the first number of the first is what models are compared by
-    group      the benchmark whose server takes its predictions, in `file`
-    paper      who published the data
-    length, batch, epochs, lr   of fine-tuning, where nothing else is asked for (Devlin et al. 2019, appendix A.3)
-    threshold  of spans: nothing is said where "no answer" scores higher than the best span by more than this
+    examples   reader of the files; its class determines the kind of the task
+    metrics    names in `Kind.measures`; models are compared by the first number of the first one
+    group      the benchmark; its server reads the predictions from `file`
+    rows       row numbers in the survey's catalogue (`ptm list --rows`)
+    paper      the publication of the data
+    length, batch, epochs, lr   defaults of fine-tuning (Devlin et al. 2019, appendix A.3)
+    threshold  the answer is empty if the score of "no answer" exceeds that of the best span by more than this
     """
 
     name: str
     examples: Any
     metrics: tuple[str, ...] = ("accuracy",)
     group: str = ""
+    rows: tuple[int, ...] = ()
     file: str = ""
     paper: str = ""
     length: int = 128
@@ -45,7 +47,8 @@ class Task:
     threshold: float = 0.0
 
 
-catalogue = Catalogue("task")
+catalogue = Catalogue("task", "ptm_jax.tasks.kinds")
+"""{name: task}. A file that registers a kind of task may add tasks."""
 
 ENTAILMENT = ("entailment", "not_entailment")
 NLI = ("contradiction", "entailment", "neutral")
@@ -70,128 +73,91 @@ def _nli(**fields: Any) -> Labelled:
 
 
 def _numbered(names: Sequence[str]) -> dict[str, Any]:
-    """Classes that files number from 1."""
+    """Returns the fields of classes that the files number from 1."""
     return {"labels": tuple(names), "spellings": tuple((str(i), name) for i, name in enumerate(names, 1))}
 
 
+def _glue(name: str, file: str, examples: Labelled, **fields: Any) -> Task:
+    more = {"group": "GLUE", "rows": (207,), "paper": "Wang et al. 2018 (GLUE)"} | fields
+    return Task(name=name, file=f"{file}.tsv", examples=examples, **more)
+
+
+def _super(name: str, file: str, examples: Any, **fields: Any) -> Task:
+    more = {"group": "SuperGLUE", "rows": (208,), "paper": "Wang et al. 2019 (SuperGLUE)"} | fields
+    return Task(name=name, file=f"{file}.jsonl", examples=examples, **more)
+
+
+def _span(name: str, paper: str, examples: Any, **fields: Any) -> Task:
+    more = {"metrics": ("squad",), "length": 384, "batch": 16, "lr": 3e-5, "epochs": 2.0} | fields
+    return Task(name=name, paper=paper, examples=examples, **more)
+
+
+_BOTH, _MCC, _NAMED = ("f1", "accuracy"), ("matthews", "accuracy"), dict(first=("first",), second=("second",))
 catalogue.add(
-    *(
-        Task(group="GLUE", paper="Wang et al. 2018 (GLUE)", **fields)
-        for fields in (
-            dict(
-                name="cola", file="CoLA.tsv", metrics=("matthews", "accuracy"),
-                examples=Labelled(columns=("source", "label", "mark", "sentence")),
-            ),
-            dict(name="sst2", file="SST-2.tsv", examples=Labelled()),
-            dict(
-                name="mrpc", file="MRPC.tsv", metrics=("f1", "accuracy"),
-                examples=_pair(
-                    first=("#1 String", "sentence1"), second=("#2 String", "sentence2"), label=("Quality", "label"),
-                ),
-            ),
-            dict(
-                name="stsb", file="STS-B.tsv", metrics=("correlations",),
-                examples=Labelled(
-                    first=("sentence1",), second=("sentence2",), label=("score", "label"), labels=(),
-                    columns=("genre", "file", "year", "index", "score", "sentence1", "sentence2"),
-                ),
-            ),
-            dict(
-                name="qqp", file="QQP.tsv", metrics=("f1", "accuracy"),
-                examples=_pair(first=("question1",), second=("question2",), label=("is_duplicate", "label")),
-            ),
-            dict(name="mnli", file="MNLI-m.tsv", examples=_nli(heldout=("dev_matched.*", "mnli_matched", "dev.*", "*dev*"))),
-            dict(
-                name="mnli_mm", file="MNLI-mm.tsv",
-                examples=_nli(heldout=("dev_mismatched.*", "mnli_mismatched"), test=("test_mismatched.*",)),
-            ),
-            dict(
-                name="qnli", file="QNLI.tsv",
-                examples=_pair(first=("question",), second=("sentence",), labels=ENTAILMENT),
-            ),
-            dict(name="rte", file="RTE.tsv", examples=_pair(labels=ENTAILMENT, columns=NUMBERED)),
-            dict(name="wnli", file="WNLI.tsv", examples=_pair(columns=NUMBERED)),
-            dict(name="ax", file="AX.tsv", metrics=("matthews", "accuracy"), examples=_nli(test=("diagnostic*", "AX*"))),
-        )
-    ),
+    _glue("cola", "CoLA", Labelled(columns=("source", "label", "mark", "sentence")), metrics=_MCC),
+    _glue("sst2", "SST-2", Labelled()),
+    _glue("mrpc", "MRPC", _pair(
+        first=("#1 String", "sentence1"), second=("#2 String", "sentence2"), label=("Quality", "label"),
+    ), metrics=_BOTH),
+    _glue("stsb", "STS-B", Labelled(
+        first=("sentence1",), second=("sentence2",), label=("score", "label"), labels=(),
+        columns=("genre", "file", "year", "index", "score", "sentence1", "sentence2"),
+    ), metrics=("correlations",)),
+    _glue("qqp", "QQP", _pair(first=("question1",), second=("question2",), label=("is_duplicate", "label")), metrics=_BOTH),
+    _glue("mnli", "MNLI-m", _nli(heldout=("dev_matched.*", "mnli_matched", "dev.*", "*dev*")), rows=(207, 213)),
+    _glue("mnli_mm", "MNLI-mm", _nli(
+        heldout=("dev_mismatched.*", "mnli_mismatched"), test=("test_mismatched.*",),
+    ), rows=(207, 213)),
+    _glue("qnli", "QNLI", _pair(first=("question",), second=("sentence",), labels=ENTAILMENT)),
+    _glue("rte", "RTE", _pair(labels=ENTAILMENT, columns=NUMBERED)),
+    _glue("wnli", "WNLI", _pair(columns=NUMBERED)),
+    _glue("ax", "AX", _nli(test=("diagnostic*", "AX*")), metrics=_MCC),
+    _super("boolq", "BoolQ", _pair(first=("question",), second=("passage",), labels=BOOLEAN), length=256, batch=16),
+    _super("cb", "CB", _pair(labels=NLI), metrics=("accuracy", "macro_f1"), batch=16, length=256, epochs=7.0),
+    _super("copa", "COPA", Choices(format="copa"), epochs=10.0, batch=16, length=64),
+    _super("multirc", "MultiRC", _pair(**_NAMED, format="multirc"), metrics=("multirc",), length=384, batch=16),
+    _super("record", "ReCoRD", _pair(**_NAMED, format="record"), metrics=("record",), length=384, batch=16, epochs=2.0),
+    _super("superglue_rte", "RTE", _pair(labels=ENTAILMENT)),
+    _super("wic", "WiC", _pair(**_NAMED, labels=BOOLEAN, format="wic")),
+    _super("wsc", "WSC", _pair(**_NAMED, labels=BOOLEAN, format="wsc")),
+    _super("axb", "AX-b", _pair(labels=ENTAILMENT, test=("AX-b*",)), metrics=_MCC),
+    _super("axg", "AX-g", _pair(labels=ENTAILMENT, test=("AX-g*",))),
 )  # fmt: skip
 
+_FILE, _READER = "predictions.json", "Zhang et al. 2021 (retrospective reader)"
 catalogue.add(
-    *(
-        Task(group="SuperGLUE", paper="Wang et al. 2019 (SuperGLUE)", **fields)
-        for fields in (
-            dict(
-                name="boolq", file="BoolQ.jsonl", length=256, batch=16,
-                examples=_pair(first=("question",), second=("passage",), labels=BOOLEAN),
-            ),
-            dict(name="cb", file="CB.jsonl", metrics=("accuracy", "macro_f1"), batch=16, length=256, epochs=7.0,
-                 examples=_pair(labels=NLI)),
-            dict(name="copa", file="COPA.jsonl", epochs=10.0, batch=16, length=64, examples=Choices(format="copa")),
-            dict(name="multirc", file="MultiRC.jsonl", metrics=("multirc",), length=384, batch=16,
-                 examples=_pair(first=("first",), second=("second",), format="multirc")),
-            dict(name="record", file="ReCoRD.jsonl", metrics=("record",), length=384, batch=16, epochs=2.0,
-                 examples=_pair(first=("first",), second=("second",), format="record")),
-            dict(name="superglue_rte", file="RTE.jsonl", examples=_pair(labels=ENTAILMENT)),
-            dict(name="wic", file="WiC.jsonl",
-                 examples=_pair(first=("first",), second=("second",), labels=BOOLEAN, format="wic")),
-            dict(name="wsc", file="WSC.jsonl",
-                 examples=_pair(first=("first",), second=("second",), labels=BOOLEAN, format="wsc")),
-            dict(name="axb", file="AX-b.jsonl", metrics=("matthews", "accuracy"),
-                 examples=_pair(labels=ENTAILMENT, test=("AX-b*",))),
-            dict(name="axg", file="AX-g.jsonl", examples=_pair(labels=ENTAILMENT, test=("AX-g*",))),
-        )
+    _span("squad", "Rajpurkar et al. 2016", Questions(), rows=(209,), file=_FILE),
+    _span("squad2", "Rajpurkar et al. 2018", Questions(unanswered=True), rows=(209,), file=_FILE),
+    _span("squad2_sketchy", _READER, Answerable(), rows=(212,), metrics=("answerable",)),
+    _span("squad2_retro", _READER, VerifiedQuestions(), rows=(212,), file=_FILE),
+    _span("xquad", "Artetxe et al. 2020", Questions(heldout=("xquad*",)), rows=(214,)),
+    _span("cmrc", "Cui et al. 2019", Questions(), metrics=("cmrc",)),
+    _span("rrc", "Xu et al. 2019", Questions()),
+    _span("coqa", "Reddy et al. 2019", Conversations(), rows=(210,), metrics=("coqa",), file=_FILE, length=512),
+    _span(
+        "hotpot_rank", "Yang et al. 2018 (HotpotQA), which documents are needed", HopDocuments(), rows=(211,),
+        metrics=("hotpot_rank",), length=256, batch=2,
     ),
-)  # fmt: skip
-
-_SPANS = dict(length=384, batch=16, lr=3e-5, epochs=2.0)
-catalogue.add(
-    Task(
-        name="squad", metrics=("squad",), file="predictions.json", paper="Rajpurkar et al. 2016",
-        examples=Questions(), **_SPANS,
-    ),
-    Task(
-        name="squad2", metrics=("squad",), file="predictions.json", paper="Rajpurkar et al. 2018",
-        examples=Questions(unanswered=True), **_SPANS,
-    ),
-    Task(
-        name="squad2_sketchy", metrics=("answerable",), paper="Zhang et al. 2021 (retrospective reader)",
-        examples=Answerable(), **_SPANS,
-    ),
-    Task(
-        name="squad2_retro", metrics=("squad",), file="predictions.json", paper="Zhang et al. 2021 (retrospective reader)",
-        examples=VerifiedQuestions(), **_SPANS,
-    ),
-    Task(name="xquad", metrics=("squad",), paper="Artetxe et al. 2020", examples=Questions(heldout=("xquad*",)), **_SPANS),
-    Task(name="cmrc", metrics=("cmrc",), paper="Cui et al. 2019", examples=Questions(), **_SPANS),
-    Task(name="rrc", metrics=("squad",), paper="Xu et al. 2019", examples=Questions(), **_SPANS),
-    Task(
-        name="coqa", metrics=("coqa",), file="predictions.json", paper="Reddy et al. 2019", examples=Conversations(),
-        **{**_SPANS, "length": 512},
-    ),
-    Task(
-        name="hotpot_rank", metrics=("hotpot_rank",), paper="Yang et al. 2018 (HotpotQA), which documents are needed",
-        examples=HopDocuments(), **{**_SPANS, "length": 256, "batch": 2},
-    ),
-    Task(
-        name="hotpot", metrics=("hotpot",), file="pred.json", paper="Yang et al. 2018 (HotpotQA), answer and facts",
-        examples=HopReading(), **{**_SPANS, "length": 512, "batch": 8, "epochs": 4.0},
+    _span(
+        "hotpot", "Yang et al. 2018 (HotpotQA), answer and facts", HopReading(), rows=(211,), metrics=("hotpot",),
+        file="pred.json", length=512, batch=8, epochs=4.0,
     ),
 )  # fmt: skip
 
 _WORDS = dict(metrics=("entity_f1", "tag_accuracy"))
 catalogue.add(
-    Task(name="conll2003", paper="Tjong Kim Sang and De Meulder 2003", examples=Tagged(
+    Task(name="conll2003", rows=(222, 223), paper="Tjong Kim Sang and De Meulder 2003", examples=Tagged(
         train=("eng.train", "train.*"), heldout=("eng.testa", "valid.*", "dev.*"), test=("eng.testb", "test.*"),
     ), **_WORDS),
     Task(
-        name="wnut17", paper="Derczynski et al. 2017", examples=Tagged(),
+        name="wnut17", rows=(222,), paper="Derczynski et al. 2017", examples=Tagged(),
         metrics=("entity_f1", "surface_f1", "tag_accuracy"),
     ),
-    Task(name="ncbi", paper="Doğan et al. 2014 (NCBI disease)", examples=Tagged(), **_WORDS),
-    Task(name="bc5cdr", paper="Li et al. 2016", examples=Tagged(), **_WORDS),
-    Task(name="msra", paper="Levow 2006", examples=Tagged(format="columns"), **_WORDS),
+    Task(name="ncbi", rows=(224,), paper="Doğan et al. 2014 (NCBI disease)", examples=Tagged(), **_WORDS),
+    Task(name="bc5cdr", rows=(224,), paper="Li et al. 2016", examples=Tagged(), **_WORDS),
+    Task(name="msra", rows=(222,), paper="Levow 2006", examples=Tagged(format="columns"), **_WORDS),
     Task(name="conll2000", paper="Tjong Kim Sang and Buchholz 2000 (chunks)", examples=Tagged(), **_WORDS),
-    Task(name="ner", paper="any file of words and IOB tags", examples=Tagged(), **_WORDS),
+    Task(name="ner", rows=(222,), paper="any file of words and IOB tags", examples=Tagged(), **_WORDS),
     Task(
         name="ud", paper="Nivre et al. 2020 (Universal Dependencies)", metrics=("tag_accuracy",),
         examples=Tagged(format="conllu", labels=UPOS, scheme=""),
@@ -215,7 +181,7 @@ RELATIONS = (
 )  # fmt: skip
 _TITLED = dict(first=("title",), more=("text",), columns=("label", "title", "text"))
 _SIGNS = dict(labels=("neg", "pos"), encoding="latin-1", format="folders")
-_ERRORS = dict(metrics=("accuracy", "error"))
+_ERRORS = dict(metrics=("accuracy", "error"), rows=(241,))
 _LONG = dict(length=512, batch=16)
 catalogue.add(
     Task(name="trec6", paper="Li and Roth 2002", examples=Labelled(
@@ -264,9 +230,9 @@ catalogue.add(
     Task(name="thucnews", paper="Sun et al. 2016", examples=Labelled(
         columns=("text", "label"), labels=tuple(map(str, range(10))),
     ), length=64),
-    Task(name="snli", paper="Bowman et al. 2015", examples=_nli()),
-    Task(name="xnli", paper="Conneau et al. 2018", examples=_nli()),
-    Task(name="ocnli", paper="Hu et al. 2020", examples=_nli()),
+    Task(name="snli", rows=(213, 241), paper="Bowman et al. 2015", examples=_nli()),
+    Task(name="xnli", rows=(213, 214), paper="Conneau et al. 2018", examples=_nli()),
+    Task(name="ocnli", rows=(213,), paper="Hu et al. 2020", examples=_nli()),
     Task(name="classify", paper="any table or JSON of text and label", examples=Labelled(labels="found")),
     Task(name="pairs", paper="any table or JSON of two texts and a label", examples=_pair(labels="found")),
     Task(name="openbookqa", paper="Mihaylov et al. 2018", examples=Choices(format="openbookqa", choices=4), batch=16),
@@ -277,12 +243,12 @@ catalogue.add(
 _WRITTEN = dict(metrics=("bleu",), length=256, batch=16, lr=1e-4)
 _SUMMED = {**_WRITTEN, "metrics": ("rouge", "bleu")}
 catalogue.add(
-    Task(name="xsum", paper="Narayan et al. 2018", examples=Targets(), **_SUMMED),
-    Task(name="cnndm", paper="See et al. 2017", examples=Targets(
+    Task(name="xsum", rows=(232, 245), paper="Narayan et al. 2018", examples=Targets(), **_SUMMED),
+    Task(name="cnndm", rows=(232, 245), paper="See et al. 2017", examples=Targets(
         source=("src", "article"), target=("tgt", "highlights"),
     ), **_SUMMED),
     Task(name="disfl_qa", paper="Gupta et al. 2021", examples=Targets(format="disfl"), **_WRITTEN),
-    Task(name="multi30k_en_de", paper="Elliott et al. 2016", examples=Targets(
+    Task(name="multi30k_en_de", rows=(244,), paper="Elliott et al. 2016", examples=Targets(
         format="parallel", languages=("en", "de"), train=("train.en",), heldout=("val.en", "dev.en"), test=("test.en",),
     ), **_WRITTEN),
     Task(name="rewrite", paper="any table or JSON of source and target", examples=Targets(), **_WRITTEN),

@@ -1,37 +1,37 @@
-"""A model on a task: its predictions for files of examples, and what they are measured by."""
+"""Evaluates a model on a task: predictions, metrics, and the prediction file."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ptm_jax.core.errors import UserError
-from ptm_jax.data.tables import Source
-from ptm_jax.data.taskdata import Remarks, first_of
-from ptm_jax.tasks import inputs
+from ptm_jax.core.errors import UserError, unknown
+from ptm_jax.inference import head_scores
+from ptm_jax.inference.classifying import names_of
 from ptm_jax.tasks.catalogue import Task, catalogue
-from ptm_jax.tasks.kinds import kind_of
-from ptm_jax.tasks.metrics import measured
+from ptm_jax.tasks.formats.tabular import Source
+from ptm_jax.tasks.formats.taskdata import Remarks, first_of
+from ptm_jax.tasks.kinds.base import kind_of
 
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """What a model says to examples: predictions, metrics (none where the examples have no labels) and what was cut."""
+    """Predictions for examples, their metrics (none without labels), and counts of truncated texts."""
 
     task: Task
     source: Source
     examples: Sequence[Any]
-    said: Sequence[Any]
+    predictions: Sequence[Any]
     metrics: Mapping[str, float]
     remarks: Remarks
 
 
 def task_for(model: Any, task: Task) -> Task:
-    """The task with the classes in the order in which the model tells them. Raises UserError where it has others."""
+    """Returns the task with its classes in the model's order. Raises UserError if the model has other classes."""
     kind = kind_of(task.examples)
-    if not getattr(task.examples, "labels", ()) or kind.head in ("choose", "span", "lm"):
+    if not kind.named or not task.examples.labels:
         return task
     head = model.module.heads.get(kind.head)
     if head is None:
@@ -39,32 +39,21 @@ def task_for(model: Any, task: Task) -> Task:
             f"{model.system.name} has no head {kind.head!r}, which the task {task.name} needs; fine-tune it with "
             f"`ptm train --init MODEL --task {task.name} --data PATH`"
         )
-    told, known = names_of(model, head.classes), task.examples.labels
-    if known == "found" and not told:
+    own, known = names_of(model, head.classes), task.examples.labels
+    if known == "found" and not own:
         raise UserError(f"{model.system.name} does not name its {head.classes} classes; fine-tune it on {task.name}")
-    spelled = {name.lower(): name for name in (told if known == "found" else known)}
-    if {name.lower() for name in told} == set(spelled):
-        order = tuple(spelled[name.lower()] for name in told)
+    spelled = {name.lower(): name for name in (own if known == "found" else known)}
+    if {name.lower() for name in own} == set(spelled):
+        order = tuple(spelled[name.lower()] for name in own)
         return dataclasses.replace(task, examples=dataclasses.replace(task.examples, labels=order))
     if len(known) != head.classes:
-        raise UserError(f"{model.system.name} tells {head.classes} classes apart and {task.name} has {len(known)}")
+        raise UserError(f"{model.system.name} has {head.classes} classes and {task.name} has {len(known)}")
     return task
 
 
-def names_of(model: Any, classes: int) -> tuple[str, ...]:
-    """The classes of a model by name, in its order: those that it was fine-tuned on, or its published config's."""
-    own = getattr(model.system.examples, "labels", ())
-    if isinstance(own, tuple) and len(own) == classes:
-        return own
-    named = model.published("id2label", dict, {})
-    return tuple(str(named[str(i)]) for i in range(classes)) if set(named) == {str(i) for i in range(classes)} else ()
-
-
 def source_of(task: Task, data: Sequence[str], split: str = "heldout") -> Source:
-    """Where the examples of --data are: a file, or the files of a directory that a split names. Raises UserError."""
-    if len(data) == 1 and Path(data[0]).is_file():
-        return Source(str(data[0]))
-    if len(data) == 1 and "#" in str(data[0]):
+    """Returns the source of --data: a file, or the files of a directory for a split. Raises UserError."""
+    if len(data) == 1 and (Path(data[0]).is_file() or "#" in str(data[0])):
         return Source(str(data[0]))
     if split == "test" and len(data) == 1 and Path(data[0]).is_dir():
         found = first_of(Path(data[0]), task.examples.test)
@@ -75,41 +64,72 @@ def source_of(task: Task, data: Sequence[str], split: str = "heldout") -> Source
 
 
 def heldout_of(task: Task, data: Sequence[str], split: str = "heldout") -> Source:
-    """What a run on these data holds out, a tenth of a single file among it (or, with `split`, what it trains on)."""
+    """Returns the source of the examples that a run holds out (a tenth of a single file), or of another `split`."""
     return task.examples.files(data)[split]
 
 
 def length_of(model: Any, task: Task) -> int:
-    """Tokens of a row: those that the model was fine-tuned with, or the task's."""
-    recipe = model.system.recipe
-    tuned = type(model.system.examples) is type(task.examples)
-    length = recipe.phases[-1].length if tuned and recipe is not None else task.length
-    limit = inputs.limit_of(model.module.encoder)
-    return length if limit is None else min(length, limit)
+    """Returns the row length in tokens: that of fine-tuning, or the task's."""
+    return head_scores.length_of(model, type(model.system.examples) is type(task.examples), task.length)
 
 
 def evaluate(
     model: Any, task: Task, source: Source, *, labels: bool = True, length: int | None = None, batch: int = 32,
     beside: Any = None,
 ) -> Evaluation:  # fmt: skip
-    """The model's predictions for a source of examples, and their metrics where it has labels. Raises UserError.
+    """Predicts a source of examples, and computes the metrics if it has labels. Raises UserError.
 
-    beside   the model of the task's first stage, where it has two: the sketchy reader of `squad2_retro`
+    beside   the model of the first stage of a two-stage task, such as the sketchy reader of `squad2_retro`
     """
     task, remarks = task_for(model, task), Remarks()
     examples, kind = task.examples.examples(source, remarks, labels), kind_of(task.examples)
     first = {} if beside is None else {"first": _first(beside, task, examples, batch)}
-    said, cut = kind.predict(model, task.examples, examples, length or length_of(model, task), batch, **first)
+    length = length or length_of(model, task)
+    predictions, cut = kind.predict(model, task.examples, examples, length, batch, **first)
     if short := cut.pop("cut", 0):
-        remarks[f"texts are longer than {length or length_of(model, task)} tokens; their ends are cut off"] += short
-    metrics = measured(task.metrics, examples, said, task) if labels else {}
-    return Evaluation(task, source, examples, said, metrics, remarks + cut)
+        remarks[f"texts are longer than {length} tokens; their ends are cut off"] += short
+    metrics = measured(task, examples, predictions) if labels else {}
+    return Evaluation(task, source, examples, predictions, metrics, remarks + cut)
 
 
 def _first(model: Any, task: Task, examples: Sequence[Any], batch: int) -> Sequence[Any]:
-    """What the model of a task's first stage says to its examples."""
+    """Returns the predictions of the first-stage model of a task."""
     name = kind_of(task.examples).first
     if not name:
-        raise UserError(f"{task.name} is told by one model; leave --beside out")
+        raise UserError(f"{task.name} needs one model; leave --beside out")
     before = task_for(model, catalogue.get(name))
     return kind_of(before.examples).predict(model, before.examples, examples, length_of(model, before), batch)[0]
+
+
+def measures_of(task: Task) -> Mapping[str, Any]:
+    """{name: function} of the measures of a task's kind. Raises UserError where the task names one that is not there."""
+    measures = kind_of(task.examples).measures
+    for name in task.metrics:
+        if name not in measures:
+            raise unknown("measure", name, measures)
+    return measures
+
+
+def measured(task: Task, examples: Sequence[Any], predictions: Sequence[Any]) -> dict[str, float]:
+    """Returns the metrics of a task, in the order of its measures. Raises UserError for unknown measures or lengths that
+    differ."""
+    if len(examples) != len(predictions):
+        raise UserError(f"{len(examples)} examples and {len(predictions)} predictions; both must be as many")
+    measures, found = measures_of(task), {}
+    for name in task.metrics:
+        found |= measures[name](examples, predictions, task)
+    return {name: float(value) for name, value in found.items()}
+
+
+def lines(task: Task, examples: Sequence[Any], predictions: Sequence[Any]) -> Iterator[str]:
+    """Yields the lines of a task's prediction file, in the format of its server or scorer."""
+    return kind_of(task.examples).lines(task, examples, predictions)
+
+
+def write(path: str | Path, task: Task, examples: Sequence[Any], predictions: Sequence[Any]) -> None:
+    """Writes the prediction file atomically. In a directory it gets the name that the server expects."""
+    path = Path(path)
+    path = path / (task.file or f"{task.name}.txt") if path.is_dir() else path
+    draft = path.with_name(path.name + ".draft")
+    draft.write_text("".join(f"{line}\n" for line in lines(task, examples, predictions)), encoding="utf8")
+    draft.replace(path)

@@ -1,9 +1,9 @@
-"""Compiled programs are kept between runs: JAX's persistent cache, and what compilers told of programs for other machines.
+"""Cache of compiled programs: JAX's persistent cache, and statistics of programs compiled for other machines.
 
-PTM_CACHE is the folder (unless given: `ptm_jax` in XDG_CACHE_HOME or ~/.cache); PTM_CACHE=off keeps nothing, and a folder
-that JAX was told already (JAX_COMPILATION_CACHE_DIR) stays. Programs of another JAX, another compiler or another kind of
-processor are never taken: JAX's key has the first two, the folder's name the last (a home may be shared by machines whose
-processors differ). A damaged entry is compiled anew. Entries may be deleted at any time.
+PTM_CACHE is the folder (default: `ptm_jax` in XDG_CACHE_HOME or ~/.cache). PTM_CACHE=off disables the cache. A folder set
+by JAX_COMPILATION_CACHE_DIR is not changed. JAX's key contains the versions of JAX and the compiler. The name of the folder
+contains the type of processor, because machines with different processors may share a home. A damaged entry is compiled
+again. Entries may be deleted at any time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import jax
 
 
 def folder() -> Path | None:
-    """Where programs are kept, or None where nothing is."""
+    """Returns the cache folder, or None if the cache is disabled."""
     named = os.environ.get("PTM_CACHE")
     if named == "off":
         return None
@@ -29,32 +29,32 @@ def folder() -> Path | None:
 
 
 def use() -> None:
-    """Keep the programs that this process compiles, and take those that are there."""
+    """Enables the cache in this process."""
     place = folder()
     if place is None or jax.config.jax_compilation_cache_dir:
         return
     try:
         place.mkdir(parents=True, exist_ok=True)
     except OSError:
-        return  # a home that cannot be written: every run compiles
+        return  # the folder is not writable: every run compiles
     jax.config.update("jax_compilation_cache_dir", str(place))
 
 
 def read(name: str) -> Any:
-    """The JSON document of that name beside the programs, or None where there is none."""
+    """Returns the JSON document `name` from the cache folder, or None."""
     place = folder()
     try:
-        return json.loads(gzip.decompress((place / "told" / f"{name}.json.gz").read_bytes())) if place else None
-    except (OSError, EOFError, ValueError):  # none, or damaged
+        return json.loads(gzip.decompress((place / "figures" / f"{name}.json.gz").read_bytes())) if place else None
+    except (OSError, EOFError, ValueError):  # absent or damaged
         return None
 
 
 def write(name: str, document: Any) -> None:
-    """Keep a document, whole or not at all; a place that cannot be written keeps none."""
+    """Writes a JSON document atomically. Does nothing if the folder is not writable."""
     place = folder()
     if place is None:
         return
-    path = place / "told" / f"{name}.json.gz"
+    path = place / "figures" / f"{name}.json.gz"
     draft = path.with_suffix(f".{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -65,10 +65,10 @@ def write(name: str, document: Any) -> None:
 
 
 def _processor() -> str:
-    """A name for what this processor can do."""
+    """Returns a name for the instruction sets of this processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf8").splitlines()
     except OSError:
         lines = [platform.processor()]
-    told = [line for line in lines if line.startswith(("flags", "Features", "model name"))][:2] or lines[:1]
-    return hashlib.sha256("\n".join(told).encode()).hexdigest()[:12]
+    facts = [line for line in lines if line.startswith(("flags", "Features", "model name"))][:2] or lines[:1]
+    return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:12]

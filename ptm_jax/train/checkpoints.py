@@ -1,18 +1,17 @@
-"""Checkpoints that survive being killed, torn, truncated or flipped.
+"""Checkpoints with atomic, asynchronous saves and checksums.
 
     WORKDIR/checkpoints/step_00000200/    the arrays (orbax, one zarr array per leaf) and record.json
-    WORKDIR/checkpoints/draft_..., old_.. being written, being deleted: swept away by the next run
+    WORKDIR/checkpoints/draft_..., old_.. being written, being deleted; the next run deletes leftovers
 
-A save is asynchronous. The arrays are copied off the device, orbax writes them under the name draft_*; then a thread of
-ours flushes every file to the disk, writes the record (the caller's meta, the shape of every leaf, and the size and
-CRC-32 of every file, under a CRC-32 of its own), and renames the draft to step_*. Nothing has the name of a checkpoint
-before it is whole, and no file of it is read back before it has its recorded bytes: a damaged one is skipped with one
-line on stderr, and the one before it is used. Older checkpoints go only after the new one has its name, so the disk
-holds keep + 1 at times.
+A save copies the arrays off the device, and orbax writes them to draft_*. Then a background thread flushes every file to
+disk, writes the record (the caller's meta, the shape of every leaf, the size and CRC-32 of every file, and a CRC-32 of the
+record itself), and renames the draft to step_*. A folder step_* is therefore complete. Files are verified before they are
+restored: a damaged checkpoint is skipped with a line on stderr, and the previous one is used. Old checkpoints are deleted
+after the rename, so the disk holds up to keep + 1.
 
-OCDBT and compression are off: on a local disk the one writes a third as fast, the other saves a few percent of weights.
-With several processes the workdir lies on a file system that they share; each writes its parts of the arrays, and process
-0 keeps the records and chooses what to restore.
+OCDBT and compression are off: on a local disk OCDBT writes a third as fast, and compression saves a few percent of weights.
+With several processes the workdir must be on a shared file system. Each process writes its parts of the arrays; process 0
+writes the records and chooses the step to restore.
 """
 
 from __future__ import annotations
@@ -38,10 +37,8 @@ import orbax.checkpoint as ocp
 
 from ptm_jax.core import paths
 from ptm_jax.core.errors import UserError
-from ptm_jax.train import group, sealing
+from ptm_jax.train import group, sealing, workdirs
 from ptm_jax.train.sealing import Damaged
-
-_STEP = re.compile(r"step_(\d+)")
 
 Shapes = Mapping[str, Sequence[int]]
 AS_STORED: Shapes = MappingProxyType({})
@@ -49,32 +46,32 @@ AS_STORED: Shapes = MappingProxyType({})
 
 @functools.cache
 def _hush() -> None:
-    """Leave to us what a failed write has to say: orbax raises it, and also logs tracebacks from each of its threads.
+    """Silences the logs of a failed write: orbax raises the error, and also logs a traceback from each of its threads.
 
-    The warnings that go are that there is no OCDBT to merge (which was asked for), and the complaints of tensorstore and
-    asyncio that a second write which fails finds nobody waiting, made whenever the collector comes by.
+    Also silences the warning that there is no OCDBT to merge, and errors of tensorstore and asyncio that the garbage
+    collector prints about a second failed write that was not awaited.
     """
     logging.getLogger("absl").addFilter(lambda record: "orbax" not in record.pathname)
     second = lambda text: "never retrieved" in text and "orbax" in text
     logging.getLogger("asyncio").addFilter(lambda record: not second(record.getMessage()))
-    told = sys.unraisablehook
+    before = sys.unraisablehook
     late = lambda event: isinstance(event.exc_value, RuntimeError) and "Event loop is closed" in str(event.exc_value)
-    sys.unraisablehook = lambda event: None if late(event) else told(event)
+    sys.unraisablehook = lambda event: None if late(event) else before(event)
 
 
 class Checkpoints:
     """The checkpoints of a run.
 
-    workdir   the run's directory; they lie in its `checkpoints`
-    keep      how many of the newest stay, and every step divisible by `every`
-    writable  False for readers, which may look on while a run writes
+    workdir   the run's directory; its subfolder is `checkpoints`
+    keep      number of newest checkpoints to keep
+    writable  False for readers, which may read while a run writes
     """
 
-    def __init__(self, workdir: str | os.PathLike, keep: int = 2, *, every: int | None = None, writable: bool = True):
+    def __init__(self, workdir: str | os.PathLike, keep: int = 2, *, writable: bool = True):
         if keep < 1:
             raise UserError(f"keep is {keep}; at least 1 checkpoint must stay")
         self.root = Path(workdir).absolute() / "checkpoints"
-        self.keep, self.every = keep, every
+        self.keep = keep
         self._copies: dict[str, jax.Array] = {}
         self._thread: threading.Thread | None = None
         self._error: UserError | None = None
@@ -92,22 +89,21 @@ class Checkpoints:
                 self._sweep()
 
     def steps(self) -> list[int]:
-        """Steps that have a checkpoint, ascending, whole or not."""
-        found = [_STEP.fullmatch(path.name) for path in self.root.glob("step_*")]
-        return sorted(int(match[1]) for match in found if match)
+        """Returns the steps of all checkpoints, ascending, including damaged ones."""
+        return workdirs.steps_of(self.root.parent)
 
     def latest(self) -> int | None:
-        """The newest step whose checkpoint is whole, or None. Every damaged one on the way gets its line on stderr."""
+        """Returns the newest step with an intact checkpoint, or None. Prints a line on stderr for each damaged one."""
         return group.current().chosen(self._newest_intact)
 
     def save(self, step: int, state: Any, meta: Mapping[str, Any], *, true: Shapes = AS_STORED) -> None:
-        """Start saving a tree of arrays and a JSON object, and return; the arrays may be donated at once.
+        """Starts saving a tree of arrays and a JSON object. The arrays may be donated as soon as this returns.
 
-        `true` has the shapes of leaves that the state holds with padding behind them (`mesh.padding`): the record names
-        these, and a run restores them with the padding of its own mesh.
+        `true` has the unpadded shapes of padded leaves (`mesh.padding`). The record stores these shapes, and a run restores
+        the leaves with the padding of its own mesh.
 
-        Waits for the save before, if it is still under way. Checkpoints of later steps, of a past that was left by
-        restoring an earlier one, go with the older ones. Raises UserError where the one before could not be written.
+        Waits for an unfinished previous save. Deletes older checkpoints, and those of later steps, which exist if the run
+        was restored from an earlier step. Raises UserError if the previous save failed.
         """
         self.wait()
         if step == self._written:
@@ -124,7 +120,7 @@ class Checkpoints:
         self._thread.start()
 
     def wait(self) -> None:
-        """Return when the save under way is on the disk; raises UserError if it failed."""
+        """Waits until the current save is on disk. Raises UserError if it failed."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -133,10 +129,10 @@ class Checkpoints:
             raise error
 
     def restore(self, step: int | None = None, *, like: Any, true: Shapes = AS_STORED) -> tuple[Any, dict[str, Any], int]:
-        """(state, meta, step) of a step, or of the newest whole one.
+        """Returns (state, meta, step) of a step, or of the newest intact one.
 
-        `like` is the tree of arrays or `jax.ShapeDtypeStruct`s to fill; each leaf goes to its `sharding`, whatever it
-        was saved from. UserError names the first leaf that differs, or says that there is nothing to restore.
+        `like` is a tree of arrays or `jax.ShapeDtypeStruct`s. Each leaf is restored to its `sharding` in `like`, which may
+        differ from the saved one. Raises UserError for the first leaf that differs, or if there is no checkpoint.
         """
         self.wait()
         step = self._choose(step)
@@ -149,10 +145,10 @@ class Checkpoints:
         return state, body["meta"], step
 
     def _copied(self, flat: dict[str, Any]) -> dict[str, Any]:
-        """On a CPU, the arrays in memory of our own, kept from save to save; elsewhere orbax copies them to the host.
+        """Copies the arrays into a buffer reused by all saves on a CPU; elsewhere orbax copies them to the host.
 
-        Orbax would write from the arrays themselves, and the next step, which wants to overwrite them, would have to
-        find new memory for all of them while the disk is busy: seconds for BERT-base, against 0.1 s for this copy.
+        On a CPU, orbax writes from the arrays themselves, so the next step cannot overwrite them and allocates new memory
+        while the disk is busy: seconds for BERT-base, compared to 0.1 s for this copy.
         """
         if jax.default_backend() != "cpu":
             return flat
@@ -165,7 +161,7 @@ class Checkpoints:
         return self._copies
 
     def _path(self, step: int) -> Path:
-        return self.root / f"step_{step:08d}"
+        return workdirs.checkpoint_of(self.root.parent, step)
 
     def _last_intact(self) -> int | None:
         return max((step for step in self.steps() if step not in self._bad), default=None)
@@ -203,7 +199,7 @@ class Checkpoints:
         return found
 
     def _finish(self, step: int, draft: Path, body: dict[str, Any]) -> None:
-        """The background half of a save: wait for the arrays, record them, give them their name, drop old ones."""
+        """Background part of a save: waits for the arrays, writes the record, renames the draft, deletes old ones."""
         try:
             with _writing(self.root, self._last_intact()):
                 self._orbax.wait_until_finished()
@@ -223,12 +219,11 @@ class Checkpoints:
 
     def _retire(self, newest: int) -> None:
         past = [step for step in self.steps() if step <= newest and step not in self._bad]
-        stay = set(past[-self.keep :]) | {step for step in past if self.every and step % self.every == 0}
-        for step in set(self.steps()) - stay:
+        for step in set(self.steps()) - set(past[-self.keep :]):
             self._drop(step)
 
     def _drop(self, step: int) -> None:
-        """Delete a checkpoint; it loses its name first, so that a kill leaves no torn one behind."""
+        """Deletes a checkpoint. It is renamed first, so that a kill does not leave an incomplete step_* folder."""
         old = self.root / f"old_{step:08d}"
         os.rename(self._path(step), old)
         shutil.rmtree(old, ignore_errors=True)
@@ -245,17 +240,15 @@ class Checkpoints:
 def restore_params(
     path: str | os.PathLike, *, step: int | None = None, like: Any = None, name: str = "params", true: Shapes = AS_STORED
 ):
-    """(params, meta, step) for inference: the subtree `name` of a checkpoint, without reading the optimizer's state.
+    """Returns (params, meta, step) for inference: the subtree `name`, without reading the optimizer's state.
 
-    path  a workdir, its `checkpoints`, or one checkpoint of it
+    path  a workdir, its `checkpoints`, or one of its checkpoints
     like  the tree of shapes and shardings; by default as saved, on the first local device
-    true  shapes of the checkpoint's leaves for which `like` has padding behind them, as of `Checkpoints.restore`
+    true  unpadded shapes of the leaves that are padded in `like`, as in `Checkpoints.save`
     """
-    path = Path(path).absolute()
-    if match := _STEP.fullmatch(path.name):
-        path, step = path.parent, int(match[1])
-    store = Checkpoints(path.parent if path.name == "checkpoints" else path, writable=False)
-    step = store._choose(step)
+    workdir, named = workdirs.place_of(path)
+    store = Checkpoints(workdir, writable=False)
+    step = store._choose(step if named is None else named)
     body = store._verified(step)
     tree = {key: value for key, value in body["tree"].items() if key.startswith(f"{name}/")}
     if not tree:
@@ -274,7 +267,7 @@ def restore_params(
 
 @functools.partial(jax.jit, donate_argnums=1, keep_unused=True)
 def _copy_into(new, old):
-    """Copies of the first arrays in the memory of the second."""
+    """Copies the arrays `new` into the memory of `old`."""
     return jax.tree.map(jnp.copy, new)
 
 
@@ -283,13 +276,13 @@ def _handler():
 
 
 def _read(path: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """The leaves at the wanted paths, each on its own sharding; other leaves of the checkpoint are not read."""
+    """Reads only the leaves at the wanted paths, each to its sharding."""
     home = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
 
     def target(leaf):
-        sharding = getattr(leaf, "sharding", None) or home
-        # Not strict: the padding of the mesh that saved is cut off, that of this one is added; true shapes were compared.
-        return ocp.ArrayRestoreArgs(sharding=sharding, global_shape=tuple(leaf.shape), dtype=leaf.dtype, strict=False)
+        # Not strict: the padding of the saved mesh is removed and that of this mesh added. True shapes were compared.
+        shape, place = tuple(leaf.shape), leaf.sharding or home
+        return ocp.ArrayRestoreArgs(sharding=place, global_shape=shape, dtype=leaf.dtype, strict=False)
 
     item = paths.unflatten({key: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for key, leaf in wanted.items()})
     targets = paths.unflatten({key: target(leaf) for key, leaf in wanted.items()})
@@ -309,7 +302,7 @@ def _compare(saved: Mapping[str, Any], wanted: Mapping[str, Any], path: Path) ->
 
 @contextlib.contextmanager
 def _writing(root: Path, last: int | None = None):
-    """Turns whatever goes wrong on the disk into one line with the next step."""
+    """Converts a disk error into a UserError that says what to do."""
     try:
         yield
     except Exception as error:

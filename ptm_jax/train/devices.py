@@ -1,7 +1,7 @@
-"""Which share of the devices' peak a run reaches; the chips' peaks are those of `mesh.chips`.
+"""Utilisation: the share of the devices' peak FLOP/s that a run reaches. Peaks of chips are in `mesh.chips`.
 
-For a CPU no data sheet holds, so the rate of one matrix product is measured, once per process. It is the host's, whatever
-the number of forced devices, and another process that computes at that moment lowers it.
+For a CPU the rate of a matrix product is measured, once per process. The rate is that of the whole host, independent of the
+number of forced devices. Other processes that compute at the same time lower it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ptm_jax.mesh.chips import chip_of
 
 
 def peak_flops(device: jax.Device, dtype: str = "bfloat16") -> float | None:
-    """The dense matrix-product peak of a device in FLOP/s, or None where it is not known."""
+    """Returns the peak of dense matrix products of a device in FLOP/s, or None if unknown."""
     if device.platform == "cpu":
         return _measured(jnp.dtype(dtype).name)
     if (chip := chip_of(device.device_kind)) is None:
@@ -26,8 +26,8 @@ def peak_flops(device: jax.Device, dtype: str = "bfloat16") -> float | None:
 
 
 def utilisation(flops: float, seconds: float, devices: Sequence[jax.Device], dtype: str = "bfloat16") -> float | None:
-    """The share of the devices' peak that `flops` in `seconds` are, or None where a peak is not known."""
-    # The devices of one host's CPU are the same cores.
+    """Returns the share of the devices' peak for `flops` in `seconds`, or None if a peak is unknown."""
+    # All CPU devices of a host share its cores.
     distinct = {("cpu", d.process_index) if d.platform == "cpu" else d: d for d in devices}
     peaks = [peak_flops(device, dtype) for device in distinct.values()]
     if seconds <= 0 or not peaks or None in peaks:
@@ -37,7 +37,7 @@ def utilisation(flops: float, seconds: float, devices: Sequence[jax.Device], dty
 
 @functools.cache
 def _measured(dtype: str, size: int = 1024, repeats: int = 6) -> float:
-    """FLOP/s of the best of a few products [size, size] x [size, size], accumulated in float32."""
+    """Measures products [size, size] x [size, size], accumulated in float32. Returns the best FLOP/s."""
     with jax.default_device(jax.local_devices(backend="cpu")[0]):
         x = jnp.full((size, size), 0.5, dtype)
         product = jax.jit(lambda a, b: jnp.matmul(a, b, preferred_element_type=jnp.float32))

@@ -1,10 +1,10 @@
 """The features of a frozen encoder, computed once for every text and kept on disk (Peters et al. 2019, section 2).
 
-    FOLDER/rows.bin     float32 states [layers, l, D] of one text after another
-    FOLDER/index.jsonl  a line for each: the hash of its ids and types, where it begins, how many tokens it has
+    FOLDER/rows.bin     float32 states [layers, l, D] of all texts, concatenated
+    FOLDER/index.jsonl  a line per text: the hash of its ids and types, its offset, its number of tokens
 
-Both only grow. A text whose line is there but not its bytes, after a kill, is computed again. The folder is named after the
-encoder's parameters, so that another encoder has another one.
+Both files only grow. If a kill left a line without its bytes, the text is computed again. The name of the folder is a hash
+of the encoder's parameters.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ import numpy as np
 from ptm_jax.convert.adapterfile import digest
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten
-from ptm_jax.mesh import tables
-from ptm_jax.train import logs
+from ptm_jax.mesh import rules
+from ptm_jax.train import console
 
 
 class FeatureStore:
-    """States [S, l, D] of texts by the hash of their ids: S is 1, or all layers where a mixture of them is read."""
+    """States [S, l, D] of texts by the hash of their ids. S is 1, or the number of layers for a mixture of layers."""
 
     def __init__(self, folder: Path, layers: int, width: int):
         self.folder, self._shape = folder, (layers, width)
@@ -46,14 +46,14 @@ class FeatureStore:
         return len(self._places)
 
     def get(self, key: str) -> np.ndarray:
-        """[S, l, D] float32."""
+        """Returns [S, l, D] float32."""
         start, length = self._places[key]
         self._rows.seek(start)
         size = self._shape[0] * length * self._shape[1]
         return np.frombuffer(self._rows.read(4 * size), np.float32).reshape(self._shape[0], length, self._shape[1])
 
     def put(self, key: str, states: np.ndarray) -> None:
-        """Keep the states [S, l, D] of a text."""
+        """Stores the states [S, l, D] of a text."""
         try:
             start = self._rows.seek(0, 2)
             self._rows.write(np.ascontiguousarray(states, np.float32).tobytes())
@@ -76,14 +76,14 @@ class FeatureStore:
         for line in self._index:
             try:
                 key, start, length = json.loads(line)
-            except ValueError:  # the end of a line that a kill cut off
+            except ValueError:  # a line that a kill cut off
                 continue
             if start + 4 * length * self._shape[0] * self._shape[1] <= size:
                 yield key, (start, length)
 
 
 def keys(batch: dict[str, np.ndarray]) -> list[str]:
-    """The hash of every row's ids and types, padding left out."""
+    """Returns the hash of the ids and types of every row, without padding."""
     lengths = (batch["segment_ids"] > 0).sum(1)
     fields = [np.asarray(batch[name]) for name in ("input_ids", "token_type_ids") if name in batch]
     return [
@@ -93,8 +93,8 @@ def keys(batch: dict[str, np.ndarray]) -> list[str]:
 
 
 class FeatureStream:
-    """A stream whose batches also have `features` [B, S, L, D] float32. What the store lacks is computed, a batch at a time,
-    by `encode(batch) -> [B, S, L, D]`; everything else is the stream's own."""
+    """Adds `features` [B, S, L, D] float32 to the batches of a stream. `encode(batch) -> [B, S, L, D]` computes those that
+    the store lacks. All other attributes are those of the stream."""
 
     def __init__(self, stream: Any, store: FeatureStore, encode: Callable[[dict[str, np.ndarray]], np.ndarray]):
         self._stream, self._store, self._encode = stream, store, encode
@@ -121,17 +121,17 @@ class FeatureStream:
 
 
 def kept(program: Any, params: Any, stream: Any, workdir: Path, mesh: Any) -> Any:
-    """The stream of a run with the features of its frozen encoder, where an adaptation asks for them; else the stream."""
-    if not any(getattr(adaptation, "cache", False) for adaptation in program.system.adapt):
+    """Returns the stream of a run, with the features of the frozen encoder if an adaptation needs them."""
+    if not any(wrapper.cache for wrapper in program.system.wrappers):
         return stream
     if jax.process_count() > 1:
-        logs.say("features are computed at every step: they are kept by runs of one process alone")
+        console.say("features are computed at every step: they are kept by runs of one process alone")
         return stream
     tower = program._bind(params, False)["main"]
-    # The step gives the memory of its state away; this is the encoder's own.
+    # A copy: the step donates the memory of its state.
     own = jax.tree.map(jnp.copy, {"encoder": tower.params["encoder"], **_of_readers(tower.params)})
     states = jax.jit(lambda params, batch: tower.module.apply({"params": params}, batch, method="states"))
-    encode = lambda batch: states(own, tables.place_batch(batch, mesh))
+    encode = lambda batch: states(own, rules.place_batch(batch, mesh))
     hashed = digest(flatten(own["encoder"]))
     example = jax.eval_shape(states, own, {name: value[:1] for name, value in _first(stream).items()})
     store = FeatureStore(Path(workdir) / "features" / hashed[:16], example.shape[1], example.shape[3])
@@ -143,7 +143,7 @@ def _of_readers(params: Any) -> dict[str, Any]:
 
 
 def _first(stream: Any) -> dict[str, np.ndarray]:
-    """A batch of a stream, which stays where it is."""
+    """Returns a batch of a stream without advancing it."""
     position = stream.state()
     batch = next(stream)
     stream.restore(position)

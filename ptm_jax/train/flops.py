@@ -1,7 +1,7 @@
-"""Floating-point operations of a function, counted from its jaxpr: products only, loops times their length.
+"""Counts the floating-point operations of a function from its jaxpr: only products, 2 m n k each.
 
-The compiler's own count takes a loop body once. Here 2 m n k for each product (a scan's body times its length) gives
-the model's arithmetic, which `utilisation` divides by the device's peak.
+A scan's body counts times its length; the compiler's own count takes it once. `utilisation` divides this count by the
+device's peak.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+from jax.extend.core import ClosedJaxpr, Jaxpr
 
 
 @dataclasses.dataclass(frozen=True)
 class Product:
-    """One `dot_general`: how often it runs, its result's shape, operations and bytes (operands and result) of one run."""
+    """One `dot_general`: number of runs, shape of the result, operations and bytes (operands and result) per run."""
 
     times: float
     shape: tuple[int, ...]
@@ -25,12 +26,12 @@ class Product:
 
 
 def flops(function: Callable[..., Any], *args: Any) -> float:
-    """Operations of one call, for arrays or abstract shapes; recomputation inside the function counts."""
+    """Returns the operations of one call, for arrays or abstract shapes, including recomputation."""
     return sum(product.times * product.flops for product in products(function, *args))
 
 
 def products(function: Callable[..., Any], *args: Any) -> list[Product]:
-    """Every product of one call, in the order of the program; of branches, those of the one with the most operations."""
+    """Returns the products of one call, in program order. Of several branches, the one with the most operations counts."""
     return _count(jax.make_jaxpr(function)(*args).jaxpr)
 
 
@@ -56,6 +57,6 @@ def _count(jaxpr) -> list[Product]:
 def _subjaxprs(params):
     for value in params.values():
         for item in value if isinstance(value, list | tuple) else (value,):
-            item = getattr(item, "jaxpr", item)
-            if hasattr(item, "eqns"):
+            item = item.jaxpr if isinstance(item, ClosedJaxpr) else item
+            if isinstance(item, Jaxpr):
                 yield item

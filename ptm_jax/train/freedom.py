@@ -1,10 +1,9 @@
-"""Which parameters a step may move, and how fast: what the adaptations of a system say, put together.
+"""Combines the adaptations of a system: which parameters a step may update, and their learning rates.
 
-An adaptation says `trainable(path, step)` and `rate(path)`, of a path that knows its level (`core.levels.Place`). An
-answer of True or False holds for the whole run; one made of the step, which is traced, may change; either may be a vector
-[N] over the layers of a stacked parameter. A parameter that is frozen for good has no moments and no gradient. One that is
-frozen at a step stays as it is, bit for bit, its moments too, and it counts its own updates, as if it came to be when it
-was first set free.
+An adaptation has `trainable(path, step)` and `rate(path)`, for a path with its level (`core.levels.Place`). A value of
+True or False holds for the whole run. A value computed from the step, which is traced, may change. Either may be a vector
+[N] over the layers of a stacked parameter. A parameter that is always frozen has no moments and no gradient. A parameter
+that is frozen at some steps keeps its value and moments there, and counts its own updates.
 """
 
 from __future__ import annotations
@@ -17,47 +16,63 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ptm_jax.core import levels, paths
+from ptm_jax.core import levels, paths, slots
 from ptm_jax.core.levels import Place
 
 
 @dataclasses.dataclass(frozen=True)
 class Freedom:
-    """The answers of `wrappers`; without any, everything is trained at the recipe's rate. `shared` are patterns of what the
-    layers of a stack share (`core.levels.shared_in`)."""
+    """Which parameters a step may update. Without `wrappers` and `given`, all of them, at the recipe's rate.
+
+    wrappers  adaptations and compressions that restrict training
+    towers    {name: network}, for the levels of parameters (`core.levels`)
+    given     towers that are never trained
+    """
 
     wrappers: tuple[Any, ...] = ()
-    shared: tuple[str, ...] = ()
-    _told: dict[tuple[int, str], Any] = dataclasses.field(default_factory=dict, repr=False, compare=False)
+    towers: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    given: tuple[str, ...] = ()
+    _known: dict[tuple[int, str], Any] = dataclasses.field(default_factory=dict, repr=False, compare=False)
+
+    def __post_init__(self):
+        moves = ("trainable", "rate")
+        asked = tuple(w for w in self.wrappers if any(slots.overrides(w, name) for name in moves))
+        object.__setattr__(self, "wrappers", asked)
+
+    @property
+    def restricts(self) -> bool:
+        """Whether any parameter may be frozen."""
+        return bool(self.wrappers or self.given)
 
     def places(self, params: Any) -> dict[str, Place]:
-        """{path: Place} of parameters."""
-        return levels.places(params, self.shared)
+        """Returns {path: Place} of parameters."""
+        return levels.places(params, self.towers)
 
     def stacked(self, params: Any) -> dict[str, bool]:
-        """{path: whether axis 0 counts layers} of parameters."""
-        return levels.layers_stacked(params, self.shared)
+        """Returns {path: whether axis 0 is the layers} of parameters."""
+        return levels.stacked(params, self.towers)
 
     def trains(self, path: str) -> bool:
-        """Whether any part of a parameter may move at some step."""
+        """Whether any part of a parameter is updated at some step."""
+        if path.partition("/")[0] in self.given:
+            return False
         masks = [answer for answer in self._answers(path) if not isinstance(answer, _Varying)]
         rate = self.rate(path)
         return all(np.any(mask) for mask in masks) and bool(np.any(np.asarray(rate) != 0))
 
     def rate(self, path: str) -> Any:
-        """The multiplier of its learning rate: a number, or [N] by layer."""
+        """Returns the learning-rate multiplier of a parameter: a number, or [N] by layer."""
         found = 1.0
         for wrapper in self.wrappers:
-            if callable(getattr(wrapper, "rate", None)):
-                found = found * wrapper.rate(path)
+            found = found * wrapper.rate(path)
         return found
 
     def varies(self, path: str) -> bool:
-        """Whether a parameter is frozen at some steps and not at others."""
+        """Whether a parameter is frozen at some steps only."""
         return any(isinstance(answer, _Varying) for answer in self._answers(path))
 
     def live(self, path: str, step: Any) -> Any:
-        """Booleans, scalar or [N]: what of a parameter moves at this step; None where all of it does."""
+        """Returns which layers of a parameter are updated at this step: a boolean, booleans [N], or None for all."""
         rate, masks = np.asarray(self.rate(path)), []
         for answer, wrapper in zip(self._answers(path), self._filters, strict=True):
             if isinstance(answer, _Varying):
@@ -73,28 +88,27 @@ class Freedom:
 
     @property
     def _filters(self) -> list[Any]:
-        return [wrapper for wrapper in self.wrappers if hasattr(wrapper, "trainable")]
+        return [wrapper for wrapper in self.wrappers if slots.overrides(wrapper, "trainable")]
 
     def _answers(self, path: str) -> list[Any]:
         return [self._answer(number, wrapper, path) for number, wrapper in enumerate(self._filters)]
 
     def _answer(self, number: int, wrapper: Any, path: str) -> Any:
-        """True, False or [N] of them where they hold for the whole run, else `_Varying`."""
-        level = np.asarray(getattr(path, "level", -1))
-        key = number, f"{path} {level.tolist()}"
-        if key not in self._told:
+        """Returns True, False or [N] booleans if they hold for the whole run, else `_Varying`."""
+        key = number, f"{path} {path.known if isinstance(path, Place) else None}"
+        if key not in self._known:
             kept = []
             jax.eval_shape(lambda step: kept.append(wrapper.trainable(path, step)), jax.ShapeDtypeStruct((), jnp.int32))
-            self._told[key] = _Varying() if isinstance(kept[0], jax.core.Tracer) else np.asarray(kept[0], bool)
-        return self._told[key]
+            self._known[key] = _Varying() if isinstance(kept[0], jax.core.Tracer) else np.asarray(kept[0], bool)
+        return self._known[key]
 
 
 class _Varying:
-    """The answer depends on the step."""
+    """Marks an answer that depends on the step."""
 
 
 def along(values: Any, leaf: Any) -> Any:
-    """A scalar or a vector [N] as an array that broadcasts against a parameter [N, ...]."""
+    """Reshapes a scalar or a vector [N] to broadcast against a parameter [N, ...]."""
     values = jnp.asarray(values)
     if values.ndim and values.shape[0] != leaf.shape[0]:
         raise ValueError(f"{values.shape[0]} values for the {leaf.shape[0]} layers of a parameter {leaf.shape}")
@@ -102,7 +116,7 @@ def along(values: Any, leaf: Any) -> Any:
 
 
 def held(grads: Any, freedom: Freedom, step: Any, places: Mapping[str, Place] | None = None) -> Any:
-    """Gradients with zeros in the place of what does not move at this step."""
+    """Sets the gradients of all parameters that are frozen at this step to zero."""
     if not freedom.wrappers:
         return grads
     places = freedom.places(grads) if places is None else places

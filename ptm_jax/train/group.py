@@ -1,16 +1,15 @@
-"""What the processes of a run tell each other beside the arrays: values, an end at an agreed step, and that one is gone.
+"""Messages between the processes of a run: values, a stop at an agreed step, the loss of a process.
 
-Every process has a connection to process 0, which passes on. Collectives on devices cannot do this: they hang, or end the
-process in C++, when a process is gone, and what they wait for is not always a step (process 0 prepares a corpus for
-hours). A connection ends with its process, so that a killed one is noticed at once; one whose machine is gone is silent,
-and given up after PTM_PEER_SECONDS. Whoever notices prints one line and ends with the status `LOST`: the main thread may
-hang in a collective, and nothing on the disk is ever half written.
+Every process has a connection to process 0, which forwards messages. Collectives on devices cannot replace them: if a
+process is gone, they hang or abort in C++, and waits may be long (process 0 may prepare a corpus for hours). The connection
+of a killed process closes at once. A process on a machine that is gone is silent; it counts as lost after
+PTM_PEER_SECONDS. The process that notices a loss prints one line and exits with the status `LOST`, because the main thread
+may hang in a collective. Files are written atomically, so an exit at any time leaves none half written.
 
-A run that is alone has a group of one, without threads or connections. The functions are called by all processes in the
-same order:
+A run of one process has a group of one, without threads or connections. All processes call the functions in the same order:
 
-    chosen(make)     the value (JSON) of `make()`, which process 0 calls
-    gathered(value)  the values of all processes, at process 0; nothing elsewhere
+    chosen(make)     returns the value (JSON) of `make()`, which process 0 calls
+    gathered(value)  returns the values of all processes at process 0, and nothing elsewhere
     stop(done)       whether the run ends before the next step: true at the same step everywhere, after `ask()` anywhere
 """
 
@@ -35,16 +34,16 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.train import hosts
 
 LOST = 75
-"""Exit status of a process that ends because another one is gone: EX_TEMPFAIL, run it again."""
+"""Exit status of a process that ends because another one is gone: EX_TEMPFAIL, the run can be started again."""
 PEER_SECONDS = 60.0
-"""After how long a silent process counts as gone; PTM_PEER_SECONDS overrides it."""
+"""Seconds after which a silent process counts as lost; PTM_PEER_SECONDS overrides it."""
 
-_TICK = 0.2  # seconds between two looks at what the main thread wants
-_SETTLE = 3.0  # seconds in which the reason for a failure arrives
+_TICK = 0.2  # seconds between two checks for requests of the main thread
+_SETTLE = 3.0  # seconds to wait for the reason of a failure
 
 
 class Group:
-    """The processes of a run. This class is the group of one; `_Several` has the same methods."""
+    """The processes of a run. This class is a group of one process; `_Several` has the same methods."""
 
     index, count = 0, 1
 
@@ -58,23 +57,23 @@ class Group:
         return [value]
 
     def ask(self) -> None:
-        """SIGTERM came: end soon. Does nothing but remember it, as befits a signal handler."""
+        """Requests an early end, after SIGTERM. Only sets a flag, because a signal handler calls it."""
         self._wanted = True
 
     def stop(self, done: int) -> bool:
         return self._wanted
 
     def fail(self, error: BaseException) -> None:
-        """This process ends with an error: tell the others."""
+        """Sends the error of this process to the others."""
 
     def close(self) -> None:
-        """All have finished."""
+        """Waits until all processes have finished, then closes the connections."""
 
 
 class _Several(Group):
-    """Every process but the first has one connection, to process 0; process 0 has one to every other.
+    """A group of several processes. Process 0 has a connection to every other process.
 
-    links  {process: (its connection, the name of its machine)}
+    links  {process: (connection, name of its machine)}
     """
 
     def __init__(self, index: int, count: int, links: dict[int, tuple[socket.socket, str]]):
@@ -87,7 +86,7 @@ class _Several(Group):
         self._steps: dict[int, int] = {}
         self._agreeing, self._end = False, None
         self._closing = self._leaving = False
-        self._heard, self._told = dict.fromkeys(links, time.monotonic()), 0.0
+        self._heard, self._sent = dict.fromkeys(links, time.monotonic()), 0.0
         self._patience = patience()
         self._abort = hosts.on_abort(lambda: time.sleep(_SETTLE))
         self._thread = threading.Thread(target=self._watch, name="group", daemon=True)
@@ -98,18 +97,18 @@ class _Several(Group):
         if self.index:
             return self._receive(number, 0)
         value = json.loads(json.dumps(make()))
-        self._tell(kind="value", round=number, value=value)
+        self._send(kind="value", round=number, value=value)
         return value
 
     def gathered(self, value):
         number = self._next()
         if not self.index:
             return [value, *(self._receive(number, peer) for peer in range(1, self.count))]
-        self._tell(kind="value", round=number, value=value)
+        self._send(kind="value", round=number, value=value)
         return []
 
     def stop(self, done):
-        """While the processes agree nobody goes further; all end at the step after that of the furthest."""
+        """Waits while the processes agree on the last step, the one after that of the most advanced process."""
         with self._changed:
             self._changed.wait_for(lambda: not self._agreeing or self._end is not None)
             self._done = done
@@ -117,10 +116,10 @@ class _Several(Group):
 
     def fail(self, error):
         if not isinstance(error, UserError | KeyboardInterrupt):
-            time.sleep(_SETTLE)  # where it comes from another process that is gone, this does not return
+            time.sleep(_SETTLE)  # if another process is gone, this process exits meanwhile
         self._leaving = True
-        said = isinstance(error, UserError)
-        self._tell(kind="failed", text=str(error) if said else f"{type(error).__name__}: {error}".strip(" :"))
+        known = isinstance(error, UserError)
+        self._send(kind="failed", text=str(error) if known else f"{type(error).__name__}: {error}".strip(" :"))
         time.sleep(_TICK)
 
     def close(self):
@@ -130,7 +129,7 @@ class _Several(Group):
                 self._changed.wait_for(lambda: self._closing)
         else:
             self._closing = True
-            self._tell(kind="bye")
+            self._send(kind="bye")
         self._thread.join()
         for link in self._links.values():
             link.close()
@@ -145,8 +144,8 @@ class _Several(Group):
             self._changed.wait_for(lambda: (number, peer) in self._values)
             return self._values.pop((number, peer))
 
-    def _tell(self, **message: Any) -> None:
-        """To everybody with a connection. One that is broken is noticed where it is read."""
+    def _send(self, **message: Any) -> None:
+        """Sends a message to every connection. A broken connection is detected when it is read."""
         data = json.dumps(message).encode() + b"\n"
         with self._sending:
             for link in self._links.values():
@@ -154,7 +153,7 @@ class _Several(Group):
                     link.sendall(data)
 
     def _watch(self) -> None:
-        """The thread that listens, as long as the group is together."""
+        """The thread that reads the connections until the group closes."""
         rest = dict.fromkeys(self._links, b"")
         with selectors.DefaultSelector() as selector:
             for peer, link in self._links.items():
@@ -179,9 +178,9 @@ class _Several(Group):
 
     def _mind_silence(self) -> None:
         now = time.monotonic()
-        if now - self._told > self._patience / 8:
-            self._told = now
-            self._tell(kind="alive")
+        if now - self._sent > self._patience / 8:
+            self._sent = now
+            self._send(kind="alive")
         for peer, heard in self._heard.items():
             if now - heard > self._patience and not self._closing:
                 self._gone(peer, f"silent for {self._patience:.0f} s")
@@ -195,12 +194,12 @@ class _Several(Group):
                 self._wanted = True
             elif kind == "step?":
                 self._agreeing = True
-                self._tell(kind="step", step=self._done)
+                self._send(kind="step", step=self._done)
             elif kind == "step":
                 self._steps[peer] = message["step"]
                 if len(self._steps) == self.count:
                     self._end = max(self._steps.values()) + 1
-                    self._tell(kind="end", step=self._end)
+                    self._send(kind="end", step=self._end)
             elif kind == "end":
                 self._end = message["step"]
             elif kind == "bye":
@@ -212,16 +211,16 @@ class _Several(Group):
             self._leave(f"{self._name(peer)} has stopped: {message['text']}" if peer else message["text"], 1)
 
     def _begin_agreement(self) -> None:
-        """Somebody was asked to stop: process 0 asks everybody how far they are."""
+        """Process 0 asks every process for its step after a request to stop."""
         with self._changed:
             if not self._wanted or self._agreeing:
                 return
             if self.index:
                 self._wanted = False
-                self._tell(kind="stop")
+                self._send(kind="stop")
             else:
                 self._agreeing, self._steps = True, {0: self._done}
-                self._tell(kind="step?")
+                self._send(kind="step?")
 
     def _name(self, peer: int) -> str:
         return f"process {peer} of {self.count} on {self._hosts[peer]}"
@@ -231,18 +230,18 @@ class _Several(Group):
         self._leave(f"{self._name(peer)} is gone ({how}), so all stop; {advice}", LOST)
 
     def _leave(self, text: str, status: int) -> None:
-        """End this process, whatever its main thread does; process 0 tells the others why."""
-        if self._leaving:  # it ends by itself, with an error of its own
+        """Ends this process, even if its main thread hangs. Process 0 sends the reason to the others."""
+        if self._leaving:  # it already ends with its own error
             threading.Event().wait()
         self._leaving = True
         if not self.index:
-            self._tell(kind="gone" if status == LOST else "failed", text=text)
+            self._send(kind="gone" if status == LOST else "failed", text=text)
             time.sleep(_TICK)
         quit_with(text, status)
 
 
 def current() -> Group:
-    """The group of the run in this process."""
+    """Returns the group of the run in this process."""
     return _current
 
 
@@ -251,7 +250,7 @@ _current = Group()
 
 @contextlib.contextmanager
 def together() -> Iterator[Group]:
-    """The processes of `jax.distributed` as a group, or a group of one."""
+    """Context manager with a group of the processes of `jax.distributed`, or a group of one."""
     global _current
     if isinstance(_current, _Several):  # the caller's
         yield _current
@@ -270,19 +269,19 @@ def together() -> Iterator[Group]:
 
 
 def patience() -> float:
-    """Seconds after which a silent process is given up."""
+    """Returns the seconds after which a silent process counts as lost."""
     return float(os.environ.get("PTM_PEER_SECONDS") or PEER_SECONDS)
 
 
 def quit_with(text: str, status: int) -> None:
-    """Print one line, with the process that says it, and end this process at once."""
+    """Prints one line with the number of this process, and ends it at once."""
     name = f"process {jax.process_index()} of {jax.process_count()}: " if jax.process_index() else ""
     hosts.quit_with(name + text, status)
 
 
 @contextlib.contextmanager
 def listening() -> Iterator[None]:
-    """SIGTERM to one of the processes asks the group to stop (in the main thread; elsewhere nothing does)."""
+    """Context manager in which SIGTERM to any process stops the group. It has no effect outside the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -294,7 +293,7 @@ def listening() -> Iterator[None]:
 
 
 def _opened() -> Group:
-    """The connections. Process 0 listens, and tells its port, address and a password by the devices."""
+    """Opens the connections. Process 0 listens, and broadcasts its port, address and a password over the devices."""
     from jax.experimental import multihost_utils
 
     index, count, words = jax.process_index(), jax.process_count(), [0] * 21
@@ -314,27 +313,27 @@ def _opened() -> Group:
         link.settimeout(None)
         return _Several(index, count, {0: (link, host)})
     except OSError as error:
-        missed = f"did not hear of all others in {patience():.0f} s" if not index else f"cannot reach {host}, port {port}"
+        missed = f"cannot reach {host}, port {port}" if index else f"got no answer of all others in {patience():.0f} s"
         raise UserError(f"process {index} of {count} {missed}: {error}; let the machines reach each other") from error
 
 
 def _welcomed(server: socket.socket, count: int, password: str) -> dict[int, tuple[socket.socket, str]]:
-    """{process: (connection, machine)} of all others; strangers are turned away."""
+    """Returns {process: (connection, machine)} of all others. A connection without the password is dropped."""
     links, end = {}, time.monotonic() + patience()
     while len(links) < count - 1:
         server.settimeout(max(0.1, end - time.monotonic()))
         link, _ = server.accept()
         link.settimeout(5.0)
         with contextlib.suppress(OSError, ValueError, TypeError):
-            said, index, host = json.loads(link.makefile("rb").readline(1024))
-            if secrets.compare_digest(said, password):
+            word, index, host = json.loads(link.makefile("rb").readline(1024))
+            if secrets.compare_digest(word, password):
                 link.settimeout(None)
                 links[index] = link, host
     return links
 
 
 def _own_address() -> list[int]:
-    """The four numbers of the address by which this machine reaches others."""
+    """Returns the four bytes of the IP address by which this machine reaches others."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))  # sends nothing

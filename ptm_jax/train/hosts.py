@@ -1,15 +1,14 @@
-"""Which process of how many this one is, from what the launcher put into the environment, and how they meet.
+"""Detects from the launcher's environment whether this process is one of several, and connects them.
 
     explicit          PTM_ or JAX_: COORDINATOR_ADDRESS (host:port), NUM_PROCESSES, PROCESS_ID
-    Open MPI          OMPI_COMM_WORLD_SIZE, _RANK, _LOCAL_RANK, _LOCAL_SIZE; the address from OMPI_MCA_orte_hnp_uri
-    Slurm             a step of srun: SLURM_STEP_NUM_TASKS, SLURM_PROCID, SLURM_LOCALID, SLURM_STEP_NODELIST
-    Cloud TPU, GKE    TPU_WORKER_ID, TPU_WORKER_HOSTNAMES; with several slices MEGASCALE_NUM_SLICES, _SLICE_ID,
-                      _COORDINATOR_ADDRESS
+    Slurm, Open MPI   a task of srun or mpirun; `jax.distributed.initialize` finds the address
+    Cloud TPU, GKE    TPU_WORKER_HOSTNAMES, with several slices MEGASCALE_NUM_SLICES; JAX finds the rest
     indexed Job       JOB_COMPLETION_INDEX (a JobSet's too) with an explicit address and number of processes
-    PTM_HOSTS=auto    whatever `jax.distributed.initialize()` finds by itself: metadata servers, the Kubernetes API, mpi4py
+    PTM_HOSTS=auto    JAX finds everything: metadata servers, the Kubernetes API
 
-What is explicit goes before what a cluster says; a process that is alone joins nothing. JAX_COORDINATOR_PORT overrides
-the port. `detect` is a function of the environment; `join` is to be called before anything touches a device.
+Explicit variables take precedence over those of a cluster. A single process joins nothing. This module adds to JAX:
+explicit number and index, division of a machine's GPUs among its processes, Open MPI 5 on one machine, and a one-line error
+if processes cannot connect. `detect` is a function of the environment. Call `join` before anything touches a device.
 """
 
 from __future__ import annotations
@@ -33,11 +32,10 @@ import jax
 from ptm_jax.core.errors import UserError
 
 JOIN_SECONDS = 300
-"""How long processes wait for each other at the start; PTM_JOIN_SECONDS overrides it."""
+"""Seconds that processes wait for each other at the start; PTM_JOIN_SECONDS overrides it."""
 HEARTBEAT_SECONDS = 100
-"""After which JAX gives a silent process up. `train.group` notices a dead one at once and a silent one before that."""
+"""Seconds after which JAX drops a silent process. `train.group` notices it earlier, and a dead process at once."""
 
-_TPU_PORT = 8482
 _EXPLICIT = {"address": "COORDINATOR_ADDRESS", "count": "NUM_PROCESSES", "index": "PROCESS_ID"}
 
 Environ = Mapping[str, str]
@@ -47,70 +45,58 @@ _met: Place | None = None
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Process `index` of `count`, which meet at `address`; without one JAX finds all three (`source` "auto").
+    """Process `index` of `count`, which connect to `address`. JAX finds fields that are None, by its method `cluster`.
 
-    local  the devices of this machine that are this process's; None: all of them
+    source  name of the launcher, for messages
+    local   devices of this machine that belong to this process; (): all of them
     """
 
     source: str
     address: str | None = None
     count: int | None = None
     index: int | None = None
-    local: tuple[int, ...] | None = None
+    local: tuple[int, ...] = ()
+    cluster: str | None = None
 
 
 def detect(environ: Environ) -> Place | None:
-    """Where this process stands, or None for one that is alone. Raises UserError for variables that contradict."""
+    """Returns the place of this process, or None for a single process. Raises UserError for contradictory variables."""
     if environ.get("PTM_HOSTS", "auto") != "auto":
         raise UserError(f"PTM_HOSTS is {environ['PTM_HOSTS']!r}; the only value is auto, else leave it out")
     if "PTM_HOSTS" in environ:
-        return Place("auto")
+        return Place("PTM_HOSTS=auto")
     given = _given(environ)
     found = None
     if len(given) < len(_EXPLICIT):
         found = _open_mpi(environ) or _slurm(environ) or _cloud_tpu(environ) or _indexed(environ, given)
     place = _merged(found, given)
-    if place is None:
+    if place is None or place.count == 1:
         return None
-    if not 0 <= place.index < place.count:
+    if place.index is not None and not 0 <= place.index < place.count:
         raise UserError(
             f"process {place.index} of {place.count} ({place.source}): processes count from 0; correct the launcher"
         )
-    if place.count == 1:
-        return None
-    if place.address is None:
-        raise UserError(
-            f"{place.source} started {place.count} processes and does not say where they meet; set "
-            "JAX_COORDINATOR_ADDRESS=HOST:PORT to the first host and a free port, the same for all"
-        )
-    if not re.fullmatch(r".+:\d+", place.address):
+    if place.address is not None and not re.fullmatch(r".+:\d+", place.address):
         raise UserError(f"the address of the coordinator is {place.address!r}; expected HOST:PORT")
     return place
 
 
 def join(environ: Environ | None = None) -> Place | None:
-    """Meet the other processes, if there are any. Call it before anything touches a device. Raises UserError."""
+    """Connects to the other processes, if any. Call it before anything touches a device. Raises UserError."""
     global _met
     environ = os.environ if environ is None else environ
     place = detect(environ)
     if place is None or jax.distributed.is_initialized():
         return place
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    jax.config.update("jax_enable_preemption_service", False)  # SIGTERM is ours: `train.group`
+    jax.config.update("jax_enable_preemption_service", False)  # SIGTERM is handled in `train.group`
     seconds = int(_number(environ, "PTM_JOIN_SECONDS") or JOIN_SECONDS)
-    options = {"initialization_timeout": seconds, "heartbeat_timeout_seconds": HEARTBEAT_SECONDS}
-    if place.source != "auto":
-        options |= {
-            "coordinator_address": place.address,
-            "num_processes": place.count,
-            "process_id": place.index,
-            "local_device_ids": place.local,
-            "cluster_detection_method": "deactivate",
-        }
     _knock(place, seconds)
     with _quiet_abort(lambda: _unmet(place, f"not all of them came in {seconds} s")):
         try:
-            jax.distributed.initialize(**options)
+            jax.distributed.initialize(
+                **options_of(place), initialization_timeout=seconds, heartbeat_timeout_seconds=HEARTBEAT_SECONDS
+            )
         except Exception as error:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise UserError(_unmet(place, reason)) from error
@@ -118,23 +104,37 @@ def join(environ: Environ | None = None) -> Place | None:
     return place
 
 
+def options_of(place: Place) -> dict[str, Any]:
+    """Returns the arguments of `jax.distributed.initialize`, which finds those that are None."""
+    known = place.address is not None and place.index is not None
+    # An empty list means all devices. With None, JAX takes one device per process of a Slurm or Open MPI job.
+    own = place.count is not None and not os.environ.get("JAX_LOCAL_DEVICE_IDS")
+    return {
+        "coordinator_address": place.address,
+        "num_processes": place.count,
+        "process_id": place.index,
+        "local_device_ids": list(place.local) if own else None,
+        "cluster_detection_method": "deactivate" if known else place.cluster,
+    }
+
+
 def coordinator() -> str | None:
-    """The host where the processes met, by the name that all of them know; None where JAX found it."""
+    """Returns the host of the coordinator address, or None if JAX found it."""
     return None if _met is None or _met.address is None else _met.address.rpartition(":")[0].strip("[]")
 
 
 def quit_with(text: str, status: int) -> None:
-    """Print one line and end this process at once: JAX would first wait for processes that do not come."""
+    """Prints one line and ends this process at once; a normal exit of JAX would wait for missing processes."""
     print(f"ptm: {' '.join(text.split())}", file=sys.stderr, flush=True)
     sys.stdout.flush()
     os._exit(status)
 
 
 def on_abort(call: Callable[[], None] | None) -> Any:
-    """Calls `call` before this process dies of SIGABRT (None: nothing any more); returns what must be kept for it.
+    """Calls `call` before this process dies of SIGABRT. None removes the handler. Keep the returned value alive.
 
-    JAX's client aborts where processes do not come or process 0, which has its service, is gone. Python's own handlers run
-    in the main thread, for which an abort does not wait.
+    JAX's client aborts if processes are missing or process 0, which runs the service, is gone. Python's signal handlers run
+    in the main thread, and an abort does not wait for it.
     """
     libc = ctypes.CDLL(None)
     libc.signal.restype = ctypes.c_void_p
@@ -145,7 +145,7 @@ def on_abort(call: Callable[[], None] | None) -> Any:
 
 
 def _knock(place: Place, seconds: float) -> None:
-    """Wait until process 0 listens. Raises UserError where nobody does: JAX would not say where it looked."""
+    """Waits until process 0 listens. Raises UserError with the address otherwise; JAX's error does not name it."""
     if place.address is None:
         return
     host, port = place.address.rsplit(":", 1)
@@ -169,9 +169,9 @@ def _knock(place: Place, seconds: float) -> None:
 
 @contextlib.contextmanager
 def _quiet_abort(text: Callable[[], str]) -> Iterator[None]:
-    """An abort inside prints `text()` instead of a stack of C++ functions; what else is printed comes at the end."""
+    """Context manager in which an abort prints `text()` instead of a C++ stack. Other output is printed at the end."""
     sys.stderr.flush()
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as kept_back:
         stderr = os.dup(2)
 
         def back():
@@ -179,7 +179,7 @@ def _quiet_abort(text: Callable[[], str]) -> Iterator[None]:
             os.close(stderr)
 
         kept = on_abort(lambda: (back(), quit_with(text(), 1)))
-        os.dup2(said.fileno(), 2)
+        os.dup2(kept_back.fileno(), 2)
         try:
             yield
         finally:
@@ -187,21 +187,22 @@ def _quiet_abort(text: Callable[[], str]) -> Iterator[None]:
             on_abort(None)
             del kept
             back()
-            said.seek(0)
-            sys.stderr.write(said.read().decode(errors="replace"))
+            kept_back.seek(0)
+            sys.stderr.write(kept_back.read().decode(errors="replace"))
 
 
 def _unmet(place: Place, reason: str) -> str:
-    if place.source == "auto":
-        return f"PTM_HOSTS=auto: JAX did not find the other processes ({reason}); set JAX_COORDINATOR_ADDRESS and the like"
+    if place.index is None:
+        return f"{place.source}: JAX did not find the other processes ({reason}); set JAX_COORDINATOR_ADDRESS and the like"
+    where = f"at {place.address}" if place.address else "where JAX expected process 0"
     return (
-        f"process {place.index} of {place.count} ({place.source}) could not meet the others at {place.address}: {reason}; "
-        "check that all were started, that they can reach process 0 there, and that its port is free"
+        f"process {place.index} of {place.count} ({place.source}) could not meet the others {where}: {reason}; check that "
+        "all were started, that they can reach process 0 there, and that its port is free (else set JAX_COORDINATOR_ADDRESS)"
     )
 
 
 def _given(environ: Environ) -> dict[str, tuple[str, str]]:
-    """{part: (variable, value)} of what is explicit."""
+    """Returns {part: (variable, value)} of the explicit variables."""
     found = {}
     for part, name in _EXPLICIT.items():
         there = {prefix + name: environ[prefix + name] for prefix in ("PTM_", "JAX_") if environ.get(prefix + name)}
@@ -213,7 +214,7 @@ def _given(environ: Environ) -> dict[str, tuple[str, str]]:
 
 
 def _merged(found: Place | None, given: dict[str, tuple[str, str]]) -> Place | None:
-    """The place a cluster tells with what is explicit instead; None where nothing is told."""
+    """Returns the place of a cluster, overridden by explicit values; None if neither exists."""
     if not given:
         return found
     values = {part: value if part == "address" else _whole(name, value) for part, (name, value) in given.items()}
@@ -222,10 +223,10 @@ def _merged(found: Place | None, given: dict[str, tuple[str, str]]) -> Place | N
             there = ", ".join(name for name, _ in given.values())
             raise UserError(f"{there} without {' and '.join(missing)}; set all of them, or none for a single process")
         return Place("environment", **values)
-    for part in ("count", "index"):
-        if part in values and values[part] != getattr(found, part):
+    for part, value in (("count", found.count), ("index", found.index)):
+        if part in values and value is not None and values[part] != value:
             there = f"{given[part][0]}={values[part]}"
-            raise UserError(f"{there} contradicts {found.source}, which says {getattr(found, part)}; unset {given[part][0]}")
+            raise UserError(f"{there} contradicts {found.source}, which has {value}; unset {given[part][0]}")
     return dataclasses.replace(found, **values)
 
 
@@ -235,47 +236,39 @@ def _open_mpi(environ: Environ) -> Place | None:
         return None
     index = _needed(environ, "OMPI_COMM_WORLD_RANK", "mpirun")
     here, size = _number(environ, "OMPI_COMM_WORLD_LOCAL_RANK"), _number(environ, "OMPI_COMM_WORLD_LOCAL_SIZE")
-    uri = environ.get("OMPI_MCA_orte_hnp_uri", "")  # 1531576320.0;tcp://10.96.0.1,10.148.0.1:34911
-    host = re.search(r"tcp://([^,:]+)|tcp6://\[([^,\]]+)", uri)
-    job = re.match(r"\d+", uri)
     address = None
-    if host and job:
-        address = _at(host[1] or f"[{host[2]}]", _port(environ, int(job[0]) >> 12))
-    elif size == count:  # all on one machine (Open MPI 5 tells no address)
-        seed = environ.get("PMIX_NAMESPACE", environ.get("OMPI_MCA_ess_base_jobid", ""))
-        address = _at("127.0.0.1", _port(environ, zlib.crc32(seed.split("@")[0].encode())))
-    return Place("Open MPI", address, count, index, _devices(environ, here, size))
+    if "OMPI_MCA_orte_hnp_uri" not in environ and count > 1:  # Open MPI 5, which JAX does not detect
+        if size != count and not _given(environ).get("address"):
+            raise UserError(
+                f"Open MPI started {count} processes and names no address; set JAX_COORDINATOR_ADDRESS=HOST:PORT to the "
+                "first host and a free port, the same for all"
+            )
+        seed = environ.get("PMIX_NAMESPACE", environ.get("OMPI_MCA_ess_base_jobid", "")).split("@")[0]
+        port = _number(environ, "JAX_COORDINATOR_PORT") or 61440 + zlib.crc32(seed.encode()) % 4096
+        address = f"127.0.0.1:{port}"
+    return Place("Open MPI", address, count, index, _devices(environ, here, size), "ompi")
 
 
 def _slurm(environ: Environ) -> Place | None:
-    """A step of srun; a batch script or an interactive shell, which is one process, has no list of a step's nodes."""
-    nodes, job = environ.get("SLURM_STEP_NODELIST"), _number(environ, "SLURM_JOB_ID")
+    """Returns the place of an srun task. A batch script or an interactive shell has no list of a step's nodes."""
     count = _number(environ, "SLURM_STEP_NUM_TASKS") or _number(environ, "SLURM_NTASKS")
-    if not nodes or job is None or count is None:
+    if not environ.get("SLURM_STEP_NODELIST") or count is None:
         return None
     index, here = _needed(environ, "SLURM_PROCID", "srun"), _number(environ, "SLURM_LOCALID")
-    tasks = re.match(r"\d+", environ.get("SLURM_STEP_TASKS_PER_NODE", ""))  # 2(x3),1: those of the first nodes
+    tasks = re.match(r"\d+", environ.get("SLURM_STEP_TASKS_PER_NODE", ""))  # "2(x3),1": the first number
     size = int(tasks[0]) if tasks else 1 if _number(environ, "SLURM_STEP_NUM_NODES") == count else None
-    port = _port(environ, job + 131 * (_number(environ, "SLURM_STEP_ID") or 0))
-    return Place("Slurm", _at(first_host(nodes), port), count, index, _devices(environ, here, size))
+    return Place("Slurm", None, count, index, _devices(environ, here, size), "slurm")
 
 
 def _cloud_tpu(environ: Environ) -> Place | None:
-    names = environ.get("TPU_PROCESS_ADDRESSES") or environ.get("TPU_WORKER_HOSTNAMES") or ""
-    hosts = [name.strip() for name in names.split(",") if name.strip()]
-    slices = _number(environ, "MEGASCALE_NUM_SLICES") or 1
-    if len(hosts) * slices < 2:
-        return None
-    index = _needed(environ, "TPU_WORKER_ID", "the TPU's environment")
-    if slices > 1:
-        index += len(hosts) * _needed(environ, "MEGASCALE_SLICE_ID", "the TPU's environment")
-    first = (environ.get("MEGASCALE_COORDINATOR_ADDRESS") if slices > 1 else None) or hosts[0]
-    port = _number(environ, "JAX_COORDINATOR_PORT") or _TPU_PORT
-    return Place("Cloud TPU", _at(first.split(":")[0], port), len(hosts) * slices, index)
+    """Returns the place of a host of a TPU slice, or of several slices."""
+    hosts = (environ.get("TPU_PROCESS_ADDRESSES") or environ.get("TPU_WORKER_HOSTNAMES") or "").split(",")
+    count = sum(bool(host.strip()) for host in hosts) * (_number(environ, "MEGASCALE_NUM_SLICES") or 1)
+    return Place("Cloud TPU", count=count) if count > 1 else None
 
 
 def _indexed(environ: Environ, given: Mapping[str, tuple[str, str]]) -> Place | None:
-    """A pod of an indexed Job whose manifest sets the address and the number; Jobs of one pod each need neither."""
+    """Returns the place of a pod of an indexed Job. The manifest sets address and number, unless there is one pod."""
     index = _number(environ, "JOB_COMPLETION_INDEX")
     if index is None or not {"address", "count"} <= given.keys():
         return None
@@ -283,31 +276,16 @@ def _indexed(environ: Environ, given: Mapping[str, tuple[str, str]]) -> Place | 
     return Place("Kubernetes", given["address"][1], _whole(name, value), index)
 
 
-def first_host(nodes: str) -> str:
-    """The first of a Slurm list of hosts: node[001-015,020],other gives node001."""
-    first = re.match(r"(?:[^,\[]|\[[^\]]*\])+", nodes)[0]
-    return re.sub(r"\[(\w+)[^\]]*\]", r"\1", first)
-
-
-def _devices(environ: Environ, here: int | None, size: int | None) -> tuple[int, ...] | None:
-    """The GPUs of process `here` of `size` on one machine: its share, unless the launcher gave it some of its own."""
-    if environ.get("JAX_LOCAL_DEVICE_IDS") or here is None or size == 1:
-        return None
+def _devices(environ: Environ, here: int | None, size: int | None) -> tuple[int, ...]:
+    """Returns the share of GPUs of process `here` of `size` on one machine, unless the launcher assigned some."""
+    if here is None or size == 1:
+        return ()
     visible = environ.get("CUDA_VISIBLE_DEVICES", "")
     gpus = len([x for x in visible.split(",") if x.strip()]) or _number(environ, "SLURM_GPUS_ON_NODE")
     if gpus is None or size is None:
-        return None if gpus == 1 else (here,)
+        return () if gpus == 1 else (here,)
     share = gpus // size
-    return tuple(range(here * share, (here + 1) * share)) or None
-
-
-def _at(host: str, port: int) -> str:
-    return f"{host}:{port}"
-
-
-def _port(environ: Environ, seed: int) -> int:
-    """One of the highest 4096, as JAX takes it: different jobs on one host shall not meet."""
-    return _number(environ, "JAX_COORDINATOR_PORT") or 61440 + seed % 4096
+    return tuple(range(here * share, (here + 1) * share))
 
 
 def _number(environ: Environ, name: str) -> int | None:

@@ -1,13 +1,11 @@
-"""The parameters that a run begins with: drawn, or another model's where the paths agree (`Experiment.init`)."""
+"""Initial parameters of a run: random, or those of another model with the same paths (`Experiment.init`)."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -18,73 +16,112 @@ from ptm_jax.convert import checkpoint
 from ptm_jax.convert.config import Config
 from ptm_jax.convert.family import family_of
 from ptm_jax.convert.hub import locate
-from ptm_jax.core.errors import UserError
+from ptm_jax.core import slots
+from ptm_jax.core.errors import UserError, closest
 from ptm_jax.core.paths import flatten, unflatten
-from ptm_jax.core.rebuild import rebuild
+from ptm_jax.core.spec.classes import Kinds
+from ptm_jax.core.spec.own_code import own_kinds
+from ptm_jax.core.spec.rebuild import rebuild
 from ptm_jax.core.system import Experiment, System
-from ptm_jax.data.tokenizers import TokenizerSpec
-from ptm_jax.systems.kinds import kinds_of
-from ptm_jax.train import logs
+from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
+from ptm_jax.train import console, workdirs
 from ptm_jax.train.checkpoints import restore_params
+
+Init = str | Sequence[tuple[str, str]] | None
+"""`Experiment.init`: a model for all towers, or (tower or path, model) pairs."""
+
+
+def pairs_of(init: Init) -> tuple[tuple[str, str], ...]:
+    """Returns ((tower or path, model), ...); "" means all towers."""
+    if init is None:
+        return ()
+    return (("", os.fspath(init)),) if isinstance(init, str | os.PathLike) else tuple((at, model) for at, model in init)
+
+
+def check(config: Experiment) -> None:
+    """Raises UserError if `init` names an unknown tower, or if a tower that needs a model has none."""
+    system, pairs = config.system, pairs_of(config.init)
+    known = {*system.towers}
+    for at, model in pairs:
+        if at and at.split("/")[0] not in known:
+            near = closest(at.split("/")[0], known)
+            raise UserError(f"init={at}={model} names no tower of {system.name}; it has: {', '.join(sorted(known))}.{near}")
+    for tower in slots.objective(system.objective).given:
+        if not any(at in ("", tower) for at, _ in pairs):
+            raise UserError(f"the tower {tower!r} of {system.name} is never trained; give its model (--init {tower}=MODEL)")
 
 
 def with_tokenizer(config: Experiment) -> Experiment:
-    """The experiment with the tokenizer of the model it begins with, where it names none itself."""
-    if config.init is None or config.tokenizer is not None:
+    """Returns the experiment. If it has no tokenizer, it gets that of its (first) initial model."""
+    pairs = pairs_of(config.init)
+    if not pairs or config.tokenizer is not None:
         return config
-    folder = locate(config.init)
+    folder = locate(pairs[0][1])
     if not checkpoint.is_published(folder):
-        folder = workdir_of(folder) / "tokenizer"
+        folder = workdirs.place_of(folder)[0] / "tokenizer"
     return dataclasses.replace(config, tokenizer=TokenizerSpec(path=str(folder)))
 
 
 def params_of(path: str | os.PathLike, system: System) -> Mapping[str, Any]:
-    """{tower: parameters} of a workdir, of one of its checkpoints, or of a published checkpoint, read as the class that has
-    the heads of `system` where the family has it (a pooler is a part of BERT's classifier)."""
+    """Returns {tower: parameters} of a workdir, one of its checkpoints, or a published checkpoint.
+
+    A published checkpoint is read as the class with the heads of `system`, if the family has one (BERT's classifier
+    includes the pooler)."""
     folder = locate(path)
     if not checkpoint.is_published(folder):
-        return _finished(workdir_of(folder), restore_params(folder)[0])
+        return _finished(folder, restore_params(folder)[0])
     try:
         name = family_of(Config.read(folder / "config.json")).architecture_of(system)
     except UserError:
         name = None
     found = checkpoint.read(folder, architecture=name)
     for line in found.report.lines():
-        logs.say(f"{folder}: {line}")
+        console.say(f"{folder}: {line}")
     return found.params
 
 
-def _finished(workdir: Path, params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The parameters of a run as another begins with them: what its adaptations kept beside the network is in it."""
+def _finished(path: str | os.PathLike, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Merges the adaptations of a run into its network parameters, to initialise another run."""
     try:
-        record = json.loads((workdir / "config.json").read_text(encoding="utf8"))["config"]["system"].get("adapt", [])
-    except (OSError, ValueError, KeyError, TypeError):
+        folder = workdirs.place_of(path)[0]
+        record = workdirs.read(folder)
+    except UserError:
         return params
-    return finished(record, params)[1]
+    return finished(record["config"]["system"].get("adapt", []), params, own_kinds(record, folder))[1]
 
 
-def finished(adapt: Sequence[Any], params: Mapping[str, Any]) -> tuple[list[Any], Mapping[str, Any]]:
-    """(records of the adaptations that stay, parameters): low-rank updates added, averages taken."""
-    kinds, stay = kinds_of(), []
+def finished(adapt: Sequence[Any], params: Mapping[str, Any], kinds: Kinds) -> tuple[list[Any], Mapping[str, Any]]:
+    """Returns (records of the remaining adaptations, parameters): low-rank updates are added, averages are taken."""
+    stay, known = [], lambda kind: kind in kinds and kind not in kinds.lost
     for part in adapt:
-        wrapper = rebuild(part, kinds) if isinstance(part, Mapping) and part.get("kind") in kinds else None
-        if hasattr(wrapper, "finish"):
+        wrapper = rebuild(part, kinds) if isinstance(part, Mapping) and known(part.get("kind")) else None
+        if wrapper is not None and slots.overrides(wrapper, "finish"):
             params = wrapper.finish(params)
         else:
             stay.append(part)
     return stay, params
 
 
-def begin(params: Mapping[str, Any], path: str | os.PathLike, system: System) -> Mapping[str, Any]:
-    """`params` with everything that the model at `path` has too, on the shardings of `params`.
+def begin(params: Mapping[str, Any], init: Init, system: System) -> Mapping[str, Any]:
+    """Returns `params` with the parameters of the models in `init`, on the shardings of `params`.
 
-    A head of another shape is drawn anew, as one that the model lacks; both are told. An encoder must be the same, but for
-    what adaptations add to it. Raises UserError.
+    A head that the model lacks, or has in another shape, keeps its random initialisation, with a line on stderr. Encoders
+    must match, except for parameters added by adaptations. Raises UserError.
     """
-    source, target = flatten(params_of(path, system)), flatten(params)
-    own = [wrapper.owns for wrapper in (*system.adapt, *system.compress) if hasattr(wrapper, "owns")]
+    for at, model in pairs_of(init):
+        params = _begun(params, at, model, system)
+    return params
+
+
+def _begun(params: Mapping[str, Any], at: str, path: str, system: System) -> Mapping[str, Any]:
+    whole = flatten(params)
+    target = {name: leaf for name, leaf in whole.items() if not at or f"{name}/".startswith(f"{at}/")}
+    if not target:
+        raise UserError(f"init={at}={path} names no parameter of {system.name}.{closest(at, _prefixes(whole))}")
+    source = _source(at, path, system)
+    own = [wrapper.owns for wrapper in system.wrappers if wrapper.owns is not None]
     added = {name for name in target if any(re.search(pattern, name) for pattern in own)}
-    fresh = [wrapper.fresh for wrapper in system.adapt if hasattr(wrapper, "fresh")]
+    fresh = [wrapper.fresh for wrapper in system.wrappers if wrapper.fresh is not None]
     source = {name: leaf for name, leaf in source.items() if not any(re.search(pattern, name) for pattern in fresh)}
     renewed = {name for name in target if any(re.search(pattern, name) for pattern in fresh)}
     for name in target.keys() - source.keys():
@@ -102,23 +139,33 @@ def begin(params: Mapping[str, Any], path: str | os.PathLike, system: System) ->
     if strange := [name for name in absent if "/heads_" not in name and name not in renewed]:
         raise UserError(f"{path} does not fit: it has no parameter {strange[0]}; take a system with its encoder")
     if absent:
-        logs.say(f"drawn anew: {_tops(absent)}")
+        console.say(f"drawn anew: {_tops(absent)}")
     if unused := [name for name in source if name not in same]:
-        logs.say(f"of {path}, not used: {_tops(unused)}")
+        console.say(f"of {path}, not used: {_tops(unused)}")
+    return unflatten({name: _placed(source[name], leaf) if name in same else leaf for name, leaf in whole.items()})
 
-    def place(new, old):  # each process gives the parts that its devices hold
-        new = np.asarray(jnp.asarray(new, old.dtype))
-        return jax.make_array_from_callback(new.shape, old.sharding, lambda index: new[index])
 
-    return unflatten({name: place(source[name], leaf) if name in same else leaf for name, leaf in target.items()})
+def _source(at: str, path: str, system: System) -> dict[str, Any]:
+    """Returns {path: array} of a model. For one tower, of the model's tower of that name or its main tower."""
+    if not at:
+        return flatten(params_of(path, system))
+    tower = at.split("/")[0]
+    found = params_of(path, dataclasses.replace(system, towers={"main": system.towers[tower]}))
+    other = next((name for name in (tower, "main") if name in found), list(found)[-1])
+    return {name: leaf for name, leaf in flatten({tower: found[other]}).items() if f"{name}/".startswith(f"{at}/")}
+
+
+def _placed(new: Any, old: jax.Array) -> jax.Array:
+    """Places an array on the sharding of `old`. Each process provides the parts on its devices."""
+    new = np.asarray(jnp.asarray(new, old.dtype))
+    return jax.make_array_from_callback(new.shape, old.sharding, lambda index: new[index])
+
+
+def _prefixes(names: Mapping[str, Any]) -> set[str]:
+    """Returns all proper prefixes of paths."""
+    return {name.rsplit("/", depth)[0] for name in names for depth in range(1, name.count("/") + 1)}
 
 
 def _tops(names: list[str]) -> str:
-    """The modules of parameters, each once."""
+    """Returns the distinct modules of parameter paths, as text."""
     return ", ".join(dict.fromkeys("/".join(name.split("/")[:2]) for name in names))
-
-
-def workdir_of(path: Path) -> Path:
-    path = path.absolute()
-    path = path.parent if path.name.startswith("step_") else path
-    return path.parent if path.name == "checkpoints" else path

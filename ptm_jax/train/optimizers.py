@@ -1,17 +1,17 @@
-"""Optimizers: the gradient transformation that each spec of `core.recipe` stands for.
+"""Optimizers: gradient transformations for the specs of `core.recipe`.
 
-One optimizer is one elementwise rule: given a gradient, its parameter and the parameter's moments, it returns the
-descent direction and the new moments. `build` adds what all share: global-norm clipping (Pascanu et al. 2013), the
-schedule, learning-rate multipliers and freezing by path. The clip factor and the rate enter the rule as scalars, so XLA
-compiles the whole update of a tensor into one loop that reads gradient, parameter and moments once; only the norms
-(global, and LAMB's and Adafactor's per tensor) need a pass of their own.
+An optimizer is an elementwise rule. From a gradient, its parameter and the parameter's moments, it returns the descent
+direction and the new moments. `build` adds global-norm clipping (Pascanu et al. 2013), the schedule, learning-rate
+multipliers and freezing by path. The clip factor and the rate are scalars of the rule, so XLA compiles the update of a
+tensor into one loop that reads gradient, parameter and moments once. Only norms (the global one, and LAMB's and Adafactor's
+per tensor) need a separate pass.
 
-The state is a plain nested dict, {"count": [], moment: {a: {b: {c: array}}}}: a moment lies at the path of its
-parameter and has its rank, so a table that shards parameters by path shards moments too (a factored moment has size 1
-on the axis it sums over). Frozen parameters have no moments, and their update is None: `apply` hands them on untouched.
-(Adding zero would not: 0.0 turns -0.0 into 0.0, and compiled additions flush denormals.) One that is frozen at some
-steps alone (`train.freedom`) counts its updates in the moment "updates", [N, 1, ...] or [1, ...], and bias corrections go
-by that; where it is frozen its update is a `Held`, and its moments are those of before.
+The state is a nested dict, {"count": [], moment: {a: {b: {c: array}}}}. A moment has the path and the rank of its
+parameter, so a table that shards parameters by path also shards moments (a factored moment has size 1 on the summed axis).
+Frozen parameters have no moments. Their update is None, and `apply` returns them unchanged. (Adding zero would change them:
+-0.0 becomes 0.0, and compiled additions flush denormals.) A parameter that is frozen at some steps only (`train.freedom`)
+counts its updates in the moment "updates", [N, 1, ...] or [1, ...], which bias correction uses. At a step where it is
+frozen, its update is a `Held` and its moments do not change.
 """
 
 from __future__ import annotations
@@ -27,20 +27,18 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from ptm_jax.core import levels, paths
+from ptm_jax.core import paths
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.recipe import LAMB, SGD, Adafactor, Adagrad, Adamax, AdamW, Recipe
 from ptm_jax.train import schedules
 from ptm_jax.train.freedom import Freedom, along, held
-
-layers_stacked = levels.layers_stacked
 
 Array = jax.Array
 Moments = dict[str, Array]
 
 
 class Rule(NamedTuple):
-    """An optimizer for one tensor. `axes` are those that belong to it: all but the axis of stacked layers.
+    """An optimizer for one tensor. `axes` are all its axes except that of stacked layers.
 
     init(param, axes) -> moments
     update(grad, param, moments, decay=, axes=, t=) -> (direction, moments); t = 1, 2, ... is float32
@@ -51,47 +49,37 @@ class Rule(NamedTuple):
 
 
 class Held(NamedTuple):
-    """An update of what `live` says, booleans that broadcast against it; the rest of the parameter stays."""
+    """An update that is applied where `live` is true. `live` broadcasts against the update."""
 
     update: Array
     live: Array
 
 
-def build(
-    recipe: Recipe,
-    trainable: Callable[[str], bool] | None = None,
-    stacked: Callable[[Any], Mapping[str, bool]] | None = None,
-    freedom: Freedom | None = None,
-) -> optax.GradientTransformation:
-    """The recipe's optimizer over a nested dict of parameters, or over the part of it that is differentiated.
+def build(recipe: Recipe, freedom: Freedom | None = None) -> optax.GradientTransformation:
+    """Returns the recipe's optimizer over a nested dict of parameters, or over its differentiated part.
 
-    trainable(path)  False freezes a parameter for good (default: all are trained)
-    stacked(params)  {path: whether axis 0 counts layers}; default that of `freedom`
-    freedom          what adaptations say of parameters, steps and rates
-    `update` must be given the parameters; `apply` adds its updates to them.
+    `freedom` decides which parameters are updated, when, and at which rate (default: all). `update` needs the parameters.
+    `apply` adds the updates to the parameters.
     """
     rule = rule_of(recipe.optimizer)
     rate_of = schedules.build(recipe.schedule, recipe.lr, recipe.steps)
-    decay_rules = getattr(recipe.optimizer, "decay_rules", ())
+    decay_rules = vars(recipe.optimizer).get("decay_rules", ())
     freedom = freedom or Freedom()
-    allowed = trainable or (lambda path: True)
-    trains = lambda place: allowed(place) and freedom.trains(place)
-    stacked = stacked or freedom.stacked
 
     def init(params):
         places = freedom.places(params)
-        chosen = {path: leaf for path, leaf in paths.flatten(params).items() if trains(places[path])}
+        chosen = {path: leaf for path, leaf in paths.flatten(params).items() if freedom.trains(places[path])}
         if not chosen:
             raise UserError("every parameter is frozen, so there is nothing to train; loosen the adaptation's rules")
         varying = {path for path in chosen if freedom.varies(places[path])}
-        return {"count": jnp.zeros([], jnp.int32), **_begun(rule, chosen, stacked(params), varying)}
+        return {"count": jnp.zeros([], jnp.int32), **_begun(rule, chosen, freedom.stacked(params), varying)}
 
     def update(grads, state, params):
         places, flat = freedom.places(params), paths.flatten(params)
         old = {k: paths.flatten(v) for k, v in state.items() if k != "count"}
         grads = held(grads, freedom, state["count"], places)
-        chosen = {path: g for path, g in paths.flatten(grads).items() if trains(places[path])}
-        layered = stacked(params)
+        chosen = {path: g for path, g in paths.flatten(grads).items() if freedom.trains(places[path])}
+        layered = freedom.stacked(params)
         factor = 1.0 if recipe.clip is None else recipe.clip / jnp.maximum(global_norm(chosen), recipe.clip)
         rate, count = rate_of(state["count"]), (state["count"] + 1).astype(jnp.float32)
         new: dict[str, Moments] = {name: {} for name in old}
@@ -118,7 +106,7 @@ def build(
 
 
 def apply(params: Any, updates: Any) -> Any:
-    """The parameters after an update; those without one (None) are the very arrays that came in."""
+    """Returns the parameters after an update. Those with update None are returned as the same arrays."""
 
     def add(update, param):
         if update is None:
@@ -131,12 +119,12 @@ def apply(params: Any, updates: Any) -> Any:
 
 
 def global_norm(tree: Any) -> Array:
-    """The Euclidean norm of all leaves together, in float32: []."""
+    """Returns the Euclidean norm over all leaves, in float32: []."""
     return jnp.sqrt(sum(jnp.sum(jnp.square(leaf.astype(jnp.float32))) for leaf in jax.tree.leaves(tree)))
 
 
 def _begun(rule: Rule, chosen: Mapping[str, Array], layered: Mapping[str, bool], varying: set[str]) -> dict[str, Any]:
-    """{name of a moment: its tree} before the first update."""
+    """Returns {moment: tree} before the first update."""
     moments: dict[str, Moments] = defaultdict(dict)
     for path, leaf in chosen.items():
         for name, value in rule.init(leaf, _axes(leaf, layered[path])).items():
@@ -147,7 +135,7 @@ def _begun(rule: Rule, chosen: Mapping[str, Array], layered: Mapping[str, bool],
 
 
 def _moved(rule: Rule, grad, param, before: Moments, count, decay, axes) -> tuple[Array, Moments]:
-    """(direction, moments) of one tensor; the time is its own number of updates where it counts them."""
+    """Returns (direction, moments) of one tensor. Its own number of updates replaces `count` if it has one."""
     moments = {name: value for name, value in before.items() if name != "updates"}
     if "updates" not in before:
         return rule.update(grad, param, moments, decay=decay, axes=axes, t=count)
@@ -157,7 +145,7 @@ def _moved(rule: Rule, grad, param, before: Moments, count, decay, axes) -> tupl
 
 
 def _no_updates(param, layered: bool) -> Array:
-    """Zeros [N, 1, ...] or [1, ...]: a count for each layer that can be frozen by itself, of the parameter's rank."""
+    """Returns update counts of zero, [N, 1, ...] for stacked layers or [1, ...], with the parameter's rank."""
     shape = [1] * param.ndim
     if layered:
         shape[0] = param.shape[0]
@@ -170,13 +158,13 @@ def _axes(param, layered: bool) -> tuple[int, ...]:
 
 @functools.singledispatch
 def rule_of(spec: Any) -> Rule:
-    """The update rule of an optimizer spec."""
+    """Returns the update rule of an optimizer spec."""
     raise TypeError(f"no optimizer is known for {type(spec).__name__}; register one with optimizers.rule_of.register")
 
 
 def _bias(b: float, t: Array) -> Array:
-    """What an average of t gradients that began with 0 falls short by: 1 - b**t."""
-    # From its logarithm: 1 - 0.999 loses four digits in float32.
+    """Returns the bias correction 1 - b**t of an average of t gradients that starts at 0."""
+    # Computed from the logarithm: 1 - 0.999 loses four digits in float32.
     return -jnp.expm1(t * math.log(b)) if b > 0 else jnp.ones_like(t)
 
 
@@ -192,7 +180,7 @@ def _adam(b1: float, b2: float, eps: float, bias_correction: bool):
     def step(g, moments, t):
         mu = b1 * moments["mu"] + (1.0 - b1) * g
         nu = b2 * moments["nu"] + (1.0 - b2) * jnp.square(g)
-        # Scalars first, so that the tensors see one multiplication, one square root and one division.
+        # Scalars are combined first, which leaves one multiplication, one square root and one division per element.
         scale, root = 1.0 / correction(b1, t), jax.lax.rsqrt(jnp.asarray(correction(b2, t), jnp.float32))
         return scale * mu / (jnp.sqrt(nu) * root + eps), {"mu": mu, "nu": nu}
 
@@ -213,8 +201,8 @@ def _adamw(spec: AdamW) -> Rule:
 
 @rule_of.register
 def _adamax(spec: Adamax) -> Rule:
-    """Kingma & Ba 2015, section 7.1, Algorithm 2: u = max(b2 u, |g| + eps), m / ((1 - b1**t) u), as in torch and optax,
-    whose transform keeps its state in another shape; the decay scaled by the learning rate, as in namisan/mt-dnn."""
+    """Kingma & Ba 2015, section 7.1, Algorithm 2: u = max(b2 u, |g| + eps), m / ((1 - b1**t) u), as in torch and optax.
+    The decay is scaled by the learning rate, as in namisan/mt-dnn."""
 
     def init(param, axes):
         return {"mu": jnp.zeros_like(param, jnp.float32), "nu": jnp.zeros_like(param, jnp.float32)}
@@ -244,7 +232,7 @@ def _lamb(spec: LAMB) -> Rule:
 
 
 def _factored(param, axes) -> tuple[int, int] | None:
-    """The two largest axes of a tensor, ascending; None for scalars and vectors, whose moments stay whole."""
+    """Returns the two largest axes of a tensor, ascending; None for scalars and vectors, which are not factored."""
     if len(axes) < 2:
         return None
     return tuple(sorted(sorted(axes, key=lambda axis: param.shape[axis])[-2:]))
@@ -254,9 +242,9 @@ def _factored(param, axes) -> tuple[int, int] | None:
 def _adafactor(spec: Adafactor) -> Rule:
     """Shazeer & Stern 2018, Algorithms 4 and 5, with the rate of the recipe's schedule in place of rho_t.
 
-    eps_1 = 1e-30, eps_2 = 1e-3, beta2_t = 1 - t**-decay_rate. Row and column means stand for the paper's sums, which
-    cancel. Tensors of three or more axes are factored over the two largest. Momentum averages the clipped updates, as
-    mesh-tensorflow does; the weight decay is decoupled and scaled by the schedule's rate.
+    eps_1 = 1e-30, eps_2 = 1e-3, beta2_t = 1 - t**-decay_rate. Row and column means replace the paper's sums; the factor
+    cancels. Tensors of three or more axes are factored over the two largest. Momentum averages the clipped updates, as in
+    mesh-tensorflow. The weight decay is decoupled and scaled by the schedule's rate.
     """
     eps1, eps2 = 1e-30, 1e-3
 
@@ -279,7 +267,7 @@ def _adafactor(spec: Adafactor) -> Rule:
         first, last = pair
         row = b2 * moments["row"] + (1.0 - b2) * mean(square, last)
         column = b2 * moments["column"] + (1.0 - b2) * mean(square, first)
-        # rsqrt of the factors, not of their product, which underflows in float32.
+        # rsqrt of each factor, because their product underflows in float32.
         inverse = jax.lax.rsqrt(row / mean(row, first)) * jax.lax.rsqrt(column)
         return inverse, {"row": row, "column": column}
 

@@ -1,14 +1,14 @@
-"""Learning rates over steps: the function that each schedule of `core.recipe` stands for.
+"""Learning-rate functions for the schedules of `core.recipe`.
 
 Steps are counted from 0: `rate(k)` is what the (k+1)-th update uses, for k = 0 ... total_steps - 1.
 Two conventions hold for all schedules with a warm-up:
 
-- The ramp is (k + 1) / warmup, so the first update has a rate and update `warmup` has the peak. BERT's
-  optimization.py:create_optimizer uses global_step / num_warmup_steps, whose first update has rate 0 and is wasted;
-  ours is that schedule one step earlier.
+- The ramp is (k + 1) / warmup, so the first update has a nonzero rate and update `warmup` has the peak. BERT's
+  optimization.py:create_optimizer uses global_step / num_warmup_steps: its first update has rate 0 and is wasted.
+  The schedule here is one step earlier.
 - The decay is a function of (k - warmup) / (total - warmup), which is 1 just after the last update, so no update is
   wasted on rate `end` = 0. BERT decays by k / total from the start of training, so its rate jumps down to
-  1 - warmup / total when the warm-up ends; ours is continuous (fairseq and transformers do the same).
+  1 - warmup / total when the warm-up ends. Here the rate is continuous, as in fairseq and transformers.
 
 The step may be a Python integer, a NumPy or a traced value; the rate is a float32 scalar.
 """
@@ -28,7 +28,7 @@ Rate = Callable[[Any], Any]
 
 @functools.singledispatch
 def build(schedule: Any, peak: float, total_steps: int) -> Rate:
-    """The function step -> learning rate of a schedule that peaks at `peak` and has `total_steps` updates."""
+    """Returns the function step -> learning rate of a schedule with the given peak and number of updates."""
     raise TypeError(f"no schedule is known for {type(schedule).__name__}; register one with schedules.build.register")
 
 
@@ -37,7 +37,7 @@ def _ramp(step, warmup: int):
 
 
 def _progress(step, warmup: int, total: int):
-    """Fraction of the decay that lies behind this update, in [0, 1]."""
+    """Returns the finished fraction of the decay, in [0, 1]."""
     return jnp.clip((_float(step) - warmup) / max(total - warmup, 1), 0.0, 1.0)
 
 
@@ -84,8 +84,8 @@ def _inverse_sqrt(schedule: InverseSqrt, peak: float, total_steps: int) -> Rate:
 def _slanted_triangular(schedule: SlantedTriangular, peak: float, total_steps: int) -> Rate:
     """Howard & Ruder 2018, Eq. 3 with t = k: the first update already has peak / ratio.
 
-    Their descent divides by cut * (1 / cut_frac - 1), which is total - cut up to the rounding of `cut`; total - cut is
-    used here, because on short runs their rounding makes the last rates negative.
+    The paper's descent divides by cut * (1 / cut_frac - 1), which equals total - cut up to the rounding of `cut`. This code
+    uses total - cut, because on short runs the rounding makes the last rates negative.
     """
     cut = max(int(total_steps * schedule.cut), 1)
 

@@ -1,6 +1,6 @@
-"""A directory of files that is whole or known not to be: a record of their sizes and CRC-32, under one of its own.
+"""Checksums of a directory: a record with the size and CRC-32 of every file, and a CRC-32 of the record itself.
 
-Several files are summed at a time: on two cores, and where one waits for the disk, that is twice as fast.
+Several files are read in parallel, which is twice as fast on two cores or while one thread waits for the disk.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ _READERS = 4
 
 
 class Damaged(Exception):
-    """A checkpoint whose bytes are not those that were recorded; the message says which file and how."""
+    """Raised if a file differs from its record. The message names the file and the difference."""
 
 
 def files(directory: Path) -> list[Path]:
-    """All files of a directory but its record, sorted."""
+    """Returns the sorted files of a directory, without its record."""
     return sorted(path for path in directory.rglob("*") if path.is_file() and path.name != _RECORD)
 
 
 def _checksum(path: Path, flush: bool = False) -> tuple[int, int]:
-    """(size, CRC-32) of a file, which is also forced to the disk if `flush`."""
+    """Returns (size, CRC-32) of a file, and flushes it to disk if `flush`."""
     size = crc = 0
-    buffer = memoryview(bytearray(_CHUNK))  # one for the whole file: fresh memory costs as long as the sum
+    buffer = memoryview(bytearray(_CHUNK))  # reused for the whole file: allocating memory takes as long as the checksum
     with open(path, "rb", buffering=0) as file:
         while count := file.readinto(buffer):
             size, crc = size + count, zlib.crc32(buffer[:count], crc)
@@ -40,9 +40,9 @@ def _checksum(path: Path, flush: bool = False) -> tuple[int, int]:
 
 
 def _checksums(paths: Iterable[Path], flush: bool = False) -> list[tuple[int, int]]:
-    """Those of several files, some at a time: summing one goes on while the disk takes another.
+    """Returns (size, CRC-32) of several files, computed in parallel.
 
-    Threads of our own: an executor takes no work once the interpreter ends, and the last save of a run may still be at it.
+    Uses plain threads: an executor accepts no work once the interpreter exits, and the last save may still be running.
     """
     paths = list(paths)
     found: list[Any] = [None] * len(paths)
@@ -67,7 +67,7 @@ def _checksums(paths: Iterable[Path], flush: bool = False) -> list[tuple[int, in
 
 
 def flush(directory: Path) -> None:
-    """Force to the disk which names a directory has."""
+    """Flushes the entries of a directory to disk."""
     handle = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -80,7 +80,7 @@ def _crc_of(body: Any) -> int:
 
 
 def seal(directory: Path, body: dict[str, Any]) -> None:
-    """Flush every file to the disk and write the record that lists them, last."""
+    """Flushes every file to disk, then writes the record."""
     written = files(directory)
     sums = map(list, _checksums(written, flush=True))
     sizes = {path.relative_to(directory).as_posix(): found for path, found in zip(written, sums, strict=True)}
@@ -96,7 +96,7 @@ def seal(directory: Path, body: dict[str, Any]) -> None:
 
 
 def record(directory: Path) -> dict[str, Any]:
-    """The record of a directory; raises Damaged when it is not what was written."""
+    """Returns the record of a directory. Raises Damaged if it was changed."""
     try:
         found = json.loads((directory / _RECORD).read_text(encoding="utf-8"))
         body, crc = found["body"], found["crc32"]
@@ -110,7 +110,7 @@ def record(directory: Path) -> dict[str, Any]:
 
 
 def verify(directory: Path) -> dict[str, Any]:
-    """The record of a directory whose files all have their recorded bytes; Damaged names the first that has not."""
+    """Returns the record of a directory after verifying all files. Raises Damaged for the first that differs."""
     body = record(directory)
     for name, (size, _) in body["files"].items():
         path = directory / name

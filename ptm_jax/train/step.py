@@ -2,10 +2,9 @@
 
     corruption -> objective -> gradient -> optimizer -> adaptations
 
-The order of what is random: every draw comes from (seed, stream name, step), so a step is a function of
-(state, batch). Corruption runs once on the whole batch, before it is split into micro-batches; dropout is drawn by
-global row; the mean of each term of the loss is over the whole batch. Eight micro-batches therefore give the update of
-one, and it does not matter how rows lie on devices.
+Every random draw comes from (seed, stream name, step), so a step is a function of (state, batch). Corruption runs once on
+the whole batch, before it is split into micro-batches. Dropout is drawn by global row. The mean of each loss term is over
+the whole batch. The update therefore does not depend on the number of micro-batches or the sharding of rows.
 """
 
 from __future__ import annotations
@@ -19,32 +18,25 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from ptm_jax.core import spec
+from ptm_jax.core import slots, spec
 from ptm_jax.core import towers as core_towers
+from ptm_jax.core.constraint import use
 from ptm_jax.core.errors import UserError, closest
-from ptm_jax.core.layout import use
-from ptm_jax.core.levels import shared_in
 from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.core.streams import stream
 from ptm_jax.core.system import System, adapted, refusal
 from ptm_jax.core.types import Batch, Loss, Params, Ratio, record
 from ptm_jax.mesh.layout import Layout, layout_of
 from ptm_jax.mesh.padding import Padding, padding_of, stored
-from ptm_jax.mesh.tables import Table
-from ptm_jax.nn.adapters import ProjectedAttention
-from ptm_jax.nn.adaptive import AdaptiveHead, AdaptiveSoftmaxHead
-from ptm_jax.nn.attention import Attention
-from ptm_jax.nn.heads import LMHead, MLMHead
+from ptm_jax.mesh.rules import Table
 from ptm_jax.train import optimizers
 from ptm_jax.train.freedom import Freedom, held
-from ptm_jax.train.rows import put, take
-
-_CHOOSING = (Attention, ProjectedAttention, MLMHead, LMHead, AdaptiveHead, AdaptiveSoftmaxHead)  # the modules with an `impl`
+from ptm_jax.train.sparse import Rows
 
 
 @record
 class TrainState:
-    """Everything that a step changes. `carry` is what the objective hands to the next step, or None."""
+    """The state of training. `carry` is passed from the objective to the next step, or None."""
 
     step: Any
     params: Any
@@ -54,23 +46,22 @@ class TrainState:
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A system made ready to run: wrapped towers, its optimizer, and the pure functions over them. `trainable` says of a
-    path whether it may ever move (None: all may), `freedom` at which steps and how fast."""
+    """A system with wrapped towers, its optimizer, and the pure functions over them. `freedom` decides which parameters
+    are updated, at which steps, and at which rate."""
 
     system: System
     towers: Mapping[str, Any]
     optimizer: Any
     seed: int
-    trainable: Callable[[str], bool] | None = None
     freedom: Freedom = Freedom()
     layout: Layout | None = None
     padding: Padding = Padding()
 
     def on(self, mesh: Mesh, rules: str | Table, batch: Batch) -> tuple[Program, TrainState]:
-        """(this program for a mesh, its abstract state there: shapes as stored, with shardings), from the shapes of a batch.
+        """Returns (this program for a mesh, its abstract state: stored shapes with shardings), from the shapes of a batch.
 
-        The devices may be described ones: `jax.jit(work.step).lower(state, batch)` compiles for them. Raises UserError
-        where rules, mesh and sizes do not fit each other.
+        The devices may be abstract: `jax.jit(work.step).lower(state, batch)` compiles for them. Raises UserError if rules,
+        mesh and sizes do not fit.
         """
         layout = layout_of(mesh, rules)
         state = jax.eval_shape(self.defined().init, batch)
@@ -79,8 +70,8 @@ class Program:
         return work, stored(state, padding, layout.rules, mesh)
 
     def init(self, batch: Batch) -> TrainState:
-        """The state before the first step, from the shapes of a batch. Adaptations initialise theirs last."""
-        batch = self._corrupt(batch, "train", 0, None)  # towers read what a corruption writes: T5's decoder input
+        """Returns the state before the first step, from the shapes of a batch. Adaptations are initialised last."""
+        batch = self._corrupt(batch, "train", 0, None)  # towers need the fields of a corruption: T5's decoder input
         params = self.begun(core_towers.init(self.defined().towers, stream(self.seed, "init"), batch))
         _check_ties(self.system.ties, flatten(params))
         params = _without(params, {tie.path for tie in self.system.ties})
@@ -88,21 +79,19 @@ class Program:
         return self.padding.fill(TrainState(jnp.zeros((), jnp.int32), params, self.optimizer.init(params), carry))
 
     def begun(self, params: Params, source: Params | None = None) -> Params:
-        """Parameters with those of adaptations and compressions as these begin: of what was drawn, or, called once more, of
-        the model that a run begins with (`source`)."""
-        for wrapper in self._with("init"):
+        """Returns parameters with the initial ones of adaptations and compressions. They are computed from the random
+        parameters, and again from the initial model of the run (`source`)."""
+        for wrapper in self.system.wrappers:
             params = wrapper.init(params, source)
         return params
 
     def initial_carry(self, params: Params, batch: Batch) -> Any:
-        """What the first batch of a stream carries, or None."""
-        if not hasattr(self.system.objective, "initial_carry"):
-            return None
+        """Returns the carry of the first batch of a stream, or None."""
         params = self.padding.cut(params, "params/")
-        return self.system.objective.initial_carry(self._bind(params, False), batch)
+        return slots.objective(self.system.objective).initial_carry(self._bind(params, False), batch)
 
     def step(self, state: TrainState, batch: Batch, accumulate: int = 1) -> tuple[TrainState, dict[str, Any]]:
-        """One update. Returns the new state and metrics: `Ratio`s, and `grad_norm`."""
+        """Runs one update. Returns the new state and metrics: `Ratio`s, and `grad_norm`."""
         with use(self.layout):
             state, metrics = self._step(self.padding.cut(state), batch, accumulate)
         return self.padding.fill(state), metrics
@@ -110,9 +99,9 @@ class Program:
     def _step(self, state: TrainState, batch: Batch, accumulate: int) -> tuple[TrainState, dict[str, Any]]:
         batch = self._corrupt(batch, "train", state.step, state.carry)
         key = stream(self.seed, "noise", state.step)
-        rows = getattr(self.system.objective, "rows", None)
-        batch, selected = rows(batch) if rows else (batch, {})
-        params, opt_state = take(state.params, selected), take(state.opt_state, selected)
+        batch, selected = slots.objective(self.system.objective).select(batch)
+        rows = Rows.of(state.params, selected)
+        params, opt_state = rows.take(state.params), rows.take_moments(state.opt_state)
 
         def loss_of(params, micro) -> Loss:
             return self.system.objective(self._bind(self._frozen(params), True), micro, key)
@@ -121,9 +110,8 @@ class Program:
         grads = held(grads, self.freedom, state.step)
         updates, opt_state = self.optimizer.update(grads, opt_state, params)
         params = optimizers.apply(params, updates)
-        params = put(state.params, params, selected)
-        opt_state = put(state.opt_state, opt_state, selected)
-        for wrapper in self._with("on_step"):
+        params, opt_state = rows.put(state.params, params), rows.put_moments(state.opt_state, opt_state)
+        for wrapper in self.system.wrappers:
             params = wrapper.on_step(params, state.step)
         metrics = {
             **loss.metrics,
@@ -134,7 +122,7 @@ class Program:
         return TrainState(state.step + 1, params, opt_state, loss.carry), metrics
 
     def evaluate(self, params: Params, batch: Batch, index, carry=None) -> tuple[dict[str, Any], Any]:
-        """Metrics of one held-out batch and the next carry: no dropout, the corruption fixed by the batch's index."""
+        """Returns metrics of one held-out batch and the next carry. No dropout; the batch's index seeds the corruption."""
         with use(self.layout):
             params = self.padding.cut(params, "params/")
             batch = self._corrupt(batch, "heldout", index, carry)
@@ -142,26 +130,26 @@ class Program:
         return {**loss.metrics, "loss": Ratio(loss.sum, loss.weight)}, loss.carry
 
     def defined(self) -> Program:
-        """The program of one device with attention and softmax by their definitions: what begins a run, before there is a
-        layout under which a kernel can be divided, and whose products are counted (a blocked kernel makes some twice)."""
+        """Returns the program for one device with reference implementations of attention and softmax.
+
+        It initialises a run, before there is a layout for the kernels, and serves to count operations (a blocked kernel
+        computes some products twice)."""
         plain = lambda part: dataclasses.replace(part, impl="reference")
-        towers = spec.respell(self.towers, _CHOOSING, plain)
+        towers = spec.respell(self.towers, slots.Kernel, plain)
         return dataclasses.replace(self, towers=towers, layout=None, padding=Padding())
 
-    def _with(self, method):
-        return [w for w in (*self.system.adapt, *self.system.compress) if hasattr(w, method)]
-
     def _frozen(self, params):
-        """Parameters whose frozen ones are constants: no backward pass through a teacher, no share in the norm."""
-        if self.trainable is None:
+        """Stops the gradients of frozen parameters: no backward pass through a teacher, no share in the norm."""
+        if not self.freedom.restricts:
             return params
         known, flat = self.freedom.places(params), flatten(params)
-        kept = {path: leaf if self.trainable(known[path]) else jax.lax.stop_gradient(leaf) for path, leaf in flat.items()}
-        return jax.tree.unflatten(jax.tree.structure(params), list(kept.values()))
+        trains = self.freedom.trains
+        kept = [leaf if trains(known[path]) else jax.lax.stop_gradient(leaf) for path, leaf in flat.items()]
+        return jax.tree.unflatten(jax.tree.structure(params), kept)
 
     def _bind(self, params, train):
         params = tied(params, self.system.ties)
-        for wrapper in self._with("effective"):
+        for wrapper in self.system.wrappers:
             params = wrapper.effective(params, train)
         return core_towers.bind(self.towers, params, train)
 
@@ -173,25 +161,22 @@ class Program:
 
 
 def jitted(program: Program, shardings: TrainState, everywhere: Any, accumulate: int) -> Any:
-    """The step as it is run and planned; `shardings` are of the state, which is donated, `everywhere` of the metrics."""
+    """Returns the jitted step. `shardings` are those of the state, which is donated; `everywhere` is that of the metrics."""
     step = functools.partial(program.step, accumulate=accumulate)
     return jax.jit(step, donate_argnums=0, out_shardings=(shardings, everywhere))
 
 
 def program(system: System, seed: int) -> Program:
-    """Wrap the towers of a system and build its optimizer. Raises UserError where a slot refuses the others."""
+    """Wraps the towers of a system and builds its optimizer. Raises UserError if its slots do not fit together."""
     if reason := refusal(system):
         raise UserError(f"{system.name or 'this system'} cannot be trained: {reason}")
     system = adapted(system)
-    wrappers = (*system.adapt, *system.compress)
-    asked = tuple(w for w in wrappers if hasattr(w, "trainable") or hasattr(w, "rate"))
-    freedom = Freedom(asked, shared_in(system.towers))
-    trainable = freedom.trains if freedom.wrappers else None
-    return Program(system, system.towers, optimizers.build(system.recipe, freedom=freedom), seed, trainable, freedom)
+    freedom = Freedom(system.wrappers, system.towers, slots.objective(system.objective).given)
+    return Program(system, system.towers, optimizers.build(system.recipe, freedom), seed, freedom)
 
 
 def tied(params: Params, ties) -> Params:
-    """Parameters with every tie's path filled from its source."""
+    """Returns the parameters with every tied path filled from its source."""
     if not ties:
         return params
     flat = flatten(params)
@@ -210,7 +195,7 @@ def _without(params, paths):
 
 
 def _accumulated(loss_of: Callable[[Params, Batch], Loss], params, batch, parts: int):
-    """(gradient of the mean loss, the whole batch's Loss) over `parts` micro-batches."""
+    """Returns (gradient of the mean loss, Loss of the whole batch) over `parts` micro-batches."""
     if parts == 1:
 
         def mean(params):
@@ -221,8 +206,8 @@ def _accumulated(loss_of: Callable[[Params, Batch], Loss], params, batch, parts:
         return grads, loss
 
     micro = _split(batch, parts)
-    # The weights of the whole batch come first. They do not depend on parameters, so the compiler drops the forward
-    # passes of this loop and keeps a few sums over the batch.
+    # The weights of the whole batch are needed first. They do not depend on parameters, so the compiler removes the forward
+    # passes of this loop and keeps only a few sums over the batch.
     weights = jax.lax.map(lambda m: loss_of(params, _join(batch, m)).weight, micro).sum(0)
 
     def one(grads, m):
@@ -240,18 +225,18 @@ def _accumulated(loss_of: Callable[[Params, Batch], Loss], params, batch, parts:
 
 
 def _is_split(value, rows):
-    return getattr(value, "ndim", 0) > 0 and value.shape[0] == rows
+    return jnp.ndim(value) > 0 and value.shape[0] == rows
 
 
 def _split(batch, parts):
-    """Leaves [B, ..] as [parts, B / parts, ..]: micro-batch m takes rows m, m + parts, ..., which stay on their device."""
+    """Splits leaves [B, ..] into [parts, B / parts, ..]. Micro-batch m has rows m, m + parts, ..., to keep their devices."""
     rows = batch["rows"].shape[0] if "rows" in batch else batch["input_ids"].shape[0]
     leaves, _ = jax.tree.flatten(batch)
     return [x.reshape(rows // parts, parts, *x.shape[1:]).swapaxes(0, 1) for x in leaves if _is_split(x, rows)]
 
 
 def _join(batch, split):
-    """The batch with its row-wise leaves replaced by those of one micro-batch."""
+    """Returns the batch with its row-wise leaves replaced by those of one micro-batch."""
     rows = batch["rows"].shape[0] if "rows" in batch else batch["input_ids"].shape[0]
     leaves, tree = jax.tree.flatten(batch)
     parts = iter(split)
@@ -259,5 +244,5 @@ def _join(batch, split):
 
 
 def _merge(x):
-    """The inverse of `_split` for one leaf."""
+    """Inverts `_split` for one leaf."""
     return x.swapaxes(0, 1).reshape(x.shape[0] * x.shape[1], *x.shape[2:])

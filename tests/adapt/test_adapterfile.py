@@ -4,14 +4,15 @@ import json
 
 import numpy as np
 import pytest
-from small import classifier, run
 
 from ptm_jax.convert import adapterfile
 from ptm_jax.core import spec
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.core.system import in_effect
-from ptm_jax.train import adapters, initial
+from ptm_jax.runs.run import adapter_parts
+from ptm_jax.train import initial
+from support.classifier import classifier, run
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +21,7 @@ def lora():
 
 
 def saved(trace, path):
-    own, rest = adapters.parts(trace.states[-1].params, trace.program.system.adapt)
+    own, rest = adapter_parts(trace.states[-1].params, trace.program.freedom)
     record = spec.to_json(classifier("lora(rank=2)"))
     file = adapterfile.AdapterFile(own, record, adapterfile.digest(rest), tuple(sorted(rest)), "small")
     return adapterfile.write(path, file), rest
@@ -61,7 +62,7 @@ def test_what_is_no_adapter(lora, tmp_path):
     with pytest.raises(UserError, match="truncated"):
         adapterfile.read(tmp_path / "cut.safetensors")
     (tmp_path / "other.safetensors").write_bytes(whole.replace(b"ptm_jax adapter 1", b"ptm_jax adapter 9"))
-    with pytest.raises(UserError, match="is no adapter"):
+    with pytest.raises(UserError, match="is not an adapter"):
         adapterfile.read(tmp_path / "other.safetensors")
 
 

@@ -6,13 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from small import WIDTH, batch, classifier
 
 from ptm_jax import systems
 from ptm_jax.adapt import catalogue
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten
 from ptm_jax.train import step
+from support.classifier import WIDTH, batch, classifier
 
 
 @pytest.fixture(scope="module")
@@ -36,13 +36,14 @@ def unit(x):
     return x / np.sqrt(np.square(x).sum((1, 2), keepdims=True))
 
 
-def told(program, params, rows=None, seed=7):
+def training_loss(program, params, rows=None, seed=7):
     """The training loss of a batch and its metrics."""
     towers = program._bind(params, True)
     loss = jax.jit(lambda rows: program.system.objective(towers, rows, jax.random.key(seed)))(rows or batch())
     return float(loss.value()), {name: float(part.value().sum()) for name, part in loss.metrics.items()}
 
 
+@pytest.mark.rotate(2)
 def test_words_are_moved_along_the_gradient_of_their_row(plain):
     program, params, _, losses, slope = plain
     still = np.zeros((4, 6, WIDTH), np.float32)
@@ -50,7 +51,7 @@ def test_words_are_moved_along_the_gradient_of_their_row(plain):
         one = dataclasses.replace(program.system.objective, eps=eps, scale=scale)
         moved = losses(eps * unit(np.asarray(slope(still))))
         work = dataclasses.replace(program, system=dataclasses.replace(program.system, objective=one))
-        found, metrics = told(work, params)
+        found, metrics = training_loss(work, params)
         np.testing.assert_allclose(found, losses(still).mean() + scale * moved.mean(), rtol=1e-5)
         np.testing.assert_allclose(metrics["adversarial_nll"], moved.mean(), rtol=1e-5)
         assert metrics["adversarial_nll"] > metrics["nll"] == pytest.approx(float(losses(still).mean()), rel=1e-5)
@@ -63,11 +64,11 @@ def test_words_are_moved_along_the_gradient_of_their_row(plain):
 
 
 def test_virtual_training_moves_words_where_the_answer_changes_most(plain):
-    """KL(p(x) || p(x + r')) at the gradient of the divergence at a small step; labels have no say."""
+    """KL(p(x) || p(x + r')) at the gradient of the divergence at a small step; labels have no effect."""
     program, params, scores, _, _ = plain
     virtual = dataclasses.replace(program.system.objective, scale=0.0, virtual=1.0, eps=0.7)
     work = dataclasses.replace(program, system=dataclasses.replace(program.system, objective=virtual))
-    _, metrics = told(work, params)
+    _, metrics = training_loss(work, params)
     still = jnp.zeros((4, 6, WIDTH))
     known = jax.nn.log_softmax(scores(still))
     kl = lambda shift: (jnp.exp(known) * (known - jax.nn.log_softmax(scores(shift)))).sum(-1).mean()
@@ -76,7 +77,7 @@ def test_virtual_training_moves_words_where_the_answer_changes_most(plain):
     drawn = [kl(0.7 * unit(np.random.default_rng(n).normal(size=still.shape).astype(np.float32))) for n in range(10)]
     assert metrics["virtual"] > max(map(float, drawn))
     other = {**batch(), "label": 1 - batch()["label"]}
-    assert told(work, params, other)[1]["virtual"] == pytest.approx(metrics["virtual"], rel=1e-6)
+    assert training_loss(work, params, other)[1]["virtual"] == pytest.approx(metrics["virtual"], rel=1e-6)
 
 
 def test_parameters_stay_where_they_are_and_it_is_measured_without(plain):
@@ -86,8 +87,8 @@ def test_parameters_stay_where_they_are_and_it_is_measured_without(plain):
     assert set(flatten(jax.eval_shape(both.init, batch()).params)) == set(flatten(expected)) == set(flatten(params))
     metrics = jax.eval_shape(both.evaluate, params, batch(), 0)[0]
     assert set(metrics) == {"nll", "accuracy", "loss"}
-    told = jax.eval_shape(both.step, jax.eval_shape(both.init, batch()), batch())[1]
-    assert {"nll", "adversarial_nll", "virtual", "adversarial_accuracy"} < set(told)
+    traced = jax.eval_shape(both.step, jax.eval_shape(both.init, batch()), batch())[1]
+    assert {"nll", "adversarial_nll", "virtual", "adversarial_accuracy"} < set(traced)
 
 
 @pytest.mark.parametrize("name", ["t5_mini", "transformer_xl_mini"])
@@ -101,7 +102,7 @@ def test_every_objective_takes_it(name):
     assert any(name.startswith("adversarial_") for name in metrics)
 
 
-def test_what_cannot_be_is_told():
+def test_what_cannot_be_is_refused():
     with pytest.raises(UserError, match="eps is 0"):
         catalogue.read("adversarial(eps=0.0)")
     words = dataclasses.replace(systems.get("transformer_xl_lm1b"), adapt=catalogue.read_all(["adversarial"]))

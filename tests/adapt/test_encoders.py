@@ -20,12 +20,11 @@ def traced(name, *adapt):
     recipe = dataclasses.replace(system.recipe, accumulate=1)
     system = dataclasses.replace(system, adapt=catalogue.read_all(adapt), recipe=recipe)
     encoder = system.towers["main"].encoder
-    vocab = getattr(encoder, "embed", None) or encoder.encoder.embed
-    fields = system.examples.spec(32, vocab.vocab)
+    fields = system.examples.spec(32, encoder.embeddings.vocab)
     batch = {field: jnp.zeros((4, *shape), dtype) for field, (shape, dtype) in fields.items()}
     program = step.program(system, 0)
     state = jax.eval_shape(program.init, batch | {"rows": jnp.arange(4)})
-    return jax.eval_shape(program.step, state, batch | {"rows": jnp.arange(4)})[0].params
+    return program, jax.eval_shape(program.step, state, batch | {"rows": jnp.arange(4)})[0].params
 
 
 @pytest.mark.parametrize(
@@ -39,11 +38,11 @@ def traced(name, *adapt):
     ids=lambda value: value if isinstance(value, str) else value[0],
 )
 def test_every_kind_of_encoder_is_adapted(name, adapt):
-    params = traced(name, *adapt)
+    program, params = traced(name, *adapt)
     flat = flatten(params)
     added = [path for path in flat if "/after_ffn/reduce/" in path or path.startswith("lora/")]
     assert added and (adapt[0] != "lora" or "main/readers_mix/alpha" in flat)
-    levels = places(params)
+    levels = places(params, program.towers)
     assert max(place.top for place in levels.values()) >= 2
     if name == "t5_mini":
         # The layers of the decoder stand above those of the encoder.

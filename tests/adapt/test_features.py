@@ -2,10 +2,10 @@
 
 import jax
 import numpy as np
-from small import WIDTH, batch, classifier
 
-from ptm_jax.mesh import tables
+from ptm_jax.mesh import rules
 from ptm_jax.train import features, step
+from support.classifier import WIDTH, batch, classifier
 
 
 class Rows:
@@ -31,7 +31,7 @@ class Rows:
 def test_features_are_computed_once_and_train_the_same(tmp_path, monkeypatch):
     program = step.program(classifier("feature(cache=true)", "mix", dropout=0.5), seed=0)
     state = jax.jit(program.init)(batch())
-    mesh = tables.make_mesh(devices=jax.devices()[:1])
+    mesh = rules.make_mesh(devices=jax.devices()[:1])
     stream = features.kept(program, state.params, Rows(), tmp_path, mesh)
     assert stream.state() == {"done": 0}
     update, calls = jax.jit(program.step), []

@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from small import WIDTH, batch, classifier, run
 
 from ptm_jax.adapt import catalogue
 from ptm_jax.adapt.averaging import SelfDistillation, SelfEnsemble, ages, begin, mean, remember
@@ -17,15 +16,17 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.core.system import refusal
 from ptm_jax.core.types import Encoded, Visibility
-from ptm_jax.nn.adapters import BottleneckAdapter, ProjectedAttention
+from ptm_jax.nn.adapter_layers import BottleneckAdapter, ProjectedAttention
+from ptm_jax.nn.heads.layer_mix import LayerMix
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.nn.layers import Context
-from ptm_jax.nn.recurrent import BiLSTMReader
-from ptm_jax.nn.representation import LayerMix
+from ptm_jax.nn.recurrent.lstm import BiLSTMReader
 from ptm_jax.objectives.auxiliary import FadingLanguage
 from ptm_jax.objectives.averaging import OwnTeacher
-from ptm_jax.objectives.joint import mixing_rates
+from ptm_jax.tasks.formats.labelled import Labelled
+from ptm_jax.tasks.formats.mixed import MixedTasks
 from ptm_jax.train import step
+from support.classifier import WIDTH, batch, classifier, run
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(2, 5, WIDTH)).astype(np.float32)
@@ -74,10 +75,10 @@ def test_pals_share_their_projections_over_layers():
 
 def test_tasks_are_sampled_nearer_to_equal_in_each_epoch():
     """p ~ N^alpha, alpha = 1 - 0.8 (e - 1) / (E - 1), by hand for E = 5 and e = 1, 3, 5."""
-    for epoch, alpha in ((1, 1.0), (3, 0.6), (5, 0.2)):
-        shares = np.array([100.0, 400.0]) ** alpha
-        found = mixing_rates((100, 400), "annealed", progress=(epoch - 1) / 4)
-        np.testing.assert_allclose(found, shares / shares.sum())
+    mixed = MixedTasks(parts={"task": Labelled()}, kind="annealed", epochs=5)
+    np.testing.assert_allclose([mixed.power(epoch) for epoch in (1, 3, 5)], [1.0, 0.6, 0.2])
+    for kind, power in (("proportional", 1.0), ("root", 0.5), ("equal", 0.0)):
+        assert dataclasses.replace(mixed, kind=kind).power(3) == power
 
 
 def test_a_low_rank_update_is_added_to_its_weights():
@@ -160,9 +161,9 @@ def test_a_self_ensemble_is_evaluated_as_the_mean_of_its_last_steps():
         np.testing.assert_allclose(finished[path], value, atol=1e-6)
     params = {"main": unflatten({path.removeprefix("main/"): leaf for path, leaf in own.items()})}
     plain = step.program(classifier(), 0)
-    told, _ = jax.jit(trace.program.evaluate)(trace.states[3].params, batch(), 0)
+    taught, _ = jax.jit(trace.program.evaluate)(trace.states[3].params, batch(), 0)
     expected, _ = jax.jit(plain.evaluate)(params, batch(), 0)
-    np.testing.assert_allclose(told["loss"].value(), expected["loss"].value(), rtol=1e-5)
+    np.testing.assert_allclose(taught["loss"].value(), expected["loss"].value(), rtol=1e-5)
 
 
 def test_a_network_learns_from_its_own_past():
@@ -193,12 +194,12 @@ def test_steps_of_the_past_vote():
     voting = SelfDistillation(last=2, kind="vote")
     params = voting.init({"main": {"w": jnp.zeros(1)}, "teacher1": {}, "teacher2": {}}, None)
     assert voting.teachers == ("teacher1", "teacher2") and set(params) == {"main", "recent"}
-    told = []
+    taught = []
     for value in (1.0, 2.0, 3.0):
         params = voting.on_step({**params, "main": {"w": jnp.full(1, value)}}, None)
         given = voting.effective(params, True)
-        told.append([float(given[name]["w"][0]) for name in voting.teachers])
-    assert told == [[0, 0], [1, 0], [2, 1]]
+        taught.append([float(given[name]["w"][0]) for name in voting.teachers])
+    assert taught == [[0, 0], [1, 0], [2, 1]]
 
 
 def test_means_stand_alone():
@@ -213,8 +214,8 @@ def test_the_language_model_fades():
     fading = FadingLanguage(task=None, language=None, first=0.2, last=0.1, steps=10)
     np.testing.assert_allclose([fading.gamma(n) for n in (0, 5, 10)], [0.2, math.sqrt(0.02), 0.1], rtol=1e-6)
     trace = run(classifier("auxiliary", steps=10))
-    told = {name: float(value.value().sum()) for name, value in trace.metrics[0].items() if hasattr(value, "value")}
-    assert told["mlm_nll"] > 1 and told["loss"] == pytest.approx(told["nll"] + 0.2 * told["mlm_nll"], rel=1e-5)
+    taught = {name: float(value.value().sum()) for name, value in trace.metrics[0].items() if hasattr(value, "value")}
+    assert taught["mlm_nll"] > 1 and taught["loss"] == pytest.approx(taught["nll"] + 0.2 * taught["mlm_nll"], rel=1e-5)
     assert set(trace.program.towers["main"].heads) == {"classify", "mlm"}
 
 
@@ -228,12 +229,12 @@ def test_the_language_model_fades():
         ("layer_decay(decay=1.5)", "at most at 1"),
     ],
 )
-def test_what_cannot_be_read_is_told(text, message):
+def test_what_cannot_be_read_is_refused(text, message):
     with pytest.raises(UserError, match=message):
         catalogue.read(text)
 
 
-def test_what_does_not_fit_a_network_is_told():
+def test_what_does_not_fit_a_network_is_refused():
     twice = classifier("houlsby", "pfeiffer")
     with pytest.raises(UserError, match="does not take Pfeiffer: .*already"):
         step.program(twice, 0)
@@ -242,7 +243,7 @@ def test_what_does_not_fit_a_network_is_told():
         jax.eval_shape(step.program(none, 0).init, batch())
 
 
-def test_every_name_is_read_and_told():
+def test_every_name_is_read_and_listed():
     entries = catalogue.entries()
     assert len(entries) >= 18 and all(entry["what"] for entry in entries)
     assert {entry["name"] for entry in entries if not entry["rows"]} == {"rdrop"}, "younger than the survey"

@@ -9,14 +9,13 @@ import pytest
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.types import Encoded, Loss, Ratio
-from ptm_jax.data.labelled import Labelled
-from ptm_jax.data.mixed import MixedStream, MixedTasks
+from ptm_jax.nn.heads.san import AnswerNetwork
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.nn.layers import Context
-from ptm_jax.nn.san import AnswerNetwork
 from ptm_jax.objectives.base import OnePass
-from ptm_jax.objectives.tasks import NamedTask, TaskOfBatch
-from ptm_jax.tasks import stability
+from ptm_jax.objectives.task_of_batch import NamedTask, TaskOfBatch
+from ptm_jax.tasks.formats.labelled import Labelled
+from ptm_jax.tasks.formats.mixed import MixedStream, MixedTasks
 
 RNG = np.random.default_rng(0)
 
@@ -57,13 +56,13 @@ def test_an_answer_network_reasons_in_steps():
     # In training some of the predictions are left out, not all, for each row by itself.
     context = Context(visibility=None, rows=jnp.arange(rows), train=True)
     noisy = AnswerNetwork(classes=3, dropout=0.0, prediction_dropout=0.6)
-    told = noisy.apply({"params": p}, *inputs, context=context, rngs={"dropout": jax.random.key(1)})
-    assert np.isfinite(told).all() and not np.allclose(told, found, atol=1e-4)
-    np.testing.assert_allclose(np.exp(told).sum(-1), 1, atol=1e-5)
+    noisy_scores = noisy.apply({"params": p}, *inputs, context=context, rngs={"dropout": jax.random.key(1)})
+    assert np.isfinite(noisy_scores).all() and not np.allclose(noisy_scores, found, atol=1e-4)
+    np.testing.assert_allclose(np.exp(noisy_scores).sum(-1), 1, atol=1e-5)
 
 
 class Fixed(OnePass):
-    """A loss that says which task it is, without a forward pass."""
+    """A loss whose value is the number of its task, without a forward pass."""
 
     def __init__(self, value, kind):
         self.value, self.kind = value, kind
@@ -99,7 +98,7 @@ class Part:
 
 
 class PartStream:
-    cut = 0
+    cut, remarks = 2, {"rows are remarkable": 3}
 
     def __init__(self, per_epoch, epochs):
         self.per_epoch, self.epochs, self.done = per_epoch, epochs, 0
@@ -136,6 +135,7 @@ def test_tasks_are_drawn_by_their_size():
     assert abs(share - 0.8) < 3 * np.sqrt(0.8 * 0.2 / 2000)
     assert all((batch["task"] == batch["task"][0]).all() and batch["label"].dtype == np.float32 for batch in drawn[:20])
     assert drawn[0]["label_weights"].shape == (10,)
+    assert (stream.cut, stream.remarks) == (4, {"rows are remarkable": 6})
 
 
 def test_a_mixture_goes_on_where_it_stopped_and_ends():
@@ -152,26 +152,3 @@ def test_a_mixture_goes_on_where_it_stopped_and_ends():
         stream._examples.files(["big"])
     with pytest.raises(UserError, match="no data for small"):
         stream._examples.files(["big=x"])
-
-
-def test_the_expected_best_of_n_runs():
-    """Of scores 1, 2, 3: E[max of 2] = (1 + 3 * 2 + 5 * 3) / 9, by counting the nine pairs."""
-    curve = stability.expected_best([3.0, 1.0, 2.0])
-    pairs = [max(a, b) for a in (1, 2, 3) for b in (1, 2, 3)]
-    np.testing.assert_allclose(curve[:2], [2.0, np.mean(pairs)])
-    assert np.all(np.diff(curve) > 0) and curve[-1] < 3
-
-
-def test_many_runs_start_and_few_end():
-    calls = []
-
-    def advance(run, part):
-        calls.append((run, part))
-        return run * part
-
-    told, best = stability.start_many(advance, range(1, 9), {0.25: 4, 0.5: 2})
-    assert best == 8 and [len(told[run]) for run in range(1, 9)] == [1, 1, 1, 1, 2, 2, 3, 3]
-    assert len(calls) == 8 + 4 + 2
-    assert stability.cost({0.25: 4, 0.5: 2}, 8) == 8 * 0.25 + 4 * 0.25 + 2 * 0.5
-    with pytest.raises(UserError, match="parts lie in"):
-        stability.start_many(advance, [1], {1.5: 1})

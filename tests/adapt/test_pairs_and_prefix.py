@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from small import LENGTH, ROWS, VOCAB, WIDTH, batch, classifier
 
 from ptm_jax import systems
 from ptm_jax.adapt import catalogue
@@ -15,15 +14,16 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.core.system import refusal
 from ptm_jax.core.types import Encoded, Visibility
-from ptm_jax.data.labelled import Labelled
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.transformer import transformer
-from ptm_jax.nn.alignment import AlignedReader, PairHead
+from ptm_jax.nn.attention.learned_past import PrefixAttention
+from ptm_jax.nn.heads.alignment import AlignedReader, PairHead
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.nn.layers import Context
-from ptm_jax.nn.prefix import PrefixAttention
-from ptm_jax.nn.recurrent import BiLSTMReader
+from ptm_jax.nn.recurrent.lstm import BiLSTMReader
+from ptm_jax.tasks.formats.labelled import Labelled
 from ptm_jax.train import step
+from support.classifier import LENGTH, ROWS, VOCAB, WIDTH, batch, classifier
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(2, 6, 4)).astype(np.float32)
@@ -70,16 +70,16 @@ def test_a_pair_is_pooled_by_mean_and_maximum():
 
 
 def test_esim_reads_pairs_alone():
-    """It is trained alone beside a frozen encoder; without two types or two texts it says so."""
+    """It is trained alone beside a frozen encoder; without two types or two texts it is refused."""
     plain = classifier("feature", "mix", "esim(hidden=3)")
-    assert "does not tell apart" in refusal(plain)
+    assert "does not distinguish" in refusal(plain)
     encoder = transformer(vocab=VOCAB, layers=1, width=WIDTH, heads=2, hidden=12, types=2)
     tower = Model(encoder=encoder, heads=plain.towers["main"].heads)
     pairs = dataclasses.replace(plain, towers={"main": tower}, examples=Labelled(first=("a",), second=("b",)))
     program = step.program(pairs, 0)
     rows = {**batch(), "token_type_ids": jnp.zeros((ROWS, LENGTH), jnp.int32)}
     shapes = jax.eval_shape(program.init, rows)
-    free = {p for p, place in program.freedom.places(shapes.params).items() if program.trainable(place)}
+    free = {p for p, place in program.freedom.places(shapes.params).items() if program.freedom.trains(place)}
     assert free == {p for p in flatten(shapes.params) if re.search("/heads_|/readers_", p)} and len(free) > 12
     assert jax.eval_shape(program.step, shapes, rows)[1].keys() >= {"nll", "accuracy"}
     one = dataclasses.replace(pairs, examples=Labelled(first=("a",)))
@@ -117,40 +117,37 @@ def test_a_prefix_stays_in_front_while_tokens_are_written():
     grown = {k: 30 * v if "prefix_" in k else v for k, v in flatten(params).items()}
     encode = jax.jit(lambda p, ids, cache=None: tower.apply({"params": p}, {"input_ids": ids}, method="encode", cache=cache))
     whole = encode(unflatten(grown), ids).hidden
-    assert np.abs(whole - encode(params, ids).hidden).max() > 0.01, "the prefix has a say"
+    assert np.abs(whole - encode(params, ids).hidden).max() > 0.01, "the prefix has an effect"
     cache, parts = tower.encoder.empty_cache(2, 8), []
     for place in range(5):
         found = encode(unflatten(grown), ids[:, place : place + 1], cache)
-        cache, parts = found.memory, [*parts, found.hidden]
+        cache, parts = found.cache, [*parts, found.hidden]
     np.testing.assert_allclose(np.concatenate(parts, 1), whole, rtol=2e-3, atol=2e-3)
 
 
-@pytest.mark.parametrize("text", ["prefix(length=2)", "prefix(length=2, hidden=5)"])
-def test_the_prefix_and_the_heads_alone_move(text):
-    program = step.program(classifier(text), seed=0)
-    shapes = jax.eval_shape(program.init, batch())
-    flat, bare = flatten(shapes.params), flatten(jax.eval_shape(step.program(classifier(), 0).init, batch()).params)
-    free = {p for p, place in program.freedom.places(shapes.params).items() if program.trainable(place)}
-    assert free == {p for p in flat if re.search("/heads_|/attention/prefix_", p)}
-    assert {p: leaf.shape for p, leaf in flat.items() if "/prefix_" not in p} == {p: s.shape for p, s in bare.items()}
-    assert "nll" in jax.eval_shape(program.step, shapes, batch())[1]
-    own = {p.rpartition("attention/")[2]: leaf.shape for p, leaf in flat.items() if "/prefix_" in p}
-    if "hidden" in text:  # one table and one layer for all, a second layer each
-        assert own["prefix_table"] == (2, WIDTH) and own["prefix_hidden/kernel"] == (WIDTH, 5)
-        assert own["prefix_made/kernel"] == (3, 5, 2, 2, 4)
-    else:
-        assert own == {"prefix_key": (3, 2, 2, 4), "prefix_value": (3, 2, 2, 4)}
+def test_the_shapes_of_a_prefix():
+    """Of each layer its own; with `hidden` one table and one layer for all, a second layer each. What moves is a law."""
+    for text, shapes in (
+        ("prefix(length=2)", {"prefix_key": (3, 2, 2, 4), "prefix_value": (3, 2, 2, 4)}),
+        (
+            "prefix(length=2, hidden=5)",
+            {"prefix_table": (2, WIDTH), "prefix_hidden/kernel": (WIDTH, 5), "prefix_made/kernel": (3, 5, 2, 2, 4)},
+        ),
+    ):
+        found = flatten(jax.eval_shape(step.program(classifier(text), seed=0).init, batch()).params)
+        own = {p.rpartition("attention/")[2]: leaf.shape for p, leaf in found.items() if "/prefix_" in p and "bias" not in p}
+        assert own == shapes
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "words"),
     [
         ("t5_mini", "prefix", "its layers share Buckets"), ("xlnet_mini", "prefix", "has a memory in front"),
         ("albert_mini", "prefix(hidden=8)", "leave hidden=0"), ("bert_mini", "prefix(length=0)", "at least one place"),
     ],
 )  # fmt: skip
-def test_where_a_prefix_has_no_place(name, text, said):
-    with pytest.raises(UserError, match=said):
+def test_where_a_prefix_has_no_place(name, text, words):
+    with pytest.raises(UserError, match=words):
         step.program(dataclasses.replace(systems.get(name), adapt=catalogue.read_all([text])), 0)
 
 

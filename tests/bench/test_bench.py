@@ -2,143 +2,43 @@
 
 import dataclasses
 import json
-import math
-import os
-import sys
 
 import pytest
 
-from ptm_jax import systems
-from ptm_jax.bench import peer, record, report, suite, timing, tokamax_peer
+from ptm_jax.bench import record, report, suite, timing
 from ptm_jax.bench.record import Entry
 from ptm_jax.cli.main import main
 from ptm_jax.core.errors import UserError
 from ptm_jax.kernels import choice
-from ptm_jax.systems import matrix
+from support.benches import NETWORK, check, measure
 
-NETWORK = {"layers": 2, "width": 32, "heads": 2, "vocab": 120, "batch": 2, "length": 16, "gemm": 64}
 TINY = {
     "input": {"text": 60_000, "vocab": 300, "lengths": (32,), "batch": 4, "seconds": 0.05},
     "masking": NETWORK,
-    "corruptions": {**NETWORK, "vocab": 300, "length": 128},
-    "vocabulary": {**NETWORK, "small": 110},
     "step": {**NETWORK, "screening": 1, "compile_limit": 0},
-    "lengths": {
-        **NETWORK, "vocab": 400, "length": 32, "characters": 40_000, "tokens": 300, "batches": 2,
-        "screening": 1, "compile_limit": 0,
-    },  # fmt: skip
-    "packing": {
-        **NETWORK, "vocab": 400, "layers": 1, "length": 64, "characters": 60_000, "tokens": 300, "impls": ("reference",),
-    },  # fmt: skip
-    "layer": {**NETWORK, "shapes_of": ((2, 16),), "screening": 1, "compile_limit": 0},
     "attention": {"cases": ("t5", "packed"), "batch": 1, "length": 24, "heads": 2, "width": 4, "documents": 8, "gemm": 64},
     "cross_entropy": {"vocabularies": (120,), "tokens": 8, "width": 4, "screening": 1, "gemm": 64},
-    "checkpoint": {**NETWORK, "steps": 2},
-    "import": {"width": 64, "layers": 1, "vocab": 80, "meshes": ("fsdp",)},
     "generate": {**NETWORK, "length": 4, "new": 4, "batches": (2,), "screening": 1},
-    "compile": {**NETWORK, "shallow": 1},
 }
-CORRUPTING = [task for task, name in matrix.TASKS.items() if systems.get(name).corruption is not None]
-FIELDS = ["name", "ours", "peers", "ratio", "spread", "roofline", "settings"]
-
-
-@pytest.fixture
-def alone(monkeypatch):
-    """A machine without the peers."""
-    monkeypatch.setattr(peer, "missing", lambda: "torch not installed")
-    monkeypatch.setitem(sys.modules, "tokamax", None)
-
-
-def measure(name, repeats=2):
-    (entries,) = suite.run([name], repeats=repeats, sizes={name: TINY[name]}, say=lambda message: None)
-    return entries
-
-
-def check(entry):
-    row = entry.document()
-    assert list(row) == FIELDS
-    json.dumps(row, allow_nan=False)
-    assert row["ours"] and all(math.isfinite(v) for figures in row["ours"].values() for v in figures.values())
-    assert any(row["settings"]["compares"] in figures for figures in row["ours"].values())
-    assert {"device", "threads", "date", "versions", "environment", "ratio", "rounds", "quick"} <= set(row["settings"])
-    assert {"jax", "jaxlib"} <= set(row["settings"]["versions"])
-    assert row["roofline"].get("share", 1.0) > 0
-    if row["ratio"] is None:
-        assert row["peers"] == {} and row["settings"]["reason"]
-    else:
-        assert row["spread"]["low"] <= row["ratio"] <= row["spread"]["high"] and row["spread"]["pairs"] == 2
-    return row
-
-
-def test_every_benchmark_has_its_tiny_sizes():
-    assert list(TINY) == list(suite.BENCHMARKS)
-
-
-OF_THE_TABLE = (
-    "alone, AdamW of the table",
-    "alone, the head and its gradients",
-    "alone, gradient of the words looked up, added to the head's",
-)
 ROWS = {
     "input": {"input/32": {"packed"}},
     "masking": {"masking": {"step", "step without masking", "masking alone"}},
-    "corruptions": {f"corruption/{task}": {"corruption alone", "step"} for task in CORRUPTING},
-    "vocabulary": {"vocabulary": {"vocabulary 110", "vocabulary 120", "what the larger one adds", *OF_THE_TABLE}},
     "step": {"step": {"bfloat16", "float32"}},
-    "lengths": {"lengths": {"packed"}},
-    "packing": {"packing": {"packed, reference", "dense, reference"}},
-    "layer": {"layer/16": {"bfloat16"}},
     "attention": {f"attention/{case}": {"xla, bfloat16", "xla, float32"} for case in ("t5", "packed")},
     "cross_entropy": {"cross_entropy/120": {"bfloat16", "float32"}},
-    "checkpoint": {"checkpoint": {"write", "restore", "stall"}},
-    "import": {"import/fsdp": {"import"}},
     "generate": {"generate/2": {"bfloat16", "float32"}},
-    "compile": {"compile": {"1 layers", "2 layers"}, "compile, warm": {"from nothing", "from the cache"}},
 }
 
 
-def asked(names):
-    """Parameters: those that compile a dozen programs run where PTM_EVERY_BENCHMARK=1 asks for them."""
-    slow = ("compile", "corruptions", "lengths", "packing")
-    skip = pytest.mark.skipif(not os.environ.get("PTM_EVERY_BENCHMARK"), reason="PTM_EVERY_BENCHMARK=1 runs it")
-    return [pytest.param(name, marks=skip) if name in slow else name for name in names]
+def test_every_benchmark_has_its_tiny_sizes():
+    assert list(TINY) == list(ROWS) == list(suite.BENCHMARKS)
 
 
-@pytest.mark.parametrize("name", asked(TINY))
-def test_a_benchmark_gives_whole_rows(name, alone):
-    rows = [check(entry) for entry in measure(name)]
+@pytest.mark.rotate
+@pytest.mark.parametrize("name", TINY)
+def test_a_benchmark_gives_whole_rows(name):
+    rows = [check(entry) for entry in measure(name, TINY[name])]
     assert {row["name"]: set(row["ours"]) for row in rows} == ROWS[name]
-    if name in ("attention", "cross_entropy"):
-        assert {row["settings"]["reason"] for row in rows} == {"torch not installed; tokamax not installed"}
-        assert not [peer for row in rows for peer in row["peers"] if "tokamax" in peer]
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("name", asked(["step", "lengths", "layer", "cross_entropy", "generate"]))
-def test_a_peer_is_measured_in_turn(name):
-    if peer.missing():
-        pytest.skip(peer.missing())
-    for entry in measure(name):
-        row = check(entry)
-        assert row["ratio"] > 0 and len(row["peers"]) >= 4
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("name", ["attention", "cross_entropy"])
-def test_tokamax_is_measured_in_turn(name):
-    if reason := tokamax_peer.missing():
-        pytest.skip(reason)
-    for entry in measure(name):
-        peers = check(entry)["peers"]
-        theirs = [peers[f"tokamax, {precision}, xla"] for precision in ("float32", "bfloat16")]
-        assert any("over ours" in figures for figures in theirs)
-        assert all(figures["temporary_bytes"] > 0 for figures in theirs)
-
-
-def test_a_child_that_fails_is_one_line(monkeypatch):
-    monkeypatch.setattr(peer.sys, "executable", "/bin/false")
-    with pytest.raises(peer.Failed, match="ended"):
-        peer.Peer("step", {}, 1)
 
 
 def test_alternation_takes_turns():
@@ -217,9 +117,9 @@ def test_the_command_lists_and_refuses(capsys):
 def test_the_command_changes_sizes(capsys, monkeypatch):
     asked = {}
     monkeypatch.setattr(suite, "run", lambda *names, **options: asked.update(options) or iter([[entry()]]))
-    assert main(["bench", "lengths", "--set", "lengths.text=a.txt", "lengths.batch=16", "step.layers=2"]) == 0
-    assert asked["sizes"] == {"lengths": {"text": "a.txt", "batch": 16}, "step": {"layers": 2}}
+    assert main(["bench", "step", "--set", "step.batch=16", "masking.layers=2"]) == 0
+    assert asked["sizes"] == {"step": {"batch": 16}, "masking": {"layers": 2}}
     capsys.readouterr()
-    for word, told in (("lengts.text=a", "'lengths'"), ("lengths.txt=a", "text"), ("lengths.batch=x", "whole number")):
+    for word, hint in (("stp.batch=1", "'step'"), ("step.batsh=1", "batch"), ("step.batch=x", "whole number")):
         assert main(["bench", "--set", word]) == 1
-        assert told in capsys.readouterr().err
+        assert hint in capsys.readouterr().err

@@ -1,38 +1,21 @@
-"""`ptm evaluate`: it agrees with the log of the run, on other texts too, and says what it cannot do."""
+"""`ptm evaluate`: agreement with the log of the run, other texts, refusals."""
 
 import json
 import math
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "train"))
+from support import tiny_runs as tiny
+from support.tiny_runs import ptm
 
-import tiny_runs as tiny
-from tiny_runs import ptm
-
-CHANGES = ["--set", "objective=MLM", "recipe.phases.0.steps=20", "recipe.phases.1.steps=10", "save_every=14"]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory):
-    with tiny.compiling(tmp_path_factory.mktemp("compiled")) as folder:
-        yield folder
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 @pytest.fixture(scope="module")
-def text(tmp_path_factory):
-    return tiny.write_text(tmp_path_factory.mktemp("text") / "text.txt")
-
-
-@pytest.fixture(scope="module")
-def workdir(tmp_path_factory, text):
-    """A run of a system of the library's own parts alone, with an evaluation of two batches after step 14."""
-    workdir = tmp_path_factory.mktemp("run") / "run"
-    assert ptm("train", tiny.FILE, "--data", text, "--workdir", workdir, *CHANGES, "eval_every=14") == 0
-    return workdir
+def workdir(run):
+    return run
 
 
 @pytest.fixture
@@ -48,16 +31,8 @@ def evaluate(capsys):
 
 
 @pytest.fixture
-def refused(capsys):
-    def call(*words):
-        capsys.readouterr()
-        assert ptm("evaluate", *words) == 1
-        out, err = capsys.readouterr()
-        line = err.splitlines()[-1]
-        assert not out and line.startswith("ptm: ") and "Traceback" not in err and "not foreseen" not in err
-        return line
-
-    return call
+def refused(one_line):
+    return lambda *words: one_line("evaluate", *words).splitlines()[-1]
 
 
 def heldout(workdir):
@@ -65,8 +40,8 @@ def heldout(workdir):
 
 
 def test_it_agrees_with_the_log(workdir, evaluate, capsys):
-    found, logged = evaluate(workdir), heldout(workdir)[30]
-    assert (found["task"], found["step"], found["split"]) == ("mlm", 30, "heldout") and found["examples"] > 10
+    found, logged = evaluate(workdir), heldout(workdir)[9]
+    assert (found["task"], found["step"], found["split"]) == ("mlm", 9, "heldout") and found["examples"] > 10
     for name, value in logged.items():
         assert abs(found["metrics"][name] - value) < 1e-6
     assert found["metrics"]["mlm_perplexity"] == pytest.approx(math.exp(logged["mlm_nll"]))
@@ -78,17 +53,17 @@ def test_it_agrees_with_the_log(workdir, evaluate, capsys):
 
 def test_an_earlier_checkpoint_in_rows_of_its_phase(workdir, evaluate, tmp_path):
     shutil.copytree(workdir, tmp_path / "run")
-    for step in (28, 30):
+    for step in (8, 9):
         shutil.rmtree(tmp_path / "run" / "checkpoints" / f"step_{step:08d}")
     found = evaluate(tmp_path / "run", "--batches", 2)
-    assert found["step"] == 14 and found["examples"] == 16
-    for name, value in heldout(workdir)[14].items():
+    assert found["step"] == 4 and found["examples"] == 16
+    for name, value in heldout(workdir)[4].items():
         assert abs(found["metrics"][name] - value) < 1e-6
 
 
 def test_the_baseline_is_the_one_of_the_run(workdir, evaluate, text, capsys):
     capsys.readouterr()
-    assert ptm("train", tiny.FILE, "--data", text, "--workdir", workdir, *CHANGES, "--json") == 0
+    assert ptm("train", tiny.FILE, "--data", text, "--workdir", workdir, "--set", *tiny.SMALL, "--json") == 0
     baseline = json.loads(capsys.readouterr().out)["unigram_baseline"]
     assert evaluate(workdir)["metrics"]["unigram_nll"] == pytest.approx(baseline, abs=1e-12)
 
@@ -114,10 +89,10 @@ def test_tasks(workdir, evaluate, refused):
 
 def test_a_users_own_objective(evaluate, refused, text, tmp_path):
     """The record names the function; its file says what it is."""
-    workdir, words = tmp_path / "run", ["recipe.phases.0.steps=20", "recipe.phases.1.steps=10"]
+    workdir, words = tmp_path / "run", ["recipe.phases=(Phase(steps=3, batch=8, length=16),)"]
     assert ptm("train", tiny.FILE, "--data", text, "--workdir", workdir, "--set", *words) == 0
-    assert "your own config_tiny_runs:watched_mlm; give its file as --config" in refused(workdir)
-    found, logged = evaluate(workdir, "--config", tiny.FILE), heldout(workdir)[30]
+    found, logged = evaluate(workdir, "--config", tiny.FILE), heldout(workdir)[3]
+    assert evaluate(workdir) == found
     assert found["task"] == "watched_mlm" and {k: found["metrics"][k] for k in logged} == logged
     masked = evaluate(workdir, "--task", "mlm")
     assert masked["task"] == "mlm" and masked["metrics"]["mlm_nll"] == pytest.approx(logged["mlm_nll"], abs=1e-6)
@@ -127,7 +102,7 @@ def test_a_users_own_objective(evaluate, refused, text, tmp_path):
 
 
 def test_bad_input(workdir, refused, tmp_path, text):
-    assert "is no workdir of a training run" in refused(tmp_path / "nowhere")
+    assert "is no workdir of a run" in refused(tmp_path / "nowhere")
     assert "--batches is -1" in refused(workdir, "--batches", -1)
     assert "no such data source: nothing.txt" in refused(workdir, "--data", "nothing.txt")
     spec = ["--tokenizer", "bytebpe", "--vocab", 300, "--out", tmp_path / "other"]
@@ -137,7 +112,7 @@ def test_bad_input(workdir, refused, tmp_path, text):
         shutil.copytree(workdir, tmp_path / name)
         shutil.rmtree(tmp_path / name / name)
     assert "no usable checkpoint" in refused(tmp_path / "checkpoints")
-    assert "holds no readable tokenizer" in refused(tmp_path / "tokenizer")
+    assert "has no tokenizer; copy the directory" in refused(tmp_path / "tokenizer")
     shutil.copytree(tmp_path / "other" / "tokenizer", tmp_path / "tokenizer" / "tokenizer")
     assert "is not the one that the run was trained with" in refused(tmp_path / "tokenizer")
     record = json.loads((workdir / "config.json").read_text())

@@ -1,46 +1,25 @@
 """`ptm train` and bad input: one line with the next step, exit 1, and nothing lost or half written."""
 
 import contextlib
+import dataclasses
 import errno
 import json
 import os
 import resource
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "train"))
-
-import tiny_runs as tiny
-from tiny_runs import ptm
-
+from ptm_jax.cli import options
 from ptm_jax.cli import train as command
-from ptm_jax.train import setup
+from ptm_jax.train import differing, loop
+from support import tiny_runs as tiny
+from support.tiny_runs import ptm
 
 EXAMPLE = Path(__file__).parent / "example_objective.py"
-SMALL = ["recipe.phases.0.steps=6", "recipe.phases.1.steps=3", "save_every=4"]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory):
-    with tiny.compiling(tmp_path_factory.mktemp("compiled")) as folder:
-        yield folder
-
-
-@pytest.fixture(scope="module")
-def text(tmp_path_factory):
-    return tiny.write_text(tmp_path_factory.mktemp("text") / "text.txt")
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory, text):
-    """A finished run of nine steps, with checkpoints of 4, 8 and 9."""
-    workdir = tmp_path_factory.mktemp("run") / "run"
-    assert ptm("train", tiny.FILE, "--data", text, "--workdir", workdir, "--set", *SMALL) == 0
-    return workdir
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 @pytest.fixture(scope="module")
@@ -53,16 +32,13 @@ def prepared(tmp_path_factory, text):
 
 
 @pytest.fixture
-def refused(capsys, monkeypatch, tmp_path):
+def refused(one_line, monkeypatch, tmp_path):
+    """The one line of a refused `ptm train`, the only output."""
     monkeypatch.chdir(tmp_path)
 
     def call(*words):
-        """The one line of a refusal."""
-        capsys.readouterr()
-        status = ptm("train", *words)
-        out, err = capsys.readouterr()
-        assert status == 1 and not out, err
-        assert err.startswith("ptm: ") and err.count("\n") == 1 and "not foreseen" not in err, err
+        err = one_line("train", *words)
+        assert err.count("\n") == 1, err
         return err
 
     return call
@@ -74,7 +50,7 @@ def listed(folder):
 
 BROKEN = """
 import dataclasses
-import tiny_runs
+from support import tiny_runs
 
 def mine(towers, batch, key):
     return towers["main"].head("mlm", batch["nothing"])
@@ -186,28 +162,27 @@ def test_a_read_only_workdir_keeps_what_it_has(run, refused, text, monkeypatch, 
 
     for name in ("mkdir", "write_bytes", "write_text"):
         monkeypatch.setattr(Path, name, refuse)
-    line = refused(tiny.FILE, "--data", text, "--workdir", "run", "--set", *SMALL)
+    line = refused(tiny.FILE, "--data", text, "--workdir", "run", "--set", *tiny.SMALL)
     assert "Read-only file system" in line and "can be written" in line
     assert tiny.files(tmp_path / "run") == before
 
 
+@pytest.mark.rotate(3)
 def test_a_full_disk_leaves_the_checkpoint_before(run, text, cache, tmp_path):
     """A limit on the size of files stands for the disk: the arrays of the next checkpoint do not fit."""
     workdir = tmp_path / "run"
     shutil.copytree(run, workdir)
     for step in (8, 9):
         shutil.rmtree(workdir / "checkpoints" / f"step_{step:08d}")
-    arguments = [*tiny.PTM, "train", tiny.FILE, "--data", text, "--workdir", str(workdir), "--set", *SMALL]
+    arguments = [*tiny.PTM, "train", tiny.FILE, "--data", text, "--workdir", str(workdir), "--set", *tiny.SMALL]
     limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))
-    options = {"env": tiny.environment(cache), "capture_output": True, "text": True}
-    result = subprocess.run(arguments, preexec_fn=limit, **options)
+    result = subprocess.run(arguments, preexec_fn=limit, env=tiny.environment(cache), capture_output=True, text=True)
     assert result.returncode == 1 and "Traceback" not in result.stderr, result.stderr
     (line,) = [line for line in result.stderr.splitlines() if line.startswith("ptm: ")]
     assert "File too large" in line and "The checkpoint of step 4 is intact" in line and "free space" in line
     assert listed(workdir / "checkpoints") == ["step_00000004"]
     assert not [p for p in tiny.files(workdir) if "draft" in p]
-    result = subprocess.run(arguments, **options)
-    assert result.returncode == 0, result.stderr
+    assert ptm(*arguments[len(tiny.PTM) :]) == 0
     tiny.assert_same_run(run, workdir)
 
 
@@ -232,13 +207,13 @@ def test_a_disk_that_is_full_at_the_start(refused, text, prepared, monkeypatch, 
 def test_a_tokenizer_that_does_not_match(run, refused, text, prepared, tmp_path):
     """The workdir's was exchanged; the corpus was prepared anew with another; the checkpoint is of another run."""
     shutil.copytree(run, tmp_path / "run")
-    words = [tiny.FILE, "--data", text, "--workdir", "run", "--set", *SMALL]
+    words = [tiny.FILE, "--data", text, "--workdir", "run", "--set", *tiny.SMALL]
     shutil.rmtree(tmp_path / "run" / "tokenizer")
     shutil.copytree(prepared / "tokenizer", tmp_path / "run" / "tokenizer")
     line = refused(*words)
     assert "is not the one that the run was trained with" in line and "put that one back" in line
     shutil.rmtree(tmp_path / "run" / "tokenizer")
-    line = refused(tiny.FILE, "--data", prepared, "--workdir", "run", "--set", *SMALL)
+    line = refused(tiny.FILE, "--data", prepared, "--workdir", "run", "--set", *tiny.SMALL)
     assert "corpus.tokenizer" in line and "Choose another --workdir" in line
     record = next((tmp_path / "run" / "checkpoints").glob("*_00000009")) / "record.json"
     from ptm_jax.train import sealing
@@ -257,6 +232,7 @@ def test_a_damaged_record(refused, text, tmp_path, content):
     assert "is no record of a run" in line and listed("run") == ["config.json"]
 
 
+@pytest.mark.rotate(2)
 def test_the_example_of_an_objective_trains(text, tmp_path, capsys):
     """A plain function in a file of one's own, as the README shows it, in under 20 lines."""
     assert len(EXAMPLE.read_text().splitlines()) < 20
@@ -273,13 +249,21 @@ def test_the_example_of_an_objective_trains(text, tmp_path, capsys):
 
 
 def test_the_summary_of_a_run(run, text, capsys):
-    assert ptm("train", tiny.FILE, "--data", text, "--workdir", run, "--set", *SMALL) == 0
+    assert ptm("train", tiny.FILE, "--data", text, "--workdir", run, "--set", *tiny.SMALL) == 0
     out = capsys.readouterr().out
     for word in ("done: 9 steps", "held-out mlm_nll", "unigram baseline", "checkpoint", "loss.png", "report.md"):
         assert word in out
     assert str(run / "checkpoints" / "step_00000009") in out
 
 
+def test_a_summary_compares_the_metric_that_the_objective_names(tmp_path):
+    result = loop.Result(tmp_path, 9, 9, {"nsp_nll": 0.25, "mlm_nll": 4.5}, 6.0, None, False, compared="mlm_nll")
+    lines = command._summary(result).splitlines()
+    assert "  unigram baseline            6.0000 nats on the same held-out data" in lines
+    assert "  mlm_nll below it by 1.5000" in lines
+    assert "baseline" not in command._summary(dataclasses.replace(result, compared=None))
+
+
 def test_mesh_words():
-    assert command._axis("data=2") == "('data', 2)"
-    assert setup.FREE[-2:] == ("mesh", "rules")
+    assert options.layout("data=2, model=4", "fsdp") == ["mesh=(('data', 2), ('model', 4),)", "rules=fsdp"]
+    assert differing.FREE[-2:] == ("mesh", "rules")

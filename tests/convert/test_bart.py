@@ -3,10 +3,7 @@
 import peers
 import pytest
 
-pytestmark = [
-    pytest.mark.full,
-    pytest.mark.skipif(peers.torch is None, reason="torch and transformers are not installed; make test-full installs them"),
-]
+pytestmark = peers.LIVE
 
 EOS = {"Bart": 2, "MBart": 2, "Pegasus": 1}
 CONFIGS = {

@@ -8,15 +8,12 @@ import pytest
 
 from ptm_jax.objectives.base import OnePass, binary_loss, real_tokens
 
-pytestmark = [
-    pytest.mark.full,
-    pytest.mark.skipif(peers.torch is None, reason="torch and transformers are not installed; make test-full installs them"),
-]
+pytestmark = peers.LIVE
 
 
 @dataclasses.dataclass(frozen=True)
-class Told(OnePass):
-    """A discriminator's loss on labels that are given: of pre-training, they are the generator's doing."""
+class Detection(OnePass):
+    """A discriminator's loss on given labels; in pre-training they come from the generator."""
 
     tower = "main"
 
@@ -26,7 +23,7 @@ class Told(OnePass):
 
 ELECTRA = [
     *peers.cases("Electra"),
-    peers.Case("ElectraForPreTraining", ("rtd",), objective=Told()),
+    peers.Case("ElectraForPreTraining", ("rtd",), objective=Detection()),
     peers.Case("ElectraForCausalLM", ("lm",)),
 ]
 CONFIGS = {

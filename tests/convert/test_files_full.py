@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from comparing import bits, refused
 
-from ptm_jax.bench import streaming
+from benchmarks import streaming
 from ptm_jax.convert.files import open_tensors, write_tensors
 from ptm_jax.core.errors import UserError
 
@@ -145,7 +145,7 @@ def large(tmp_path_factory):
 
 @pytest.mark.parametrize(("mesh", "rules"), [({"fsdp": 8}, "fsdp"), ({"fsdp": 2, "model": 4}, "megatron_fsdp")])
 def test_two_gigabytes_go_into_their_shards(large, mesh, rules):
-    """Memory: the shards and one tensor. `ptm bench import` measures the time, beside that of reading the files."""
+    """Memory: the shards and one tensor. `python -m benchmarks import` measures time, beside reading the files."""
     folder, total, largest = large
     assert total > 2e9 and len(open_tensors(folder).files) == 5
     found = streaming.measure("import", str(folder), json.dumps(mesh), rules)

@@ -4,10 +4,7 @@ import numpy as np
 import peers
 import pytest
 
-pytestmark = [
-    pytest.mark.full,
-    pytest.mark.skipif(peers.torch is None, reason="torch and transformers are not installed; make test-full installs them"),
-]
+pytestmark = peers.LIVE
 
 
 def both(out):

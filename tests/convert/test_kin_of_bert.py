@@ -7,10 +7,7 @@ from safetensors.numpy import load_file, save_file
 
 from ptm_jax.convert import checkpoint
 
-pytestmark = [
-    pytest.mark.full,
-    pytest.mark.skipif(peers.torch is None, reason="torch and transformers are not installed; make test-full installs them"),
-]
+pytestmark = peers.LIVE
 
 WORDS = dict(vocab_size=61, max_position_embeddings=16, num_labels=3, attn_implementation="eager")
 

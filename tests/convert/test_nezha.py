@@ -11,7 +11,7 @@ import pytest
 from ptm_jax.convert import checkpoint
 from ptm_jax.convert.config import Config
 from ptm_jax.convert.files import open_tensors
-from ptm_jax.convert.writing import write_tensors
+from ptm_jax.convert.saving import write_tensors
 
 
 @pytest.fixture(scope="module")
@@ -55,9 +55,10 @@ def same_again(folder, read):
     assert rebuilt.towers == read.system.towers
 
 
-@pytest.mark.parametrize(
-    "name", [name if name == "narrow" else pytest.param(name, marks=pytest.mark.full) for name in golden_nezha.CONFIGS]
-)
+LATER = [pytest.mark.full, pytest.mark.rotate]
+
+
+@pytest.mark.parametrize("name", [n if n == "narrow" else pytest.param(n, marks=LATER) for n in golden_nezha.CONFIGS])
 def test_every_class_answers_as_the_last_version_that_had_it(name, golden, tmp_path):
     parts, group = golden[name], golden_nezha.group(peers)
     found = [published(tmp_path / case.name, parts, case) for case in group]

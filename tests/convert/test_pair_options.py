@@ -23,7 +23,7 @@ def full(test):
     absent = pytest.mark.skipif(
         torch is None, reason="torch and transformers are not installed; make test-full installs them"
     )
-    return pytest.mark.full(absent(test))
+    return pytest.mark.rotate(pytest.mark.full(absent(test)))
 
 
 T5 = dict(vocab_size=61, d_model=12, num_heads=2, d_kv=5, d_ff=9, num_layers=1)

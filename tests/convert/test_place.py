@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from comparing import bits
 
-from ptm_jax.convert import formats, place
+from ptm_jax.convert import place
+from ptm_jax.convert.formats import tensors
 from ptm_jax.convert.table import Line
 
 
@@ -38,7 +39,7 @@ def test_shards_are_filled_reading_every_part_once():
         assert set(shards) == wanted and len(asked) == reads
         for box, values in shards.items():
             assert bits(values) == bits(turned[tuple(slice(*bounds) for bounds in box)])
-            assert values.flags.c_contiguous and values.ctypes.data % formats.ALIGN == 0
+            assert values.flags.c_contiguous and values.ctypes.data % tensors.ALIGN == 0
 
 
 def test_only_what_this_process_holds_is_read():

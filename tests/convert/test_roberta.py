@@ -4,10 +4,7 @@ import numpy as np
 import peers
 import pytest
 
-pytestmark = [
-    pytest.mark.full,
-    pytest.mark.skipif(peers.torch is None, reason="torch and transformers are not installed; make test-full installs them"),
-]
+pytestmark = peers.LIVE
 
 CONFIGS = {
     "plain": dict(hidden_size=12, num_attention_heads=3, intermediate_size=20, hidden_act="gelu", num_hidden_layers=2),

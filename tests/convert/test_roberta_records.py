@@ -12,7 +12,8 @@ from ptm_jax.convert.config import Config
 from ptm_jax.convert.family import families, names
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.types import Vocab
-from ptm_jax.nn.embeddings import Embeddings
+from ptm_jax.nn.embeddings.parts import TaskTypes
+from ptm_jax.nn.embeddings.summed import Embeddings
 from ptm_jax.nn.layers import Context
 from ptm_jax.objectives.downstream import Classification
 
@@ -97,7 +98,7 @@ def test_several_numbers_of_a_text():
 
 
 def test_vectors_of_tasks_are_added_before_the_norm():
-    embed = Embeddings(vocab=Vocab(size=7), width=4, tasks=3)
+    embed = Embeddings(vocab=Vocab(size=7), width=4, parts=(TaskTypes(3),))
     ids, tasks = np.array([[1, 2, 3]]), np.array([[2, 0, 1]])
     context = Context(visibility=None, rows=jnp.zeros(1, jnp.int32))
     run = functools.partial(embed.apply, context=context)

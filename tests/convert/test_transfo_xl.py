@@ -67,7 +67,10 @@ def answers(found, parts):
     return (*aux, gradient)
 
 
-@pytest.mark.parametrize("name", [n if n == ORDINARY else pytest.param(n, marks=pytest.mark.full) for n in golden.CONFIGS])
+LATER = [pytest.mark.full, pytest.mark.rotate]
+
+
+@pytest.mark.parametrize("name", [n if n == ORDINARY else pytest.param(n, marks=LATER) for n in golden.CONFIGS])
 def test_answers_of_the_library(name, tmp_path):
     parts = stored(name)
     found = {kind: checkpoint.read(original(tmp_path / kind, name, parts, kind)) for kind in golden.classes(name)}

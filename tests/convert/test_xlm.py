@@ -8,10 +8,7 @@ from ptm_jax.convert import checkpoint
 from ptm_jax.core.towers import Tower
 from ptm_jax.objectives.language import MLM
 
-pytestmark = [
-    pytest.mark.full,
-    pytest.mark.skipif(peers.torch is None, reason="torch and transformers are not installed; make test-full installs them"),
-]
+pytestmark = peers.LIVE
 
 
 def classes(family):

@@ -9,8 +9,8 @@ from ptm_jax.convert import checkpoint
 from ptm_jax.convert.config import Config
 from ptm_jax.convert.family import families, names
 from ptm_jax.core.errors import UserError
+from ptm_jax.inference.inputs import batch_of
 from ptm_jax.nn.layerdrop import DroppedBlock
-from ptm_jax.tasks.inputs import batch_of
 
 SIZES = {"xlm": {"emb_dim": 8, "n_heads": 2, "n_layers": 2, "vocab_size": 61}}
 SIZES |= {"flaubert": SIZES["xlm"], "xlnet": {"d_model": 8, "n_head": 2, "n_layer": 2, "d_inner": 12, "vocab_size": 61}}

@@ -10,10 +10,7 @@ from ptm_jax.convert.family import family_of
 from ptm_jax.core.towers import Tower
 from ptm_jax.objectives.language import MLM
 
-pytestmark = [
-    pytest.mark.full,
-    pytest.mark.skipif(peers.torch is None, reason="torch and transformers are not installed; make test-full installs them"),
-]
+pytestmark = peers.LIVE
 
 XLNET = [
     peers.Case("XLNetModel"),

@@ -6,17 +6,20 @@ import math
 
 import pytest
 
-from ptm_jax.core import registry
-from ptm_jax.core.describe import to_json
+from ptm_jax import systems
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.precision import Precision
-from ptm_jax.core.rebuild import rebuild
 from ptm_jax.core.recipe import Phase, Recipe
 from ptm_jax.core.spec import respell
+from ptm_jax.core.spec.classes import ROOMS, kinds_of
+from ptm_jax.core.spec.describe import to_json
+from ptm_jax.core.spec.legacy import renewed
+from ptm_jax.core.spec.rebuild import rebuild
 from ptm_jax.core.types import Vocab
-from ptm_jax.systems.kinds import PACKAGES, kinds_of
+from ptm_jax.nn.embeddings.parts import Languages, TaskTypes, Types, WordTypes
+from ptm_jax.nn.embeddings.summed import Embeddings
+from ptm_jax.systems.order import ORDER
 
-registry.discover("ptm_jax.systems")
 KINDS = kinds_of()
 
 
@@ -24,9 +27,13 @@ def through_json(value):
     return json.loads(json.dumps(to_json(value)))
 
 
-@pytest.mark.parametrize("name", registry.catalogue.names())
-def test_every_system_comes_back(name):
-    system = registry.catalogue.get(name)
+@pytest.mark.parametrize("module", ORDER)
+def test_every_system_comes_back(module):
+    for name in ORDER[module].split():
+        comes_back(systems.get(name))
+
+
+def comes_back(system):
     parts = {f.name: getattr(system, f.name) for f in dataclasses.fields(system)}
     for slot, value in parts.items():
         again = rebuild(through_json(value), KINDS)
@@ -39,9 +46,23 @@ def test_every_system_comes_back(name):
 
 
 def test_values_after_respelling_come_back():
-    towers = respell(dict(registry.catalogue.get("bert_tiny").towers), Precision, Precision("bfloat16"))
+    towers = respell(dict(systems.get("bert_tiny").towers), Precision, Precision("bfloat16"))
     towers = respell(towers, Vocab, Vocab(size=300, pad=0, extra=(7, 8)))
     assert rebuild(through_json(towers), KINDS) == towers
+
+
+@pytest.mark.parametrize(
+    ("old", "parts"),
+    [
+        ({"types": 2, "word_types": False, "languages": 0, "tasks": 3}, (Types(2), TaskTypes(3))),
+        ({"types": 2, "word_types": True, "languages": 5, "tasks": 0}, (WordTypes(2), Languages(5))),
+        ({"types": 0}, ()),
+    ],
+)
+def test_a_record_of_the_options_of_embeddings_is_read_as_their_parts(old, parts):
+    value = Embeddings(vocab=Vocab(size=7), width=4, parts=parts)
+    record = {name: part for name, part in through_json(value).items() if name != "parts"} | old
+    assert rebuild(record, KINDS) == value and renewed([record]) == [through_json(value)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,4 +114,4 @@ def test_kinds_are_unique_and_public():
     assert KINDS["Recipe"] is Recipe and KINDS["Phase"] is Phase
     assert {"Vocab", "Model", "Transformer", "MLM", "TokenMasking", "Packed", "TokenizerSpec"} <= set(KINDS)
     assert not [name for name in KINDS if name.startswith("_")]
-    assert all(cls.__module__.startswith(PACKAGES) for cls in KINDS.values())
+    assert all(cls.__module__.replace(".", "/").removeprefix("ptm_jax/").startswith(ROOMS) for cls in KINDS.values())

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.registry import Catalogue, discover
+from ptm_jax.core.spec.registry import Catalogue, discover
 
 
 class Named:
@@ -44,6 +44,18 @@ def test_an_unknown_name_lists_what_there_is_and_the_closest():
     catalogue.register("bert_base", lambda: 1)
     with pytest.raises(UserError, match=r"unknown system 'bert_bsae'; there are: bert_base. Did you mean 'bert_base'"):
         catalogue.get("bert_bsae")
+
+
+def test_declared_names_are_built_when_asked_for(tmp_path, monkeypatch):
+    lines = "class A:\n    name = 'a'\ndef systems():\n    yield A()\n"
+    (tmp_path / "declared_systems.py").write_text(lines)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    catalogue = Catalogue("system")
+    catalogue.declare("declared_systems", ("a", "b"))
+    assert catalogue.names() == ("a", "b") and "declared_systems" not in sys.modules
+    assert catalogue.get("a").name == "a" and catalogue.get("a") is catalogue.get("a")
+    with pytest.raises(ValueError, match="yields no 'b'"):
+        catalogue.get("b")
 
 
 def test_discover_imports_every_module_once(tmp_path, monkeypatch):

@@ -293,3 +293,8 @@ def test_fingerprint_is_the_same_in_another_process():
     code = "from ptm_jax.core import spec, recipe; print(spec.fingerprint(recipe.LAMB(b1=0.5)))"
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
     assert other == spec.fingerprint(LAMB(b1=0.5)) != spec.fingerprint(LAMB())
+
+
+def test_a_value_that_is_no_text_is_taken_as_it_is():
+    experiment = spec.override(Phase(steps=1, batch=2, length=3), {"steps": 5})
+    assert experiment == Phase(steps=5, batch=2, length=3)

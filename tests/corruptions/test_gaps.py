@@ -131,15 +131,6 @@ def test_sentences_put_back_give_the_row(outputs, select):
         np.testing.assert_array_equal(out["positions"][row][real], np.arange(real.sum()))
 
 
-def test_same_key_slice_and_other_key(outputs):
-    batch, outs = outputs
-    part = {name: value[16:32] for name, value in batch.items()}
-    run = jax.jit(GapSentences(vocab=VOCAB, select="random", width=WIDTH))
-    for name, value in run(jax.random.key(0), part).items():
-        np.testing.assert_array_equal(outs["random"][name][16:32], value)
-    assert (np.asarray(run(jax.random.key(1), part)["input_ids"]) != outs["random"]["input_ids"][16:32]).any()
-
-
 def test_words_may_be_masked_as_well():
     batch = batch_of()
     vocab = dataclasses.replace(VOCAB, extra=(999,))
@@ -158,14 +149,3 @@ def test_a_row_of_one_sentence_and_a_row_of_padding_predict_nothing():
     out = jax.jit(GapSentences(vocab=VOCAB))(jax.random.key(0), batch)
     np.testing.assert_array_equal(out["input_ids"], ids)
     assert out["decoder_weights"].sum() == 0
-
-
-def test_what_cannot_be_is_refused():
-    with pytest.raises(ValueError, match="one of ind_orig"):
-        GapSentences(vocab=VOCAB, select="best")
-    with pytest.raises(ValueError, match="gap is id 999, a word"):
-        GapSentences(vocab=VOCAB, gap=999)
-    with pytest.raises(ValueError, match="rate 1.0"):
-        GapSentences(vocab=VOCAB, rate=1.0)
-    with pytest.raises(ValueError, match="no `sentences`"):
-        GapSentences(vocab=VOCAB)(jax.random.key(0), {"input_ids": jnp.ones((1, 8), jnp.int32)})

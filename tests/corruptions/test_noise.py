@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ptm_jax.core.types import Vocab
 from ptm_jax.corruptions.base import Chain
 from ptm_jax.corruptions.noise import (
     DocumentRotation,
@@ -15,8 +14,9 @@ from ptm_jax.corruptions.noise import (
     TextInfilling,
     TokenDeletion,
 )
+from support import corrupting
+from support.corrupting import VOCAB
 
-VOCAB = Vocab(size=1000, pad=1, unk=5, cls=2, sep=3, mask=4, bos=2, eos=3)
 NOISES = {
     "masking": NoiseMasking(vocab=VOCAB),
     "deletion": TokenDeletion(vocab=VOCAB),
@@ -27,45 +27,27 @@ NOISES = {
 }
 
 
-def batch_of(rows=1024, length=128, seed=0, packed=False):
-    """Rows [CLS] words [SEP] padding; `packed`: two of them in a row. Every tenth row is full."""
-    rng = np.random.default_rng(seed)
-    ids = rng.integers(6, 1000, (rows, length)).astype(np.int32)
-    real = rng.integers(10, length + 1, rows)
-    real[::10] = length
-    place = np.arange(length)
-    border = real // 2 if packed else 0 * real
-    segments = np.where(place < real[:, None], 1 + (place >= border[:, None]) * packed, 0).astype(np.int32)
-    first = (place == 0) | ((place == border[:, None]) & packed)
-    last = (place == real[:, None] - 1) | ((place == border[:, None] - 1) & packed)
-    ids = np.where(segments == 0, 1, np.where(first, 2, np.where(last, 3, ids)))
-    words = (segments > 0) & ~first & ~last
-    sentences = np.where(words, 1 + np.cumsum((rng.random((rows, length)) < 0.1) | first, 1), 0).astype(np.int32)
-    positions = np.where(segments == 2, place - border[:, None], np.where(segments == 1, place, 0)).astype(np.int32)
-    starts = np.where(words, rng.integers(0, 2, ids.shape), 0).astype(np.int32)
-    fields = {"input_ids": ids, "segment_ids": segments, "positions": positions}
-    fields |= {"sentences": sentences, "word_starts": starts, "rows": np.arange(rows, dtype=np.int32)}
-    return {name: jnp.asarray(value) for name, value in fields.items()}
+ROWS = 256
 
 
 @pytest.fixture(scope="module")
-def noisy():
-    """{name: (before, after)} of every noise on 1024 rows of one document, each compiled once."""
-    jitted = {name: jax.jit(noise) for name, noise in NOISES.items()}
-    batch = batch_of()
-    return {name: jax.tree.map(np.asarray, (batch, run(jax.random.key(0), batch))) for name, run in jitted.items()}
+def made():
+    """{name: {False: (before, after), True: the same of packed rows}} of every noise, each compiled once."""
+    jitted, found = {name: jax.jit(noise) for name, noise in NOISES.items()}, {}
+    for packed in (False, True):
+        batch = corrupting.documents(rows=ROWS, length=128, seed=1, packed=packed)
+        for name, run in jitted.items():
+            found[name, packed] = jax.tree.map(np.asarray, (batch, run(jax.random.key(0), batch)))
+    return found
 
 
 @pytest.fixture(scope="module")
-def packed():
-    batch = batch_of(rows=256, packed=True, seed=1)
-    return {name: jax.tree.map(np.asarray, (batch, jax.jit(n)(jax.random.key(0), batch))) for name, n in NOISES.items()}
+def noisy(made):
+    return {name: made[name, False] for name in NOISES}
 
 
 def words(batch, row):
-    """The words of a row: neither specials nor padding."""
-    ids = batch["input_ids"][row]
-    return ids[(batch["segment_ids"][row] > 0) & ~np.isin(ids, [1, 2, 3])]
+    return batch["input_ids"][row][corrupting.words(batch)[row] | (batch["input_ids"][row] == 4)]
 
 
 def rounded(count, rate):
@@ -73,23 +55,10 @@ def rounded(count, rate):
 
 
 @pytest.mark.parametrize("name", NOISES)
-def test_frame_and_padding_stay(noisy, name):
-    before, after = noisy[name]
-    assert after["input_ids"].shape == before["input_ids"].shape
-    real = after["segment_ids"] > 0
-    assert (np.diff(real.astype(int), axis=1) <= 0).all(), "padding is at the end"
-    assert (after["input_ids"][~real] == 1).all()
-    assert (after["input_ids"][:, 0] == 2).all()
-    ends = np.take_along_axis(after["input_ids"], real.sum(1)[:, None] - 1, 1)
-    assert (ends == 3).all()
-    assert (np.isin(after["input_ids"], [2, 3]).sum(1) == 2).all()
-    np.testing.assert_array_equal(after["positions"], np.where(real, np.arange(128), 0))
-
-
-@pytest.mark.parametrize("name", NOISES)
-def test_documents_of_a_packed_row_do_not_mix(packed, name):
-    before, after = packed[name]
-    for row in range(0, 256, 5):
+def test_documents_of_a_packed_row_do_not_mix(made, name):
+    before, after = made[name, True]
+    assert (np.diff((after["segment_ids"] > 0).astype(int), axis=1) <= 0).all(), "padding is at the end"
+    for row in range(2, ROWS, 5):
         for document in (1, 2):
             was = before["input_ids"][row][before["segment_ids"][row] == document]
             now = after["input_ids"][row][after["segment_ids"][row] == document]
@@ -99,29 +68,17 @@ def test_documents_of_a_packed_row_do_not_mix(packed, name):
             np.testing.assert_array_equal(at, np.arange(len(now)))
 
 
-@pytest.mark.parametrize("name", NOISES)
-def test_the_same_key_the_same_noise_and_a_slice_gives_a_slice(noisy, name):
-    before, after = noisy[name]
-    part = {field: jnp.asarray(value[16:48]) for field, value in before.items()}
-    run = jax.jit(NOISES[name])
-    again = run(jax.random.key(0), part)
-    for field in ("input_ids", "segment_ids", "sentences", "word_starts"):
-        np.testing.assert_array_equal(after[field][16:48], again[field])
-    other = run(jax.random.key(1), part)
-    assert (np.asarray(other["input_ids"]) != after["input_ids"][16:48]).any()
-
-
 def test_masking_hides_an_exact_number_and_nothing_else(noisy):
     before, after = noisy["masking"]
     changed = before["input_ids"] != after["input_ids"]
     assert (after["input_ids"][changed] == 4).all()
-    count = np.array([len(words(before, row)) for row in range(1024)])
-    np.testing.assert_array_equal(changed.sum(1), np.minimum(rounded(count, 0.15), 20))
+    count = np.array([len(words(before, row)) for row in range(ROWS)])
+    np.testing.assert_array_equal(changed.sum(1), np.where(count > 0, np.minimum(rounded(count, 0.15), 20), 0))
 
 
 def test_deletion_leaves_a_subsequence_with_its_fields(noisy):
     before, after = noisy["deletion"]
-    for row in range(0, 1024, 7):
+    for row in range(2, ROWS, 3):
         was, now = words(before, row), words(after, row)
         assert len(now) == len(was) - min(20, rounded(len(was), 0.15))
         rest = iter(zip(was, *(before[f][row][1 : len(was) + 1] for f in ("sentences", "word_starts")), strict=True))
@@ -146,24 +103,28 @@ def infill(row, rng):
 def test_infilling_can_be_undone_and_hides_an_exact_number(noisy):
     before, after = noisy["infilling"]
     exact = 0
-    for row in range(1024):
+    for row in range(2, ROWS):
         was, now = words(before, row).tolist(), words(after, row).tolist()
         kept = [token for token in now if token != 4]
         rest = iter(was)
         assert all(token in rest for token in kept), "what stays is a subsequence"
         exact += len(was) - len(kept) == min(39, rounded(len(was), 0.3))
-    assert exact > 1020  # lengths that are all zero hide less: rows of a few words
+    assert exact > 0.98 * ROWS  # lengths that are all zero hide less
+
+
+RATES = 2048
+"""Rows over which rates are compared."""
 
 
 @pytest.fixture(scope="module")
 def full():
-    """4096 rows 10, 11, .. 49 after infilling, as lists, and what the definition makes of as many."""
+    """Rows 10, 11, .. 49 after infilling, as lists, and what the definition makes of as many."""
     row = np.arange(10, 50, dtype=np.int32)
-    out = jax.jit(TextInfilling(vocab=VOCAB))(jax.random.key(2), {"input_ids": jnp.tile(row, (4096, 1))})
+    out = jax.jit(TextInfilling(vocab=VOCAB))(jax.random.key(2), {"input_ids": jnp.tile(row, (RATES, 1))})
     sizes = np.asarray(out["segment_ids"]).sum(1)
     rng = np.random.default_rng(0)
     ours = [ids[:size].tolist() for ids, size in zip(np.asarray(out["input_ids"]), sizes, strict=True)]
-    return ours, [infill(row.tolist(), rng) for _ in range(4096)]
+    return ours, [infill(row.tolist(), rng) for _ in range(RATES)]
 
 
 MEASURES = {
@@ -181,15 +142,15 @@ MEASURES = {
 @pytest.mark.parametrize("measure", MEASURES)
 def test_infilling_is_distributed_as_defined(full, measure):
     ours, theirs = (np.array([MEASURES[measure](row) for row in rows], float) for rows in full)
-    error = np.sqrt((ours.var() + theirs.var()) / 4096)
+    error = np.sqrt((ours.var() + theirs.var()) / RATES)
     assert theirs.mean() > 0
     assert abs(ours.mean() - theirs.mean()) < 3 * error, (ours.mean(), theirs.mean(), error)
 
 
 def test_infilling_hides_every_word_equally_often_as_the_definition(full):
     ours, theirs = (np.array([sum(word in row for row in rows) for word in range(10, 50)]) for rows in full)
-    share = (ours + theirs) / 8192
-    assert np.abs((ours - theirs) / np.sqrt(2 * 4096 * share * (1 - share))).max() < 4.2  # 99.9% point for 40 words
+    share = (ours + theirs) / (2 * RATES)
+    assert np.abs((ours - theirs) / np.sqrt(2 * RATES * share * (1 - share))).max() < 4.2  # 99.9% point for 40 words
 
 
 def test_a_span_over_a_special_token_is_divided():
@@ -197,7 +158,7 @@ def test_a_span_over_a_special_token_is_divided():
     out = jax.jit(TextInfilling(vocab=VOCAB, rate=0.8, mean=6.0))(jax.random.key(0), {"input_ids": ids})
     now = np.asarray(out["input_ids"])
     assert ((now == 3).sum(1) == 2).all()
-    assert (now == np.array([4, 3, 4, 3, 1, 1, 1, 1])).all(1).sum() == 0, "four or five of six words are hidden"
+    assert (now == np.array([4, 3, 4, 3, 0, 0, 0, 0])).all(1).sum() == 0, "four or five of six words are hidden"
     assert ((now[:, :3] == [4, 3, 4]).all(1)).any()
 
 
@@ -211,12 +172,12 @@ def sentences(batch, row):
 def test_permutation_moves_whole_sentences(noisy):
     before, after = noisy["permutation"]
     moved = 0
-    for row in range(1024):
+    for row in range(2, ROWS):
         was, now = sentences(before, row), sentences(after, row)
         assert sorted(was) == sorted(now)
         assert [t for s in now for t in s] == words(after, row).tolist(), "contiguous"
         moved += was != now
-    assert moved > 900
+    assert moved > 0.8 * ROWS
 
 
 def test_every_permutation_is_equally_likely():
@@ -229,8 +190,8 @@ def test_every_permutation_is_equally_likely():
 
 
 def test_rotation_begins_with_each_word_equally_often():
-    ids = jnp.tile(jnp.array([[2, *range(10, 20), 3, 1]], jnp.int32), (5000, 1))
-    batch = {"input_ids": ids, "segment_ids": (ids != 1).astype(jnp.int32)}
+    ids = jnp.tile(jnp.array([[2, *range(10, 20), 3, 0]], jnp.int32), (5000, 1))
+    batch = {"input_ids": ids, "segment_ids": (ids > 0).astype(jnp.int32)}
     out = np.asarray(DocumentRotation(vocab=VOCAB)(jax.random.key(0), batch)["input_ids"])
     counts = np.bincount(out[:, 1], minlength=20)[10:]
     assert ((counts - 500) ** 2 / 500).sum() < 27.9  # 99.9% point, 9 degrees of freedom
@@ -240,7 +201,7 @@ def test_rotation_begins_with_each_word_equally_often():
 
 @pytest.mark.parametrize("rows", ["alone", "packed"])
 def test_the_decoder_predicts_the_row_as_it_was(rows):
-    batch = batch_of(rows=32, packed=rows == "packed")
+    batch = corrupting.documents(rows=32, packed=rows == "packed")
     noise = NOISES["bart"]
     out = jax.tree.map(np.asarray, jax.jit(Reconstruct(vocab=VOCAB, noise=noise))(jax.random.key(0), batch))
     segments = np.asarray(batch["segment_ids"])
@@ -252,30 +213,8 @@ def test_the_decoder_predicts_the_row_as_it_was(rows):
         for document in range(1, segments[row].max() + 1):
             inside = segments[row] == document
             labels = out["decoder_labels"][row][inside]
-            np.testing.assert_array_equal(out["decoder_input_ids"][row][inside], [3, *labels[:-1]])
+            np.testing.assert_array_equal(out["decoder_input_ids"][row][inside], [VOCAB.eos, *labels[:-1]])
     assert (out["input_ids"] != np.asarray(batch["input_ids"])).any()
-
-
-@pytest.mark.parametrize("name", [name for name in NOISES if name not in ("permutation", "bart")])
-def test_a_row_of_padding_and_a_row_of_specials_stay(name):
-    ids = jnp.array([[1] * 8, [2, 3, 1, 1, 1, 1, 1, 1]], jnp.int32)
-    out = jax.jit(NOISES[name])(jax.random.key(0), {"input_ids": ids, "segment_ids": (ids != 1).astype(jnp.int32)})
-    np.testing.assert_array_equal(out["input_ids"], ids)
-
-
-@pytest.mark.parametrize("kind", [NoiseMasking, TokenDeletion, TextInfilling])
-def test_impossible_rates_are_refused(kind):
-    with pytest.raises(ValueError, match="rate is 0"):
-        kind(vocab=VOCAB, rate=0.0)
-
-
-def test_what_is_missing_is_named():
-    with pytest.raises(ValueError, match="mean is 0"):
-        TextInfilling(vocab=VOCAB, mean=0.0)
-    with pytest.raises(ValueError, match="no `sentences`"):
-        SentencePermutation(vocab=VOCAB)(jax.random.key(0), {"input_ids": jnp.ones((1, 8), jnp.int32)})
-    with pytest.raises(ValueError, match="no eos token"):
-        Reconstruct(vocab=Vocab(size=9), noise=Chain(parts=()))(jax.random.key(0), {"input_ids": jnp.ones((1, 8), int)})
 
 
 @pytest.mark.full
@@ -283,9 +222,10 @@ def test_the_decoder_reads_what_transformers_gives_bart():
     torch = pytest.importorskip("torch")
     from transformers.models.bart.modeling_bart import shift_tokens_right
 
-    batch = batch_of(rows=16)
+    batch = corrupting.documents(rows=16)
+    batch["segment_ids"] = jnp.minimum(batch["segment_ids"], 1)  # theirs knows one document a row
     out = Reconstruct(vocab=VOCAB, noise=NoiseMasking(vocab=VOCAB))(jax.random.key(0), batch)
     labels = torch.tensor(np.asarray(out["decoder_labels"]).astype(np.int64))
-    theirs = shift_tokens_right(labels, pad_token_id=1, decoder_start_token_id=3).numpy()
+    theirs = shift_tokens_right(labels, pad_token_id=0, decoder_start_token_id=VOCAB.eos).numpy()
     real = np.asarray(out["decoder_weights"]) > 0
     np.testing.assert_array_equal(np.asarray(out["decoder_input_ids"])[real], theirs[real])

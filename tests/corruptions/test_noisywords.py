@@ -1,4 +1,4 @@
-"""Noisy words: taking out what is tagged gives the row back, and the pair holds the original where its label says."""
+"""Noisy words: taking out what is tagged gives the row back, and the pair holds the original at the place of its label."""
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ from ptm_jax.core.types import Vocab
 from ptm_jax.corruptions.noisywords import NoisyPairs, NoisyWords
 
 VOCAB = Vocab(size=1000, pad=0, unk=1, cls=2, sep=3, mask=4)
-ROWS, LENGTH = 2048, 64
+ROWS, LENGTH = 768, 64
 WORDS, PAIRS = NoisyWords(vocab=VOCAB), NoisyPairs(vocab=VOCAB)
 
 
@@ -56,7 +56,7 @@ def test_taking_out_what_is_tagged_gives_the_row(tagged):
         assert (after["noise_labels"][row][~weighed] == 0).all()
 
 
-def test_added_words_are_said_twice_or_random(tagged):
+def test_added_words_are_repeated_or_random(tagged):
     before, after = tagged
     twice = fresh = 0
     for row in range(ROWS):
@@ -72,7 +72,7 @@ def test_added_words_are_said_twice_or_random(tagged):
                 twice += 1
             else:
                 fresh += 1
-    assert min(twice, fresh) > 1000
+    assert min(twice, fresh) > 300
 
 
 def test_one_to_three_places_and_one_to_six_words():
@@ -113,7 +113,7 @@ def test_full_rows_lose_their_last_words_and_keep_their_frame():
         np.testing.assert_array_equal(kept, np.asarray(ids)[row, : len(kept)])
 
 
-def test_words_are_not_said_twice_over_a_border():
+def test_words_are_not_repeated_over_a_border():
     ids = jnp.tile(jnp.array([[10, 11, 3, 12, 13, 3] + [0] * 26], jnp.int32), (512, 1))
     segments = jnp.tile(jnp.array([[1, 1, 1, 2, 2, 2] + [0] * 26], jnp.int32), (512, 1))
     out = jax.jit(WORDS)(jax.random.key(0), {"input_ids": ids, "segment_ids": segments})
@@ -134,7 +134,7 @@ def split(out, row):
     return ids[1 : bounds[0]].tolist(), ids[bounds[0] + 1 : -1].tolist()
 
 
-def test_the_label_says_which_is_the_original(paired):
+def test_the_label_is_the_place_of_the_original(paired):
     before, after = paired
     room = (LENGTH - 3 - 18) // 2
     longer = shorter = 0
@@ -169,27 +169,3 @@ def test_words_that_are_left_out_are_contiguous():
             kinds[int(not set(noisy) <= set(original))] += 1
     expected = kinds.sum() / 3
     assert ((kinds - expected) ** 2 / expected).sum() < 13.8  # 99.9% point, 2 degrees of freedom
-
-
-@pytest.mark.parametrize("task", ["words", "pairs"])
-def test_same_key_slice_and_other_key(tagged, paired, task):
-    before, after = tagged if task == "words" else paired
-    run = jax.jit(WORDS if task == "words" else PAIRS)
-    part = {name: jnp.asarray(value[32:64]) for name, value in before.items()}
-    for name, value in run(jax.random.key(0), part).items():
-        np.testing.assert_array_equal(after[name][32:64], value)
-    assert (np.asarray(run(jax.random.key(1), part)["input_ids"]) != after["input_ids"][32:64]).any()
-
-
-@pytest.mark.parametrize("task", [WORDS, PAIRS], ids=["words", "pairs"])
-def test_a_row_of_padding_stays(task):
-    batch = {"input_ids": jnp.zeros((2, 24), jnp.int32), "segment_ids": jnp.zeros((2, 24), jnp.int32)}
-    out = jax.jit(task)(jax.random.key(0), batch)
-    assert (out["input_ids"] == 0).all() and (out["segment_ids"] == 0).all()
-
-
-def test_what_cannot_be_is_refused():
-    with pytest.raises(ValueError, match="must be positive"):
-        NoisyWords(vocab=VOCAB, places=0)
-    with pytest.raises(ValueError, match="a pair needs at least"):
-        PAIRS(jax.random.key(0), {"input_ids": jnp.ones((1, 6), jnp.int32)})

@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -13,13 +12,14 @@ from ptm_jax.core.system import refusal
 from ptm_jax.core.types import Vocab
 from ptm_jax.corruptions.orders import PseudoMasks
 from ptm_jax.corruptions.pseudo import PseudoTokens
+from support.corrupting import numpied
 
 VOCAB = Vocab(size=1000, pad=0, unk=1, cls=2, sep=3, mask=4, extra=(999, 998))
 
 
 def drawn(corruption):
     ids = jnp.asarray(np.random.default_rng(0).integers(5, 998, (64, 40)), jnp.int32)
-    return jax.tree.map(np.asarray, corruption(jax.random.key(0), {"input_ids": ids}))
+    return numpied(corruption, 0, {"input_ids": ids})
 
 
 def test_only_the_pseudo_masks_differ():

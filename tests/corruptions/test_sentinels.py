@@ -14,7 +14,7 @@ VOCAB = Vocab(size=1100, pad=0, eos=1, unk=2, extra=tuple(range(1099, 999, -1)))
 SPANS = SentinelSpans(vocab=VOCAB)
 
 
-def batch_of(rows=1024, length=128, seed=0, padded=False):
+def batch_of(rows=512, length=128, seed=0, padded=False):
     rng = np.random.default_rng(seed)
     ids = rng.integers(3, 1000, (rows, length)).astype(np.int32)
     real = rng.integers(2, length + 1, rows) if padded else np.full(rows, length)
@@ -62,9 +62,9 @@ def test_full_rows_have_no_padding(corrupted):
 
 @pytest.mark.parametrize("padded", [False, True])
 def test_spans_put_back_give_the_row(run, padded):
-    batch = batch_of(rows=256, padded=padded, seed=3)
+    batch = batch_of(rows=128, padded=padded, seed=3)
     out = jax.tree.map(np.asarray, run(jax.random.key(1), batch))
-    for row in range(256):
+    for row in range(128):
         was = np.asarray(batch["input_ids"])[row][np.asarray(batch["segment_ids"])[row] > 0].tolist()
         inputs = out["input_ids"][row][out["segment_ids"][row] > 0].tolist()
         labels = out["decoder_labels"][row][out["decoder_weights"][row] > 0].tolist()
@@ -103,20 +103,11 @@ def test_span_lengths_are_those_of_uniform_divisions(corrupted):
     labels = after["decoder_labels"]
     starts = labels >= 1000
     lengths = [len(list(group)) for row in starts[:, :-1] for is_start, group in itertools.groupby(row) if not is_start]
-    assert len(lengths) == 1024 * spans
+    assert len(lengths) == 512 * spans
     cuts = itertools.combinations(range(1, noise), spans - 1)
     ones = np.array([[b - a == 1 for a, b in itertools.pairwise((0, *cut, noise))] for cut in cuts]).sum(1)
     share = sum(n == 1 for n in lengths)
-    assert abs(share / 1024 - ones.mean()) < 3 * ones.std() / np.sqrt(1024)
-
-
-def test_same_key_slice_and_other_key(corrupted, run):
-    before, after = corrupted
-    part = {name: jnp.asarray(value[32:64]) for name, value in before.items()}
-    again = jax.jit(SPANS)(jax.random.key(0), part)
-    for name in ("input_ids", "segment_ids", "decoder_labels", "decoder_input_ids", "decoder_weights"):
-        np.testing.assert_array_equal(after[name][32:64], again[name])
-    assert (np.asarray(run(jax.random.key(1), before)["input_ids"]) != after["input_ids"]).any()
+    assert abs(share / 512 - ones.mean()) < 3 * ones.std() / np.sqrt(512)
 
 
 def test_an_eos_that_ends_the_row_is_not_doubled():
@@ -146,17 +137,3 @@ def test_the_last_sentinel_of_the_paper():
     np.testing.assert_array_equal(more[:, :-2], plain[:, :-1])
     spans = noise_counts(32, 0.15, 3.0)[1]
     assert (more[:, -2] == 1099 - spans).all() and (more[:, -1] == 1).all()
-
-
-def test_a_row_of_padding_predicts_nothing():
-    out = jax.jit(SPANS)(jax.random.key(0), {"input_ids": jnp.zeros((2, 16), int), "segment_ids": jnp.zeros((2, 16), int)})
-    assert out["decoder_weights"].sum() == 0
-    assert (out["input_ids"] == 0).all() and (out["segment_ids"] == 0).all()
-
-
-def test_too_few_sentinels_and_bad_rates_are_refused():
-    short = Vocab(size=20, pad=0, eos=1, extra=(19, 18))
-    with pytest.raises(ValueError, match="up to 6 spans, and there are 2 sentinels"):
-        SentinelSpans(vocab=short)(jax.random.key(0), {"input_ids": jnp.ones((1, 128), jnp.int32)})
-    with pytest.raises(ValueError, match="rate 1.0"):
-        SentinelSpans(vocab=VOCAB, rate=1.0)

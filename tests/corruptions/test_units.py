@@ -1,4 +1,4 @@
-"""Masking of whole words, n-grams and spans against sequential definitions, and their laws of length."""
+"""Masking of tokens, whole words, n-grams and spans against sequential definitions, and their laws of length."""
 
 import functools
 import math
@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from ptm_jax.core.types import Vocab
-from ptm_jax.corruptions.units import Masking, NGrams, NormalSpans, Spans, WholeWords, _pick, draw_lengths
+from ptm_jax.corruptions.token import TokenMasking
+from ptm_jax.corruptions.units import Masking, NGrams, NormalSpans, Spans, Units, WholeWords, _pick, draw_lengths
 
 VOCAB = Vocab(size=1000, pad=0, unk=1, cls=2, sep=3, mask=4)
 UNITS = {
+    "tokens": None,
     "words": WholeWords(),
     "albert": NGrams(),
     "unilm": NGrams(shares=(0.8, 0.1, 0.1), whole_words=False),
@@ -66,7 +68,8 @@ def before():
 def masked():
     @functools.cache
     def of(name, together=False):
-        masking = Masking(vocab=VOCAB, units=UNITS[name], together=together)
+        tokens = TokenMasking(vocab=VOCAB)
+        masking = tokens if name == "tokens" else Masking(vocab=VOCAB, units=UNITS[name], together=together)
         return jax.tree.map(np.asarray, jax.jit(masking)(jax.random.key(0), batch_of()))
 
     return of
@@ -240,45 +243,12 @@ def test_shares_are_80_10_10_within_three_standard_errors(name, masked):
         assert abs(share - expected) < 3 * np.sqrt(expected * (1 - expected) / n)
 
 
-@pytest.mark.parametrize("name", ["albert", "spanbert"])
-def test_a_row_is_drawn_by_its_global_index_and_by_the_key(name, masked):
-    masking = jax.jit(Masking(vocab=VOCAB, units=UNITS[name]))
-    batch, whole = batch_of(), masked(name)
-    part = {field: value[128:192] for field, value in batch.items()} | {"rows": jnp.arange(128, 192)}
-    half, other = (masking(jax.random.key(key), part) for key in (0, 1))
-    for field in whole:
-        np.testing.assert_array_equal(whole[field][128:192], half[field])
-    assert (half["mlm_positions"] != other["mlm_positions"]).any()
-
-
 def test_a_chooser_of_ones_own():
-    class Everything:
+    class Everything(Units):
         def propose(self, key, batch, vocab, count, most):
             return (jnp.arange(batch["input_ids"].shape[1]) < count[:, None]).astype(jnp.int32)
 
     batch = {"input_ids": jnp.full((2, 20), 7)}
-    out = Masking(vocab=VOCAB, units=Everything(), mask=1.0, random=0.0)(jax.random.key(0), batch)
+    out = jax.jit(Masking(vocab=VOCAB, units=Everything(), mask=1.0, random=0.0))(jax.random.key(0), batch)
     assert out["mlm_positions"].tolist() == [[0, 1, 2]] * 2
     assert (out["input_ids"][:, :3] == 4).all() and "span_left" not in out
-
-
-def test_words_without_word_starts_are_refused():
-    with pytest.raises(ValueError, match="word_starts"):
-        Masking(vocab=VOCAB, units=WholeWords())(jax.random.key(0), {"input_ids": jnp.ones((1, 8), jnp.int32)})
-
-
-@pytest.mark.parametrize(
-    "build",
-    [
-        lambda: NGrams(shares=(0.5, 0.4)),
-        lambda: NGrams(shares=()),
-        lambda: Spans(p=0.0),
-        lambda: Spans(longest=0),
-        lambda: NormalSpans(deviation=0.0),
-        lambda: Masking(vocab=VOCAB, units=WholeWords(), rate=0.0),
-    ],
-    ids=["sum", "empty", "p", "longest", "deviation", "rate"],
-)
-def test_impossible_choices_are_refused(build):
-    with pytest.raises(ValueError, match="shares|longest|deviation|rate"):
-        build()

@@ -11,12 +11,12 @@ from ptm_jax.corruptions.token import TokenMasking
 from ptm_jax.corruptions.views import NGramView, ReplacedWord, TwoCrops
 
 VOCAB = Vocab(size=4096, pad=0, cls=1, sep=2, mask=3)
-ROWS, LENGTH = 2048, 32
+ROWS, LENGTH = 768, 32
 VIEWS = {"crops": TwoCrops(vocab=VOCAB), "ngram": NGramView(vocab=VOCAB), "word": ReplacedWord(vocab=VOCAB)}
 
 
 def batch_of(rows=ROWS, seed=0):
-    """[CLS] document [SEP] document [SEP] padding; the words of a row count upwards, so a place is told by its word."""
+    """[CLS] document [SEP] document [SEP] padding; the words of a row count upwards, so a place is known by its word."""
     draw = np.random.default_rng(seed)
     ids, segments = np.zeros((rows, LENGTH), np.int32), np.zeros((rows, LENGTH), np.int32)
     for i in range(1, rows):  # row 0 is padding
@@ -83,7 +83,7 @@ def test_ngrams_are_masked_and_handed_out(made):
 
 
 def test_ngrams_are_as_long_as_the_normal_says_and_begin_anywhere():
-    batch = {"input_ids": jnp.broadcast_to(jnp.arange(4, 36), (20_000, LENGTH))}
+    batch = {"input_ids": jnp.broadcast_to(jnp.arange(4, 36), (8_000, LENGTH))}
     out = jax.tree.map(np.asarray, jax.jit(NGramView(vocab=VOCAB))(jax.random.key(2), batch))
     starts, lengths = out["ngram_input_ids"][:, 0] - 4, out["ngram_segment_ids"].sum(1)
     lengths = lengths[starts <= LENGTH - 10]  # there is room for every length
@@ -96,7 +96,7 @@ def test_ngrams_are_as_long_as_the_normal_says_and_begin_anywhere():
 
 def test_masking_after_an_ngram_chooses_other_words():
     batch = batch_of(64)
-    out = Chain(parts=(NGramView(vocab=VOCAB), TokenMasking(vocab=VOCAB)))(jax.random.key(1), batch)
+    out = jax.jit(Chain(parts=(NGramView(vocab=VOCAB), TokenMasking(vocab=VOCAB))))(jax.random.key(1), batch)
     labels, weights = np.asarray(out["mlm_labels"]), np.asarray(out["mlm_weights"])
     ngram = np.asarray(out["ngram_input_ids"])
     assert all(not set(labels[i][weights[i] > 0]) & (set(ngram[i]) - {0}) for i in range(64))
@@ -118,24 +118,9 @@ def test_the_middle_word_is_replaced_by_any_word(made):
     np.testing.assert_array_equal(after["negative_input_ids"][0], before["input_ids"][0])
 
 
-@pytest.mark.parametrize("name", VIEWS)
-def test_a_slice_of_the_batch_gives_a_slice_of_the_result(made, name):
-    part = jax.tree.map(lambda x: x[16:48], batch_of())
-    for field, value in VIEWS[name](jax.random.key(0), part).items():
-        np.testing.assert_array_equal(value, made[1][name][field][16:48], err_msg=field)
-
-
 def test_a_vocabulary_without_frames_gives_bare_crops():
     batch = {"input_ids": jnp.arange(4, 12)[None], "segment_ids": jnp.ones((1, 8), jnp.int32)}
     out = TwoCrops(vocab=Vocab(size=20), share=1.0)(jax.random.key(0), batch)
     np.testing.assert_array_equal(out["input_ids"], batch["input_ids"])
     framed = TwoCrops(vocab=VOCAB, share=1.0)(jax.random.key(0), batch)["input_ids"][0]
     assert framed[0] == VOCAB.cls and framed[-1] == VOCAB.sep and (np.diff(framed[1:-1]) == 1).all()
-
-
-def test_impossible_sizes_are_refused():
-    for share in (0.0, 1.1):
-        with pytest.raises(ValueError, match="share"):
-            TwoCrops(vocab=VOCAB, share=share)
-    with pytest.raises(ValueError, match="longest"):
-        NGramView(vocab=VOCAB, longest=0)

@@ -1,4 +1,4 @@
-"""Small pseudo-English corpora, and the shared real ones."""
+"""Small pseudo-English corpora."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ptm_jax.data.prepare import prepare
-from ptm_jax.data.tokenizers import TokenizerSpec
-
-SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
+from ptm_jax.data.corpora.prepare import prepare
+from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 
 
 def prose(documents: int, seed: int = 0, sentences: int = 12) -> str:
@@ -42,11 +40,3 @@ def corpus(tmp_path_factory, text_file, spec):
     """About 400 documents in blocks of 512 tokens."""
     out = tmp_path_factory.mktemp("corpus") / "c"
     return prepare([str(text_file)], out, tokenizer=spec, heldout=0.1, block_tokens=512)
-
-
-@pytest.fixture(scope="session")
-def shared():
-    """The folder of real data; the test is skipped where the machine does not have it."""
-    if not SHARED.is_dir():
-        pytest.skip("the shared real data is not on this machine")
-    return SHARED

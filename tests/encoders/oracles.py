@@ -15,12 +15,12 @@ from ptm_jax.core.spec import respell
 from ptm_jax.core.towers import abstract
 from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.xl import TransformerXL
-from ptm_jax.nn.attention import Attention
+from ptm_jax.nn.attention.multihead import Attention
+from ptm_jax.nn.attention.relative import Buckets
 from ptm_jax.nn.blocks import FeedForward, Stack
-from ptm_jax.nn.embeddings import Embeddings, LearnedPositions
-from ptm_jax.nn.heads import LMHead
+from ptm_jax.nn.embeddings.summed import Embeddings, LearnedPositions
+from ptm_jax.nn.heads.vocabulary import LMHead
 from ptm_jax.nn.layers import Dense
-from ptm_jax.nn.relative import Buckets
 
 try:  # without them the records are still collected, and what their marks claim is known
     import torch

@@ -10,10 +10,10 @@ import pytest
 from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.cloze import Combination, TwoTowers
 from ptm_jax.encoders.model import Model
-from ptm_jax.nn.attention import Attention
+from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.blocks import Block, FeedForward, Stack
-from ptm_jax.nn.embeddings import Embeddings, Sinusoids
-from ptm_jax.nn.heads import LMHead
+from ptm_jax.nn.embeddings.summed import Embeddings, Sinusoids
+from ptm_jax.nn.heads.vocabulary import LMHead
 from ptm_jax.nn.initializers import Normal
 
 VOCAB, WIDTH, LENGTH = Vocab(size=30), 8, 7
@@ -54,8 +54,7 @@ def flow(run, params):
     return np.asarray((jacobian != 0).any(-1))[..., :LENGTH]
 
 
-@pytest.mark.parametrize("combine", ["attention", "sum"])
-@pytest.mark.parametrize("masked", [True, False])
+@pytest.mark.parametrize(("combine", "masked"), [("attention", False), ("sum", True)])
 def test_every_other_token_of_the_document_is_seen(combine, masked):
     module = model(combine, masked)
     params, run = begin(module)
@@ -66,7 +65,7 @@ def test_every_other_token_of_the_document_is_seen(combine, masked):
     np.testing.assert_array_equal(hidden, (same & ~(itself & masked))[real])
     np.testing.assert_array_equal(ahead, (same & np.tri(LENGTH, dtype=bool))[real])
     np.testing.assert_array_equal(behind, (same & np.tri(LENGTH, dtype=bool).T)[real])
-    assert module.encoder.sees == ("both" if masked else "bidirectional")
+    assert module.encoder.direction == ("both" if masked else "bidirectional")
 
 
 def normal(x, p):

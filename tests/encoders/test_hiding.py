@@ -6,8 +6,8 @@ import numpy as np
 
 from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.model import Model
-from ptm_jax.nn.embeddings import LearnedPositions
-from ptm_jax.nn.heads import LMHead
+from ptm_jax.nn.embeddings.summed import LearnedPositions
+from ptm_jax.nn.heads.vocabulary import LMHead
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.systems.seq2seq import hiding, seq2seq
 

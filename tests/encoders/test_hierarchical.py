@@ -11,10 +11,10 @@ from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.hierarchical import Hierarchical
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.transformer import Transformer
-from ptm_jax.nn.attention import Attention, CrossAttention
+from ptm_jax.nn.attention.multihead import Attention, CrossAttention
 from ptm_jax.nn.blocks import Block, FeedForward, Stack
-from ptm_jax.nn.embeddings import Embeddings, Sinusoids
-from ptm_jax.nn.heads import LMHead
+from ptm_jax.nn.embeddings.summed import Embeddings, Sinusoids
+from ptm_jax.nn.heads.vocabulary import LMHead
 from ptm_jax.nn.initializers import Normal
 
 VOCAB, WIDTH, T, S = Vocab(size=40), 8, 3, 4
@@ -82,7 +82,7 @@ def test_vectors_see_their_sentence_states_the_document_and_words_one_state(net)
     np.testing.assert_array_equal(found["hidden"][:5, : T * S], np.stack([real] * 5))
 
 
-def test_a_word_is_told_by_its_own_sentence_state_alone(net):
+def test_a_word_depends_on_its_own_sentence_state_alone(net):
     """The decoder by itself: a change in another sentence's state changes nothing."""
     module, _, params = net
     ids = jnp.arange(2 * T)[None]
@@ -106,7 +106,8 @@ def test_sentences_are_the_sentence_encoder_alone_and_places_are_chosen(net):
     ids = jax.random.randint(jax.random.key(3), (2, T * S), 0, VOCAB.size)
     out = run(params, {"input_ids": ids})
     sentence = module.encoder.sentence.clone(parent=None, name=None)
-    alone = sentence.apply({"params": params["encoder"]["sentence"]}, {"input_ids": ids.reshape(-1, T)}).hidden[:, 0]
+    apply = jax.jit(lambda p, ids: sentence.apply({"params": p}, {"input_ids": ids}).hidden[:, 0])
+    alone = apply(params["encoder"]["sentence"], ids.reshape(-1, T))
     np.testing.assert_allclose(out.extra["vectors"].reshape(-1, WIDTH), alone, atol=1e-5)
     # decoding sentences 3 and 1 is decoding all of them, and taking those
     words = ids.reshape(2, S, T)[:, jnp.asarray([3, 1])].reshape(2, -1)
@@ -121,4 +122,4 @@ def test_a_short_last_slot_is_padded(net):
     out = run(params, {"input_ids": ids})
     whole = {"input_ids": jnp.pad(ids, ((0, 0), (0, T - 1))), "segment_ids": jnp.asarray([[1] * T + [2] + [0] * (T - 1)])}
     np.testing.assert_allclose(out.extra["sentences"], run(params, whole).extra["sentences"], atol=1e-6)
-    assert (module.encoder.sees, module.encoder.obeys_order) == ("decoder", False)
+    assert (module.encoder.direction, module.encoder.obeys_order) == ("decoder", False)

@@ -16,6 +16,7 @@ from ptm_jax.train.step import tied
 torch = oracles.torch
 pytestmark = [
     pytest.mark.full,
+    pytest.mark.rotate,
     pytest.mark.skipif(torch is None, reason="torch and transformers are not installed; make test-full installs them"),
 ]
 

@@ -11,12 +11,12 @@ from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.seq2seq import EncoderDecoder, shifted
 from ptm_jax.encoders.transformer import Transformer
-from ptm_jax.nn.attention import Attention, CrossAttention
+from ptm_jax.nn.attention.multihead import Attention, CrossAttention
+from ptm_jax.nn.attention.relative import Buckets
 from ptm_jax.nn.blocks import Block, FeedForward, Stack
-from ptm_jax.nn.embeddings import Embeddings, Sinusoids, SinusoidTable
-from ptm_jax.nn.heads import LMHead
+from ptm_jax.nn.embeddings.summed import Embeddings, Sinusoids, SinusoidTable
+from ptm_jax.nn.heads.vocabulary import LMHead
 from ptm_jax.nn.initializers import Normal
-from ptm_jax.nn.relative import Buckets
 
 VOCAB, WIDTH, LS, LT = Vocab(size=40), 8, 5, 4
 WIDE = Normal(0.4)
@@ -47,11 +47,15 @@ def batch_of(seed=0, rows=1):
     return {"input_ids": ids(LS), "decoder_input_ids": ids(LT)}
 
 
-@pytest.fixture(scope="module", params=["pre", "post"])
-def net(request):
-    module = model(norm=request.param, relative=request.param == "pre")
+def built(norm):
+    module = model(norm=norm, relative=norm == "pre")
     params = jax.jit(lambda: module.init(jax.random.key(0), batch_of(), method="initialise")["params"])()
     return module, jax.jit(lambda params, batch: module.apply({"params": params}, batch, method="encode")), params
+
+
+@pytest.fixture(scope="module")
+def net():
+    return built("pre")
 
 
 def flow(run, params, batch, pick):
@@ -86,8 +90,9 @@ def test_packed_pairs_see_their_own_source(net):
     np.testing.assert_array_equal(seen, np.concatenate([target[:3, None] == source[None], own], 1))
 
 
-def test_a_packed_pair_equals_the_pair_alone(net):
-    _, run, params = net
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_a_packed_pair_equals_the_pair_alone(net, norm):
+    _, run, params = net if norm == "pre" else built(norm)
     parts = [batch_of(seed) for seed in (1, 2)]
     joined = {name: jnp.concatenate([part[name] for part in parts], 1) for name in parts[0]}
     for prefix, length in (("", LS), ("decoder_", LT)):
@@ -114,14 +119,14 @@ def test_the_table_is_one_and_each_half_has_its_own_rest(net):
     assert set(block["cross"]) == {"attention", "attention_norm"}
     kernels = [block[name]["query"]["kernel"] for name in ("attention",)] + [block["cross"]["attention"]["query"]["kernel"]]
     assert (kernels[0] != kernels[1]).any()
-    assert module.encoder.sees == "decoder"
+    assert module.encoder.direction == "decoder"
     own = dataclasses.replace(module, encoder=EncoderDecoder(half(False), half(True, given=False)))
     shapes = jax.eval_shape(lambda: own.init(jax.random.key(0), batch_of(), method="initialise"))["params"]
     assert shapes["encoder"]["decoder"]["embed"]["token"].shape == (VOCAB.size, WIDTH)
 
 
 def test_a_causal_source_is_a_prefix(net):
-    """A row may give its source an order: what it says holds for the source, and not for the decoder."""
+    """An `order` in the batch orders the source, not the decoder."""
     _, run, params = net
     batch = batch_of() | {"order": jnp.arange(LS)[None]}
     source = flow(run, params, batch, lambda out: out.extra["source"])
@@ -140,12 +145,12 @@ def test_a_start_shifts_only_what_has_no_decoder_input(net):
     module, run, params = net
     ids = batch_of()["input_ids"]
     starts = module.clone(encoder=dataclasses.replace(module.encoder, start=1))
-    hidden = starts.apply({"params": params}, {"input_ids": ids}, method="encode").hidden
+    hidden = jax.jit(lambda: starts.apply({"params": params}, {"input_ids": ids}, method="encode").hidden)()
     inputs = shifted(ids, jnp.ones_like(ids), 1)
     np.testing.assert_allclose(hidden, run(params, {"input_ids": ids, "decoder_input_ids": inputs}).hidden, atol=1e-5)
 
 
-def test_the_maps_between_the_halves_are_told(net):
+def test_the_maps_between_the_halves_are_returned(net):
     """Probabilities over the source's real tokens; they are what the decoder's cross-attention weighs by."""
     _, run, params = net
     segments = jnp.asarray([[1, 1, 1, 0, 0]])

@@ -11,10 +11,13 @@ from golden_families import FAMILIES, HEADS, LAYERS, LIMIT, VOCABS, WIDTH, array
 
 from ptm_jax.core import towers
 from ptm_jax.core.paths import flatten, unflatten
+from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.transformer import transformer
-from ptm_jax.nn.embeddings import LearnedPositions
+from ptm_jax.inference.pretrained import Pretrained
+from ptm_jax.nn.embeddings.summed import LearnedPositions
 from ptm_jax.nn.initializers import Normal
-from ptm_jax.tasks.pretrained import Pretrained
+from support.tiny_decoders import drawn
+from support.tiny_systems import LENGTH, encoder, sees
 
 SYSTEMS = {"bert": "bert_base", "roberta": "roberta_base", "gpt": "gpt", "gpt2": "gpt2"}
 each_family = pytest.mark.parametrize(
@@ -103,31 +106,6 @@ def net(request):
     return request.param, jax.jit(lambda p, batch: towers.Tower(module, p)(batch).hidden), params
 
 
-def sensitivity(hidden, params, batch, row=0):
-    """[L, L] total |d hidden[t] / d token embedding at slot s|, through a table with one row per slot."""
-    length = batch["input_ids"].shape[1]
-
-    def outputs(token):
-        changed = {**params, "encoder": {**params["encoder"], "embed": {**params["encoder"]["embed"], "token": token}}}
-        return (hidden(changed, batch)[row] * jnp.linspace(1.0, 2.0, WIDTH)).sum(-1)
-
-    jacobian = jax.jacrev(outputs)(params["encoder"]["embed"]["token"])
-    return np.abs(np.asarray(jacobian)).sum(-1)[:, np.asarray(batch["input_ids"])[row]].reshape(length, length)
-
-
-def test_nothing_flows_from_the_future_other_segments_or_padding(net):
-    family, hidden, params = net
-    segments = jnp.asarray([[1, 1, 1, 2, 2, 2, 2, 0]], jnp.int32)
-    batch = {"input_ids": jnp.arange(5, 13)[None], "segment_ids": segments, "positions": jnp.arange(8)[None]}
-    flow = sensitivity(hidden, params, batch)
-    same = np.asarray(segments)[0][:, None] == np.asarray(segments)[0][None, :]
-    allowed = same & (np.tril(np.ones((8, 8), bool)) if family in CAUSAL else True)
-    real = np.asarray(segments)[0] > 0
-    assert (flow[real][:, ~real] == 0).all()
-    assert (flow[real] * ~allowed[real] == 0).all()
-    assert (flow[real][allowed[real]] > 0).all()
-
-
 def test_a_packed_row_equals_its_documents_alone(net):
     _, hidden, params = net
     ids = np.random.default_rng(0).integers(5, 60, 9)
@@ -141,25 +119,8 @@ def test_a_packed_row_equals_its_documents_alone(net):
     start = 0
     for piece in pieces:
         alone = hidden(params, {"input_ids": jnp.asarray(piece, jnp.int32)[None]})[0]
-        np.testing.assert_allclose(whole[start : start + len(piece)], alone, atol=1e-5)
+        np.testing.assert_allclose(whole[start : start + len(piece)], alone, atol=3e-5)  # values up to 20
         start += len(piece)
-
-
-def test_every_layer_has_parameters_of_its_own(net):
-    _, _, params = net
-    for path, leaf in flatten(params["encoder"]["stack"]["block"]).items():
-        assert leaf.shape[0] == LAYERS, path
-        if path.endswith("kernel"):
-            assert not np.array_equal(leaf[0], leaf[1]), path
-
-
-def test_shared_layers_have_one_set():
-    encoder = small("bert").towers["main"].encoder
-    shared = dataclasses.replace(encoder, stack=dataclasses.replace(encoder.stack, share=True))
-    batch = {"input_ids": jnp.zeros((1, 4), jnp.int32)}
-    own, one = (jax.eval_shape(lambda m=m: m.init(jax.random.key(0), batch))["params"] for m in (encoder, shared))
-    for path, leaf in flatten(one["stack"]).items():
-        assert (LAYERS, *leaf.shape) == flatten(own["stack"])[path].shape, path
 
 
 def test_the_record_has_the_declared_shapes():
@@ -176,19 +137,18 @@ def test_the_record_has_the_declared_shapes():
     assert found.hidden.shape == (2, 5, WIDTH)
     assert found.layers.shape == (LAYERS + 1, 2, 5, WIDTH)
     assert found.attention.shape == (LAYERS, 2, HEADS, 5, 5)
-    assert found.memory is None
+    assert found.cache is None
 
 
-@pytest.mark.parametrize("remat", ["full", "dots"])
-def test_recomputing_activations_changes_no_gradient(remat):
-    system = small("gpt2")
-    module = system.towers["main"]
-    encoder = module.encoder
-    lean = dataclasses.replace(
-        module, encoder=dataclasses.replace(encoder, stack=dataclasses.replace(encoder.stack, remat=remat))
-    )
-    batch = batch_of(system, arrays("gpt2", (6, 4), None))
-    params = jax.jit(lambda: towers.init({"main": module}, jax.random.key(0), batch))()["main"]
-    loss = lambda p, m: (towers.Tower(m, p)(batch).hidden * jnp.linspace(-1, 1, WIDTH)).sum()
-    plain, again = (jax.jit(jax.grad(functools.partial(loss, m=m)))(params) for m in (module, lean))
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5, rtol=1e-5), plain, again)
+def test_rows_of_one_batch_see_by_their_orders():
+    """UniLM's four: both ways, left to right, right to left, prefix and continuation; by gradients that are exactly zero."""
+    slots, ones = jnp.arange(LENGTH), np.ones((LENGTH, LENGTH), bool)
+    prefix = np.tril(ones)
+    prefix[: LENGTH // 2, : LENGTH // 2] = True
+    order = jnp.stack([0 * slots, slots, -slots, jnp.maximum(slots - LENGTH // 2 + 1, 0)])
+    batch = {"input_ids": jnp.tile(slots + 4, (4, 1)), "order": order}
+    tower = drawn(Model(encoder=encoder(), heads={}), 0, 0.4, batch)
+    tower = dataclasses.replace(tower, params=jax.tree.map(jnp.asarray, tower.params))
+    seen = sees(tower, "encoder/embed/token", lambda tower: tower(batch).hidden.reshape(4 * LENGTH, -1), slots + 4)
+    expected = np.stack([ones, np.tril(ones), np.triu(ones), prefix])
+    np.testing.assert_array_equal(seen.reshape(4, LENGTH, LENGTH), expected)

@@ -9,11 +9,11 @@ import pytest
 
 from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.xl import TransformerXL
-from ptm_jax.nn.attention import Attention
+from ptm_jax.nn.attention.multihead import Attention
+from ptm_jax.nn.attention.relative import ShiftedScores
 from ptm_jax.nn.blocks import Block, FeedForward, Recurrence, Stack
-from ptm_jax.nn.embeddings import Embeddings
+from ptm_jax.nn.embeddings.summed import Embeddings
 from ptm_jax.nn.initializers import Normal
-from ptm_jax.nn.relative import ShiftedScores
 
 VOCAB, WIDTH, HEADS, LENGTH = Vocab(size=40), 8, 2, 6
 WIDE = Normal(0.5)
@@ -179,5 +179,5 @@ def test_groups_and_places_reach_over_a_memory():
 
 def test_what_objectives_ask(xlnet):
     module = xlnet[0]
-    assert (module.streams, module.sees, module.obeys_order) == (2, "bidirectional", True)
+    assert (module.streams, module.direction, module.obeys_order) == (2, "bidirectional", True)
     assert dataclasses.replace(module, query=None).streams == 1

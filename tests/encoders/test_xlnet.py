@@ -12,8 +12,8 @@ from ptm_jax.core.paths import unflatten
 from ptm_jax.core.spec import respell
 from ptm_jax.core.towers import Tower
 from ptm_jax.encoders.xlnet import XLNetEncoder
-from ptm_jax.nn.directed import DirectedScores
-from ptm_jax.nn.relative import ShiftedScores
+from ptm_jax.nn.attention.directed import DirectedScores
+from ptm_jax.nn.attention.relative import ShiftedScores
 
 
 def like(module, memory, reuse=0.5):

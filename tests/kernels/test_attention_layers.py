@@ -14,10 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from ptm_jax.core.constraint import use
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.layout import use
 from ptm_jax.core.precision import Precision
-from ptm_jax.core.registry import catalogue, discover
+from ptm_jax.core.spec.registry import catalogue, discover
 from ptm_jax.core.system import Experiment
 from ptm_jax.core.types import Visibility, Vocab
 from ptm_jax.kernels import choice, cross_entropy
@@ -25,12 +25,12 @@ from ptm_jax.kernels.attention import attend, blocked
 from ptm_jax.kernels.scores import Relative, Scores, Types, joint
 from ptm_jax.kernels.softmax import scale_mask_softmax
 from ptm_jax.mesh.layout import layout_of
-from ptm_jax.mesh.tables import make_mesh
-from ptm_jax.nn.attention import Attention, with_maps
-from ptm_jax.nn.directed import DirectedScores
+from ptm_jax.mesh.rules import make_mesh
+from ptm_jax.nn.attention.directed import DirectedScores
+from ptm_jax.nn.attention.multihead import Attention, with_maps
+from ptm_jax.nn.attention.relative import Alibi, Buckets, RelativeKeysValues, ShiftedScores
 from ptm_jax.nn.layers import Context
-from ptm_jax.nn.relative import Alibi, Buckets, RelativeKeysValues, ShiftedScores
-from ptm_jax.train import setup
+from ptm_jax.train import differing
 
 discover("ptm_jax.systems")
 B, L, H, K = 2, 21, 2, 6
@@ -48,6 +48,7 @@ CASES = {
 RARE = ("alibi", "xlnet", "nezha", "nezha, places")
 
 
+@pytest.mark.rotate(3)
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.full) if n in RARE else n for n in CASES])
 def test_impl_changes_neither_parameters_nor_results(name, monkeypatch):
     monkeypatch.setattr(blocked.attention, "__kwdefaults__", {**blocked.attention.__kwdefaults__, "block": 16})
@@ -132,7 +133,7 @@ def test_scores_of_a_stack_and_of_a_layer_are_joined():
 
 def test_an_experiment_names_the_impl_of_all_its_attention():
     system = catalogue.get("bert_mini")
-    config = setup.resolve(Experiment(system=system, impl="xla"), Vocab(size=99, pad=0, mask=1, cls=2, sep=3))
+    config = differing.resolve(Experiment(system=system, impl="xla"), Vocab(size=99, pad=0, mask=1, cls=2, sep=3))
     assert config.system.towers["main"].encoder.stack.block.attention.impl == "xla"
     assert with_maps(config.system.towers["main"]).encoder.stack.block.attention.impl == "reference"
     with pytest.raises(ValueError, match="impl"):
@@ -181,6 +182,7 @@ def on_devices():
     print(json.dumps(found))
 
 
+@pytest.mark.rotate(3)
 def test_on_a_mesh_every_device_computes_its_rows_heads_and_queries():
     here = Path(__file__).resolve()
     path = os.pathsep.join([str(here.parents[2]), str(here.parent)])

@@ -1,15 +1,14 @@
 """The TPU kernels of attention before the TPU compiler, for chips that are not there: alone and inside of training steps.
 
 Every kernel is compiled for v4, v5e, v5p and v6e inside of `shard_map` over rows and heads, forward and backward, with all
-that scores may hold; and for v5p a step of BERT-large, of two layers, by them and by the kernels of the cross-entropy.
-PTM_TEST_TPUS=all: more cases, and steps of T5 and XLNet-large too, for all four chips; half a minute each. What was compiled
+that scores may hold; and a step of BERT-large, of two layers, by them and by the kernels of the cross-entropy.
+Steps of T5 and XLNet-large too, for all four chips; half a minute each, in rotation. What was compiled
 holds no [L, L] buffer, in whatever shape: no two dimensions of a row's length, and none of their product. A step has no
 [tokens, V] buffer either: what has the vocabulary's size, whole or a device's share, is a table or a vector.
 """
 
 import dataclasses
 import math
-import os
 import re
 
 import pytest
@@ -23,7 +22,6 @@ QUICK = {"exec_time_optimization_effort": -1.0}
 STEPS = {"bert_large": 384, "t5_base": 384, "xlnet_large": 384}
 WIDTHS = {"bert_large": 1024, "t5_base": 768, "xlnet_large": 1024}
 CALLS = {"bert_large": 6, "t5_base": 12, "xlnet_large": 9}  # three of every attention, three of the cross-entropy
-EVERYWHERE = os.environ.get("PTM_TEST_TPUS") == "all"
 KERNELS = ["attention", "attention_keys", "attention_queries"]
 
 
@@ -51,18 +49,18 @@ def worded(text, words, width):
 
 
 def mesh_of(name):
-    from ptm_jax.mesh import tables
+    from ptm_jax.mesh import rules
 
-    return tables.make_mesh({"data": 2, "model": 2}, chips.devices(chips.topology(name)))
+    return rules.make_mesh({"data": 2, "model": 2}, chips.devices(chips.topology(name)))
 
 
-def of_kernels(mesh, width, compute):
-    """Every feature at once, and plainly, at a realistic block and 1,152 tokens: {case: squares}."""
+def of_kernels(mesh, case, width, compute):
+    """Every feature at once, or plainly, at a realistic block and 1,152 tokens."""
     import jax
     import jax.numpy as jnp
     from jax.sharding import NamedSharding, PartitionSpec
 
-    from ptm_jax.core.layout import use
+    from ptm_jax.core.constraint import use
     from ptm_jax.core.precision import Precision
     from ptm_jax.core.types import Visibility
     from ptm_jax.kernels.attention import attention
@@ -84,24 +82,22 @@ def of_kernels(mesh, width, compute):
     t5 = Scores(distances=everything.distances)
     names = "q_segments", "k_segments", "q_order", "k_order", "q_group", "k_group"
     cases = {"everything": (everything, 6), "t5": (t5, 4), "plain": (Scores(), 2)}
-    found = {}
-    for name, (scores, fields) in cases.items() if EVERYWHERE else [("everything", cases["everything"])]:
-        visibility = dict.fromkeys(names[:fields], field)
+    scores, fields = cases[case]
+    visibility = dict.fromkeys(names[:fields], field)
 
-        def loss(x, visibility, key):
-            q, k, v, scores = x
-            noise = {"dropout": 0.1, "key": jax.random.wrap_key_data(key), "rows": jnp.arange(rows)}
-            given = {"visibility": Visibility(**visibility, strict=True), "precision": Precision(compute), "impl": "pallas"}
-            with use(layout):
-                return attention(q, k, v, scale=0.125, scores=scores, **given, **noise).astype(jnp.float32).sum()
+    def loss(x, visibility, key):
+        q, k, v, scores = x
+        noise = {"dropout": 0.1, "key": jax.random.wrap_key_data(key), "rows": jnp.arange(rows)}
+        given = {"visibility": Visibility(**visibility, strict=True), "precision": Precision(compute), "impl": "pallas"}
+        with use(layout):
+            return attention(q, k, v, scale=0.125, scores=scores, **given, **noise).astype(jnp.float32).sum()
 
-        with jax.set_mesh(mesh):
-            step = jax.jit(jax.grad(loss, allow_int=True))
-            given = (tokens, tokens, tokens, scores), visibility, shape(2, dtype=jnp.uint32)
-            text = step.lower(*given).compile(QUICK).as_text()
-        kernels = sorted(set(re.findall(r"attention_?[a-z]*(?=[.\d]* = )", text)))
-        found[name] = {"squares": square(text, {length}), "kernels": kernels}
-    return found
+    with jax.set_mesh(mesh):
+        step = jax.jit(jax.grad(loss, allow_int=True))
+        given = (tokens, tokens, tokens, scores), visibility, shape(2, dtype=jnp.uint32)
+        text = step.lower(*given).compile(QUICK).as_text()
+    kernels = sorted(set(re.findall(r"attention_?[a-z]*(?=[.\d]* = )", text)))
+    return {"squares": square(text, {length}), "kernels": kernels}
 
 
 def of_step(mesh, name, length):
@@ -109,7 +105,7 @@ def of_step(mesh, name, length):
     from ptm_jax.core import spec
     from ptm_jax.core.system import Experiment
     from ptm_jax.nn.blocks import Stack
-    from ptm_jax.nn.heads import LMHead, MLMHead
+    from ptm_jax.nn.heads.vocabulary import LMHead, MLMHead
     from ptm_jax.plan import lowering
     from ptm_jax.systems import get
 
@@ -122,8 +118,8 @@ def of_step(mesh, name, length):
     config = lowering.published(Experiment(system=system, precision="bfloat16", rules="megatron", impl="pallas"))
     step = lowering.step_of(config, mesh, 0)
     text = step.lowered.compile(QUICK).as_text()
-    memory = getattr(system.towers["main"].encoder, "memory", 0)
-    lengths = {length, length + memory} if isinstance(memory, int) else {length}
+    memory = system.towers["main"].encoder.memory if name == "xlnet_large" else 0
+    lengths = {length, length + memory}
     size = lowering.vocab_of(config).size
     shares = {size, -(-size // 2), 2 * -(-size // 2)}  # whole, a device's, and padded to be divided
     assert any(words in sizes for words in shares for sizes in arrays(text).values())
@@ -134,28 +130,26 @@ def of_step(mesh, name, length):
     }
 
 
-def kernels_for(chip):
-    """{width: what `of_kernels` found}."""
-    mesh = mesh_of(CHIPS[chip])
-    found = {"64": of_kernels(mesh, 64, "bfloat16")}
-    return found | ({"128": of_kernels(mesh, 128, "float32")} if EVERYWHERE else {})
+def kernels_for(chip, case, width, compute):
+    return of_kernels(mesh_of(CHIPS[chip]), case, width, compute)
 
 
-def steps_for(chip, *names):
-    """{system: what `of_step` found}."""
-    mesh = mesh_of(CHIPS[chip])
-    return {name: of_step(mesh, name, STEPS[name]) for name in names}
+def step_for(chip, name):
+    return of_step(mesh_of(CHIPS[chip]), name, STEPS[name])
 
 
+@pytest.mark.rotate
+@pytest.mark.parametrize("width,compute", [(64, "bfloat16"), (128, "float32")])
+@pytest.mark.parametrize("case", ["everything", "t5", "plain"])
 @pytest.mark.parametrize("chip", CHIPS)
-def test_the_kernels_compile(on_tpu, chip):
-    for width, cases in on_tpu(CHIPS[chip], kernels_for, chip).items():
-        for name, case in cases.items():
-            assert (case["squares"], case["kernels"]) == ([], KERNELS), (width, name)
+def test_the_kernels_compile(on_tpu, chip, case, width, compute):
+    found = on_tpu(CHIPS[chip], kernels_for, chip, case, width, compute)
+    assert (found["squares"], found["kernels"]) == ([], KERNELS)
 
 
-@pytest.mark.parametrize("chip", list(CHIPS) if EVERYWHERE else ["v5p"])
-def test_a_training_step_holds_no_scores(on_tpu, chip):
-    names = STEPS if EVERYWHERE else ["bert_large"]
-    for name, step in on_tpu(CHIPS[chip], steps_for, chip, *names).items():
-        assert step["squares"] == step["scores"] == [] and step["kernels"] == CALLS[name], (name, step)
+@pytest.mark.rotate
+@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("chip", CHIPS)
+def test_a_training_step_holds_no_scores(on_tpu, chip, name):
+    step = on_tpu(CHIPS[chip], step_for, chip, name)
+    assert step["squares"] == step["scores"] == [] and step["kernels"] == CALLS[name], step

@@ -26,7 +26,7 @@ def main():
     from ptm_jax.core.streams import uniform_bits
     from ptm_jax.kernels import cross_entropy
     from ptm_jax.kernels.cross_entropy import Linear, blocked
-    from ptm_jax.mesh import tables
+    from ptm_jax.mesh import rules as tables
     from ptm_jax.mesh.layout import layout_of, use
 
     blocked.SCORES, blocked.LEAST = 0, 128

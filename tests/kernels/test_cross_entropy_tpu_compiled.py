@@ -25,7 +25,7 @@ def kernels_and_scores(name, count):
     from ptm_jax.core.precision import Precision
     from ptm_jax.kernels import cross_entropy
     from ptm_jax.kernels.cross_entropy import Linear
-    from ptm_jax.mesh import tables
+    from ptm_jax.mesh import rules as tables
     from ptm_jax.mesh.layout import layout_of, use
 
     devices = chips.devices(chips.topology(name))
@@ -54,6 +54,7 @@ def kernels_and_scores(name, count):
     return found
 
 
+@pytest.mark.rotate(4)
 @pytest.mark.parametrize("name", CHIPS)
 def test_the_compiler_takes_the_kernels_and_holds_no_scores(on_tpu, name):
     found = on_tpu(name, kernels_and_scores, name, CHIPS[name])

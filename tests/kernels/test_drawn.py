@@ -13,7 +13,7 @@ from ptm_jax.core.precision import Precision
 from ptm_jax.core.streams import counter_bits, uniform_bits
 from ptm_jax.kernels import cross_entropy
 from ptm_jax.kernels.cross_entropy import Linear, drawn
-from ptm_jax.nn.adaptive import AdaptiveReadout
+from ptm_jax.nn.embeddings.adaptive import AdaptiveReadout
 
 ROWS, PLACES = 4000, 5  # 20,000 draws
 

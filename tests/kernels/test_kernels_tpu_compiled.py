@@ -18,7 +18,7 @@ def counted(name):
     from ptm_jax.core.types import Visibility
     from ptm_jax.kernels import softmax
     from ptm_jax.kernels.ring import Ring, ring_attention
-    from ptm_jax.mesh import tables
+    from ptm_jax.mesh import rules
 
     devices = chips.devices(chips.topology(name))
     total = lambda x: x.astype(jnp.float32).sum()
@@ -31,7 +31,7 @@ def counted(name):
     one = SingleDeviceSharding(devices[0])
     kernel = text(lambda x, seen: total(softmax._softmax(0.3, True, False, x, seen)), one, lines, (lines[0], bool))
 
-    mesh = tables.make_mesh({"seq": 4}, devices)
+    mesh = rules.make_mesh({"seq": 4}, devices)
     seen = Visibility(*[jnp.ones((2, 512), jnp.int32)] * 2)
     with jax.set_mesh(mesh):
         step = text(
@@ -43,6 +43,7 @@ def counted(name):
     return found | {"whole": step.count("512,512]")}
 
 
+@pytest.mark.rotate(4)
 @pytest.mark.parametrize("name", CHIPS)
 def test_the_compiler_takes_them(on_tpu, name):
     found = on_tpu(name, counted, name)

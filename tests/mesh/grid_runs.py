@@ -21,8 +21,8 @@ from ptm_jax.core.recipe import LAMB, SGD, Adafactor, AdamW, Constant, Phase, Re
 from ptm_jax.core.spec import respell
 from ptm_jax.core.types import Vocab
 from ptm_jax.corruptions.sentinels import SentinelSpans
-from ptm_jax.mesh import tables
-from ptm_jax.nn.attention import Attention
+from ptm_jax.mesh import rules as tables
+from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.initializers import Normal, TruncatedNormal
 from ptm_jax.systems.electra import electra
 from ptm_jax.systems.t5 import t5
@@ -104,7 +104,7 @@ MODELS |= {f"{name} odd": functools.partial(make, ODD) for name, make in MODELS.
 
 
 def batches_of(system, count=5):
-    """Rows of words that follow each other by a rule, in two documents, some with padding (T5's are full)."""
+    """Rows of words that follow each other by a rule, in two documents, some with padding (T5's are full), one of it."""
     draw, full = np.random.default_rng(0), system.name == "t5"
     length, found = T5_LENGTH if full else LENGTH, []
     for _ in range(count):
@@ -112,7 +112,7 @@ def batches_of(system, count=5):
         words = (draw.integers(0, 40, (ROWS, 1)) + slots * draw.integers(1, 4, (ROWS, 1))) % 40 + 8
         cut = draw.integers(length // 3, length, (ROWS, 1))
         end = np.where(draw.random((ROWS, 1)) < 0.3, draw.integers(cut, length), length)
-        end = length if full else end
+        end = length if full else end * ((np.arange(ROWS)[:, None] != 3) | (len(found) != 1))
         segments = np.where(slots < cut, 1, 2) * (slots < end)
         found.append(
             {
@@ -214,7 +214,7 @@ def restored(system, layout, steps, first=None, follow=0):
 
 def draws(system, layout, first=None):
     """Checksums of what one forward pass draws under a layout: of each field of the corrupted batch and of each mask."""
-    from ptm_jax.core import layout as core_layout
+    from ptm_jax.core import constraint as core_layout
     from ptm_jax.core.streams import keep_mask, uniform_bits
     from ptm_jax.kernels import reference
     from ptm_jax.nn import layers

@@ -12,13 +12,15 @@ import numpy as np
 import pytest
 from jax.sharding import AbstractMesh, AxisType, PartitionSpec
 
-from ptm_jax.core import paths, spec
+from ptm_jax.core import spec
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.registry import catalogue, discover
+from ptm_jax.core.spec.registry import catalogue, discover
 from ptm_jax.core.types import Vocab
-from ptm_jax.mesh import padding, tables
+from ptm_jax.mesh import padding
+from ptm_jax.mesh import rules as tables
 from ptm_jax.mesh.layout import Layout, constrain, layout_of, use
 from ptm_jax.nn.parallel import stream
+from support import splitting
 
 discover("ptm_jax.systems")
 
@@ -99,31 +101,6 @@ def test_a_vocabulary_is_padded_and_nothing_else():
         padding.stored(state, found, tables.table("megatron"), mesh(model=8))
 
 
-def share_split(name):
-    """The share of a system's parameter bytes that `megatron_fsdp` splits."""
-    system = catalogue.get(name)
-    phase = system.recipe.phases[0]
-    vocab = next(part for part in walk(system.towers) if isinstance(part, Vocab))
-    fields = system.examples.spec(phase.length, vocab)
-    batch = {field: jax.ShapeDtypeStruct((2, *dims), dtype) for field, (dims, dtype) in fields.items()}
-    batch["rows"] = jax.ShapeDtypeStruct((2,), jnp.int32)
-    from ptm_jax.train.step import program
-
-    split = whole = 0
-    for path, leaf in paths.flatten(jax.eval_shape(program(system, 0).init, batch).params).items():
-        axes = tables.spec_of(path, leaf.shape, tables.table("megatron_fsdp"), mesh())
-        size = int(np.prod(leaf.shape))
-        split, whole = split + size * any(axes), whole + size
-    return split / whole
-
-
-def walk(value):
-    yield value
-    parts = [getattr(value, name) for name in spec.field_names(value)] if spec.is_spec(value) else ()
-    for part in value.values() if hasattr(value, "values") else parts:
-        yield from walk(part)
-
-
 FAMILIES = ("bert_base", "albert_base_not_shared", "electra_small", "t5_1_1_small", "xlnet_base", "transformer_xl_lm1b")
 
 
@@ -133,13 +110,13 @@ def test_the_table_has_at_most_40_rows():
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_nearly_all_bytes_are_split(name):
-    assert share_split(name) >= 0.999
+    assert splitting.share_split(splitting.parameters(name)) >= 0.999
 
 
 @pytest.mark.full
 def test_nearly_all_bytes_of_every_system_of_paper_size_are_split():
     names = [name for name in catalogue.names() if not name.endswith("_mini") and name not in FAMILIES]
-    assert {name: share for name in names if (share := share_split(name)) < 0.999} == {}
+    assert {name: share for name in names if (share := splitting.share_split(splitting.parameters(name))) < 0.999} == {}
 
 
 def on_eight_devices():
@@ -177,7 +154,7 @@ def on_eight_devices():
 def eight():
     here = Path(__file__).resolve()
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
-    path = os.pathsep.join([str(here.parent), str(here.parents[2]), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([*map(str, here.parents[:3]), os.environ.get("PYTHONPATH", "")])
     env = os.environ | {"XLA_FLAGS": flags, "PYTHONPATH": path, "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-c", "import test_layout; test_layout.on_eight_devices()"]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=500)

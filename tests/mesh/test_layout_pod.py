@@ -37,7 +37,7 @@ def compile_for_the_pod(*tables_of_rules):
 
     from ptm_jax.core import spec
     from ptm_jax.core.precision import Precision
-    from ptm_jax.mesh import tables
+    from ptm_jax.mesh import rules as tables
     from ptm_jax.mesh.collectives import collectives
     from ptm_jax.systems import get
     from ptm_jax.systems.megatron import MEGATRON_GPT2

@@ -17,8 +17,8 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.recipe import Phase
 from ptm_jax.core.spec import respell
-from ptm_jax.mesh import tables
-from ptm_jax.nn.attention import Attention
+from ptm_jax.mesh import rules as tables
+from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.train.step import program
 
 
@@ -46,10 +46,8 @@ def test_a_run_goes_on_elsewhere():
 
 def part(workdir, mesh, rules, stop):
     """A run of `ptm_jax.train` in this process, which ends at step 4 where `stop` says so; the vocabulary is 197 words."""
-    sys.path.append(str(Path(__file__).parents[1] / "train"))
-    import tiny_runs
-
     from ptm_jax.train import loop
+    from support import tiny_runs
 
     recipe = dataclasses.replace(tiny_runs.system.recipe, phases=(Phase(steps=8, batch=8, length=16),))
     spelled = dataclasses.replace(tiny_runs.system.tokenizer, vocab=197)
@@ -67,7 +65,7 @@ def test_the_loop_goes_on_on_another_mesh(tmp_path):
     two = f"part({parted!r}, (('model', 2),), 'megatron', True)"
     one = f"part({parted!r}, (), 'replicated', False); part({alone!r}, (), 'replicated', False)"
     for devices, script in ((2, two), (1, one)):
-        path = os.pathsep.join([str(here.parents[2]), str(here.parent)])
+        path = os.pathsep.join(str(folder) for folder in (here.parents[2], here.parents[1], here.parent))
         flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
         env = {**os.environ, "PYTHONPATH": path, "XLA_FLAGS": flags}
         command = [sys.executable, "-c", f"from test_restore import part; {script}"]

@@ -20,7 +20,7 @@ from ptm_jax.core.types import Visibility
 from ptm_jax.kernels import reference
 from ptm_jax.kernels.ring import Ring, ring_attention
 from ptm_jax.kernels.scores import Scores
-from ptm_jax.mesh import tables
+from ptm_jax.mesh import rules
 
 B, L, H, K = 4, 32, 4, 8
 DEVICES = "--xla_force_host_platform_device_count=8"
@@ -86,7 +86,7 @@ def on_eight_devices():
     """The greatest difference from the definition, over results and gradients: {mesh and case: number}."""
     found = {}
     for sizes in ({"seq": 8}, {"data": 2, "seq": 2, "model": 2}):
-        ring = Ring(tables.make_mesh(sizes))
+        ring = Ring(rules.make_mesh(sizes))
 
         def attend(q, k, v, ring=ring, **given):
             return ring_attention(q, k, v, ring=ring, **given)
@@ -99,7 +99,7 @@ def on_eight_devices():
     across = Visibility(jnp.ones((B, L), jnp.int32), jnp.ones((B, 16), jnp.int32))
     pairs = zip(values(attend, across, None, 0.3, 16), values(definition, across, None, 0.3, 16), strict=True)
     found["a source of another length"] = max(float(jnp.abs(a - b).max()) for a, b in pairs)
-    ring, low = Ring(tables.make_mesh({"seq": 8})), {"precision": Precision("bfloat16")}
+    ring, low = Ring(rules.make_mesh({"seq": 8})), {"precision": Precision("bfloat16")}
     given = masks()["causal"], biases()["shared"], 0.3
     ours, theirs = (
         values(functools.partial(attend, **more, **low), *given)
@@ -111,7 +111,7 @@ def on_eight_devices():
 
 def compiled(length):
     """The module of loss and gradients of one row of a length, over eight devices."""
-    ring = Ring(tables.make_mesh({"seq": 8}))
+    ring = Ring(rules.make_mesh({"seq": 8}))
     ones = jnp.ones((1, length), jnp.int32)
     slots = jnp.arange(length)[None]
     mask = Visibility(ones, ones, slots, slots)
@@ -170,6 +170,6 @@ def test_a_block_of_a_mask_is_a_part_of_the_whole_mask():
     [({"seq": 3}, "32 queries over mesh axis 'seq' of 3"), ({"model": 8}, "4 heads"), ({"data": 8}, "4 rows")],
 )
 def test_sizes_that_do_not_divide_are_refused(sizes, words):
-    mesh = jax.sharding.AbstractMesh(tuple(sizes.get(name, 1) for name in tables.AXES), tables.AXES)
+    mesh = jax.sharding.AbstractMesh(tuple(sizes.get(name, 1) for name in rules.AXES), rules.AXES)
     with pytest.raises(UserError, match=words):
         ring_attention(*inputs(), ring=Ring(mesh), visibility=masks()["packed"], scale=1.0)

@@ -7,8 +7,8 @@ from jax.sharding import AbstractMesh, AxisType, PartitionSpec
 
 from ptm_jax.core import paths, towers
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.registry import catalogue, discover
-from ptm_jax.mesh import tables
+from ptm_jax.core.spec.registry import catalogue, discover
+from ptm_jax.mesh import rules as tables
 
 discover("ptm_jax.systems")
 

@@ -12,11 +12,12 @@ from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Visibility, Vocab
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.transformer import transformer
-from ptm_jax.nn.answer_heads import AnswerHead
+from ptm_jax.nn.embeddings.parts import Languages, WordTypes
+from ptm_jax.nn.heads.answers import AnswerHead
+from ptm_jax.nn.heads.tasks import Summary, SummaryHead
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.nn.layerdrop import DroppedBlock
 from ptm_jax.nn.layers import Context
-from ptm_jax.nn.task_heads import Summary, SummaryHead
 from ptm_jax.objectives.downstream import AnswerBeams
 
 B, L, D = 2, 5, 4
@@ -46,7 +47,7 @@ def head():
     return module, params, jax.tree.map(np.asarray, params)
 
 
-def test_the_end_is_told_from_the_right_start(head):
+def test_the_end_is_scored_given_the_right_start(head):
     module, params, plain = head
     batch = {"input_ids": jnp.ones((B, L), int), "segment_ids": jnp.array([[1] * 5, [1] * 4 + [0]])}
     batch |= {"answer_start": jnp.array([1, 2]), "answer_end": jnp.array([3, 2]), "no_answer": jnp.array([1, 0])}
@@ -59,14 +60,15 @@ def test_the_end_is_told_from_the_right_start(head):
     nll = lambda scores, place: scipy.special.logsumexp(scores) - scores[place]
     expected = np.mean([nll(starts[0], 1) + nll(ends[0], 3), nll(starts[1], 2) + nll(ends[1], 2)]) / 2
     expected += np.mean([np.log1p(np.exp(-nones[0])), np.log1p(np.exp(nones[1]))]) / 2
-    np.testing.assert_allclose(AnswerBeams().of(tower, encoded, batch).value(), expected, rtol=1e-5)
-    assert "end_nll" in AnswerBeams().of(tower, encoded, {k: v for k, v in batch.items() if k != "no_answer"}).metrics
+    of = lambda batch: AnswerBeams().of(tower, encoded, batch)
+    np.testing.assert_allclose(jax.jit(lambda batch: of(batch).value())(batch), expected, rtol=1e-5)
+    assert "end_nll" in jax.eval_shape(of, {k: v for k, v in batch.items() if k != "no_answer"}).metrics
 
 
 def test_the_best_starts_and_the_best_ends_of_each(head):
     module, params, plain = head
     allowed = jnp.array([[0, 1, 1, 1, 1], [1] * 5])
-    found = module.apply({"params": params}, HIDDEN, jnp.array([4, 3]), None, allowed)
+    found = jax.jit(lambda params: module.apply({"params": params}, HIDDEN, jnp.array([4, 3]), None, allowed))(params)
     for row in range(B):
         inside = np.flatnonzero(allowed[row])
         scores = answers(plain, np.asarray(HIDDEN), row, 0)[0][inside]
@@ -87,14 +89,14 @@ def test_a_summary_may_be_a_mean_and_may_be_bare():
     means = np.tanh([np.asarray(HIDDEN)[0, :2].mean(0), np.asarray(HIDDEN)[1].mean(0)])
     np.testing.assert_allclose(bare.apply({}, hidden, where), means, rtol=1e-5)
     head = SummaryHead(Summary("identity", width=3))
-    params = head.init(jax.random.key(0), HIDDEN)
-    assert head.apply(params, HIDDEN).shape == (B, 3) and head.classes == 3
+    found, params = jax.eval_shape(lambda: head.init_with_output(jax.random.key(0), HIDDEN))
+    assert found.shape == (B, 3) and head.classes == 3
     assert params["params"]["summary"]["dense"]["kernel"].shape == (D, 3)
 
 
 def test_languages_words_as_types_and_blank_padding():
     encoder = transformer(vocab=Vocab(size=7), layers=1, width=D, heads=1, dropout=0.0, types=2, initializer=WIDE)
-    embed = dataclasses.replace(encoder.embed, languages=3, word_types=True)
+    embed = dataclasses.replace(encoder.embed, parts=(WordTypes(2), Languages(3)))
     encoder = dataclasses.replace(encoder, embed=embed, blank=True)
     batch = {"input_ids": jnp.array([[3, 4, 0]]), "segment_ids": jnp.array([[1, 1, 0]])}
     params, run = jax.jit(encoder.init)(jax.random.key(0), batch), jax.jit(encoder.apply)
@@ -114,9 +116,9 @@ def test_a_layer_is_left_out_for_all_rows_at_once():
     dropped = DroppedBlock(**fields, skip=0.3)
     ones = jnp.ones((B, L), int)
     context = lambda train: Context(visibility=Visibility(ones, ones), rows=jnp.arange(B), train=train)
-    params = block.init(jax.random.key(0), HIDDEN, context(False))
-    whole = block.apply(params, HIDDEN, context(False))[0]
-    np.testing.assert_array_equal(dropped.apply(params, HIDDEN, context(False))[0], whole)
+    params = jax.jit(lambda: block.init(jax.random.key(0), HIDDEN, context(False)))()
+    whole, off = jax.jit(lambda params: [kind.apply(params, HIDDEN, context(False))[0] for kind in (block, dropped)])(params)
+    np.testing.assert_array_equal(off, whole)
     run = jax.jit(jax.vmap(lambda key: dropped.apply(params, HIDDEN, context(True), rngs={"dropout": key})[0]))
     drawn = np.asarray(run(jax.random.split(jax.random.key(1), 2000)))
     left_out = (drawn == np.asarray(HIDDEN)).all((1, 2, 3))

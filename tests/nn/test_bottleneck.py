@@ -6,10 +6,10 @@ import numpy as np
 
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.types import Visibility, Vocab
-from ptm_jax.nn.attention import Attention
+from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.blocks import Block, FeedForward
 from ptm_jax.nn.bottleneck import Bottleneck, Expansion, FeedForwards, Narrowing, ScaleShift, WideAttention
-from ptm_jax.nn.heads import MLMHead
+from ptm_jax.nn.heads.vocabulary import MLMHead
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.nn.layers import Context
 
@@ -44,10 +44,11 @@ def test_a_bottleneck_is_its_definition():
     narrow = Narrowing(3, ScaleShift(), initializer=Normal(0.5))
     module = Bottleneck(block, narrow, norm=ScaleShift(), initializer=Normal(0.5))
     context = Context(Visibility(jnp.ones((1, 4), jnp.int32), jnp.ones((1, 4), jnp.int32)), jnp.arange(1))
-    params = module.init(jax.random.key(0), X, context)["params"]
+    params = jax.jit(lambda: module.init(jax.random.key(0), X, context)["params"])()
     noise = lambda a: a + DRAW.normal(size=a.shape).astype(np.float32) * 0.3
     params = jax.tree.map(noise, params)
-    (out, maps, _), p = module.apply({"params": params}, X, context), {k: np.asarray(v) for k, v in flatten(params).items()}
+    out, maps, _ = jax.jit(lambda params: module.apply({"params": params}, X, context))(params)
+    p = {k: np.asarray(v) for k, v in flatten(params).items()}
 
     def dense(name, x):
         kernel, bias = p[f"{name}/kernel"], p[f"{name}/bias"].reshape(-1)

@@ -15,8 +15,8 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.types import Encoded, Vocab
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.transformer import transformer
-from ptm_jax.nn.crf import CRFHead, Links, allowed
-from ptm_jax.nn.task_heads import TokenHead
+from ptm_jax.nn.heads.crf import CRFHead, Links, allowed
+from ptm_jax.nn.heads.tasks import TokenHead
 from ptm_jax.objectives.crf import CRFTagging
 from ptm_jax.objectives.downstream import Tagging
 from ptm_jax.systems import get
@@ -42,7 +42,6 @@ PLACES = np.array(
 )
 log_partition = jax.jit(Links.log_partition, static_argnums=3)
 best = jax.jit(Links.best)
-marginals = jax.jit(Links.marginals, static_argnums=3)
 nll = jax.jit(Links.nll, static_argnums=4)
 keeps = jax.jit(Links.lawful)
 
@@ -120,7 +119,8 @@ def test_the_gradient_is_the_marginals(chain):
         for path, score in table.items():
             for place, label in zip(on, path, strict=True):
                 expected[row, place, label] += np.exp(score - total)
-    np.testing.assert_allclose(marginals(value, scores(), PLACES, constrain), expected, atol=1e-5)
+    slope = jax.grad(lambda given: log_partition(value, given, PLACES, constrain).sum())(scores())
+    np.testing.assert_allclose(slope, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("scheme", LABELS)
@@ -291,7 +291,7 @@ def test_a_tagging_system_chooses_a_chain_as_a_value():
     hidden = jnp.zeros((1, 2, 8))
     paths_of = lambda model: set(model.heads["tag"].init(jax.random.key(0), hidden)["params"])
     assert paths_of(chain) - paths_of(linear) == {"pairs", "first", "last"}  # a published tagger's layer stays where it is
-    said = types.SimpleNamespace(towers={"main": linear})
-    assert "take a CRFHead" in CRFTagging().refusal(said)
-    said.towers = {"main": chain}
-    assert CRFTagging().refusal(said) is None and Tagging().head == CRFTagging().head
+    tagger = types.SimpleNamespace(towers={"main": linear})
+    assert "take a CRFHead" in CRFTagging().refusal(tagger)
+    tagger.towers = {"main": chain}
+    assert CRFTagging().refusal(tagger) is None and Tagging().head == CRFTagging().head

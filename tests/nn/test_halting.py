@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ptm_jax.core.types import Visibility
-from ptm_jax.nn.attention import Attention
+from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.blocks import Block, FeedForward
 from ptm_jax.nn.halting import AdaptiveStack, ConvFeedForward, DepthwiseConv
 from ptm_jax.nn.initializers import Normal

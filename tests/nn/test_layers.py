@@ -8,7 +8,7 @@ import pytest
 import scipy.special
 
 from ptm_jax.core.types import Visibility
-from ptm_jax.nn.attention import Attention
+from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.blocks import Block, FeedForward, Stack
 from ptm_jax.nn.layers import Context, Dense, Dropout, LayerNorm, activate, drop
 
@@ -90,9 +90,13 @@ def stack(share=False, layers=3, remat="none", dropout=0.0):
     return Stack(block=block, layers=layers, share=share, remat=remat)
 
 
+def begun(module, x):
+    return jax.jit(lambda x: module.init(jax.random.key(0), x, context(train=False))["params"])(x)
+
+
 def run(module, params, x, train=False):
     rngs = {"dropout": jax.random.key(7)} if train else None
-    return module.apply({"params": params}, x, context(train=train), rngs=rngs)
+    return jax.jit(lambda params, x: module.apply({"params": params}, x, context(train=train), rngs=rngs))(params, x)
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +105,7 @@ def x():
 
 
 def test_scanned_layers_have_parameters_of_their_own(x):
-    params = stack().init(jax.random.key(0), x, context(train=False))["params"]
+    params = begun(stack(), x)
     kernel = params["block"]["attention"]["query"]["kernel"]
     assert kernel.shape == (3, 8, 2, 4)
     assert (kernel[0] != kernel[1]).any() and (kernel[1] != kernel[2]).any()
@@ -109,40 +113,33 @@ def test_scanned_layers_have_parameters_of_their_own(x):
 
 def test_the_scan_equals_a_python_loop(x):
     module = stack()
-    params = module.init(jax.random.key(0), x, context(train=False))["params"]
+    params = begun(module, x)
     encoded = run(module, params, x)
     layers, attention = encoded.layers, encoded.attention
-    h = x
+    h, layer = x, jax.jit(lambda params, x: module.block.apply({"params": params}, x, context(train=False)))
     for i in range(3):
-        h, probabilities, _ = module.block.apply(
-            {"params": jax.tree.map(lambda p: p[i], params["block"])}, h, context(train=False)
-        )
+        h, probabilities, _ = layer(jax.tree.map(lambda p: p[i], params["block"]), h)
         np.testing.assert_allclose(layers[i], h, atol=1e-5)
         np.testing.assert_allclose(attention[i], probabilities, atol=1e-5)
     np.testing.assert_allclose(encoded.hidden, h, atol=1e-5)
 
 
-def test_shared_layers_have_one_set_of_parameters(x):
-    params = stack(share=True).init(jax.random.key(0), x, context(train=False))["params"]
-    assert params["block"]["attention"]["query"]["kernel"].shape == (8, 2, 4)
-
-
-@pytest.mark.parametrize("remat", ["full", "dots"])
-def test_remat_changes_memory_not_values(x, remat):
-    plain, other = stack(dropout=0.1), stack(remat=remat, dropout=0.1)
-    params = plain.init(jax.random.key(0), x, context(train=False))["params"]
+def test_remat_changes_memory_not_values(x):
+    plain, *others = (stack(remat=remat, dropout=0.1, layers=2) for remat in ("none", "full", "dots"))
+    params = begun(plain, x)
 
     def loss(module):
-        return jax.value_and_grad(lambda p: (run(module, p, x, train=True).hidden ** 2).sum())(params)
+        return jax.jit(jax.value_and_grad(lambda p: (run(module, p, x, train=True).hidden ** 2).sum()))(params)
 
-    (a, da), (b, db) = loss(plain), loss(other)
-    np.testing.assert_allclose(a, b, rtol=1e-6)
-    jax.tree.map(lambda u, v: np.testing.assert_allclose(u, v, atol=1e-4), da, db)
+    a, da = loss(plain)
+    for b, db in map(loss, others):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+        jax.tree.map(lambda u, v: np.testing.assert_allclose(u, v, atol=1e-4), da, db)
 
 
 def test_layers_draw_dropout_of_their_own(x):
     module = stack(dropout=0.5, layers=2)
-    params = jax.tree.map(jnp.zeros_like, module.init(jax.random.key(0), x, context(train=False))["params"])
+    params = jax.tree.map(jnp.zeros_like, begun(module, x))
     ones = jax.tree.map(jnp.ones_like, params["block"]["ffn"]["down"]["bias"])
     params["block"]["ffn"]["down"]["bias"] = ones
     params["block"]["ffn_norm"]["scale"] = jnp.ones_like(params["block"]["ffn_norm"]["scale"])

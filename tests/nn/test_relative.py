@@ -9,15 +9,23 @@ import pytest
 
 from ptm_jax.core.types import Visibility
 from ptm_jax.kernels import reference
-from ptm_jax.nn.attention import Attention
+from ptm_jax.nn.attention.multihead import Attention
+from ptm_jax.nn.attention.relative import (
+    Alibi,
+    Buckets,
+    RelativeKeysValues,
+    ShiftedScores,
+    alibi_slopes,
+    sinusoids,
+    t5_bucket,
+)
 from ptm_jax.nn.layers import Context
-from ptm_jax.nn.relative import Alibi, Buckets, RelativeKeysValues, ShiftedScores, alibi_slopes, sinusoids, t5_bucket
 
 B, LQ, LK, H, K = 2, 4, 7, 2, 6
 
 
 def context(queries=LQ, keys=LK, places=None, types=None):
-    """Queries are the last of the keys; `places` [1 or B, Lk] say where tokens stand."""
+    """Queries are the last of the keys; `places` [1 or B, Lk] are those of the keys."""
     ones = lambda length: jnp.ones((B, length), jnp.int32)
     q_places = None if places is None else places[:, keys - queries :]
     visibility = Visibility(ones(queries), ones(keys))
@@ -91,14 +99,15 @@ def test_a_bias_is_read_at_the_distance_of_key_and_query(placed):
     module = Buckets(heads=H, buckets=8, most=16)
     places = jnp.asarray([[0, 1, 2, 9, 3, 30, 4], [0, 1, 2, 3, 4, 5, 6]]) if placed else None
     given = context(places=places)
-    params = module.init(jax.random.key(0), given, LQ, LK)["params"]
-    scores = module.apply({"params": params}, given, LQ, LK)
+    params = jax.jit(lambda: module.init(jax.random.key(0), given, LQ, LK)["params"])()
+    scores = jax.jit(lambda params: module.apply({"params": params}, given, LQ, LK))(params)
     assert scores.distances.shape == (H, 2 * 16 + 1)
     found = np.broadcast_to(reference.dense_bias(scores, LQ, LK), (B, H, LQ, LK))
     stands = np.asarray(places if placed else np.broadcast_to(np.arange(LK), (B, LK)))
+    table = np.asarray(params["table"])
     for b, h, i, j in np.ndindex(B, H, LQ, LK):
         distance = int(stands[b, j] - stands[b, LK - LQ + i])
-        assert found[b, h, i, j] == params["table"][bucket(distance, 8, 16, True), h]
+        assert found[b, h, i, j] == table[bucket(distance, 8, 16, True), h]
 
 
 def test_alibi_is_the_distance_times_the_slope_of_the_head():
@@ -119,9 +128,14 @@ def test_transformer_xl_terms_equal_loops(drawn, segments, clamp, placed):
     types = jnp.asarray([[0, 0, 1, 1, 0, 1, 1], [0, 1, 1, 0, 0, 0, 1]])
     given = context(places=places, types=types)
     module = ShiftedScores(segments=segments, clamp=clamp, initializer=jax.nn.initializers.normal(1.0))
-    params = module.init(jax.random.key(1), q, k, given)["params"]
-    queries, scores = module.apply({"params": params}, q, k, given)
-    found = np.asarray(reference.added(queries, k, 1.0, scores))
+    params = jax.jit(lambda: module.init(jax.random.key(1), q, k, given)["params"])()
+
+    @jax.jit
+    def run(params):
+        queries, scores = module.apply({"params": params}, q, k, given)
+        return reference.added(queries, k, 1.0, scores)
+
+    found = np.asarray(run(params))
     p = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
     stands = np.asarray(places if placed else np.broadcast_to(np.arange(LK), (B, LK)))
     q, k, types = (np.asarray(a, np.float64) for a in (q, k, types))
@@ -144,9 +158,10 @@ def test_relative_keys_and_values_equal_loops(placed):
     given = context(length, length, places)
     module = Attention(heads=H, width=width, relative=RelativeKeysValues(most), initializer=jax.nn.initializers.normal(0.5))
     x = jax.random.normal(jax.random.key(2), (B, length, width))
-    params = module.init(jax.random.key(3), x, given)["params"]
-    found, probabilities, _ = module.apply({"params": params}, x, given)
+    params = jax.jit(lambda: module.init(jax.random.key(3), x, given)["params"])()
+    found, probabilities, _ = jax.jit(lambda params: module.apply({"params": params}, x, given))(params)
     p = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
+    x = np.asarray(x, np.float64)
     q, k, v = (np.einsum("bld,dhk->blhk", x, p[n]["kernel"]) for n in ("query", "key", "value"))
     stands = np.asarray(places if placed else np.broadcast_to(np.arange(length), (B, length)))
     heads = np.zeros((B, length, H, K))

@@ -9,13 +9,13 @@ import pytest
 
 from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.core.types import Visibility
-from ptm_jax.nn.attention import Attention
+from ptm_jax.nn.attention.multihead import Attention
+from ptm_jax.nn.attention.relative import ShiftedScores
 from ptm_jax.nn.blocks import Block, FeedForward, Recurrence, Stack
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.nn.layers import Context
-from ptm_jax.nn.relative import ShiftedScores
 
-B, L, D, N = 2, 5, 8, 4
+B, L, D, N = 2, 5, 8, 2
 SEGMENTS = jnp.ones((B, L), jnp.int32)
 X = jax.random.normal(jax.random.key(0), (B, L, D))
 
@@ -24,10 +24,10 @@ def context(train=False):
     return Context(Visibility(SEGMENTS, SEGMENTS), jnp.arange(B), train=train)
 
 
-def stack(dropout=0.0, relative=None, **options):
+def stack(dropout=0.0, relative=None, layers=N, **options):
     attention = Attention(heads=2, width=D, initializer=Normal(0.4), relative=relative, dropout=dropout)
     block = Block(attention=attention, ffn=FeedForward(12, initializer=Normal(0.4)), dropout=dropout)
-    return Stack(block=Recurrence(block) if relative else block, layers=N, **options)
+    return Stack(block=Recurrence(block) if relative else block, layers=layers, **options)
 
 
 def begin(module):
@@ -87,31 +87,31 @@ def test_transformer_xl_shares_u_and_v():
 
 
 def test_groups_of_layers_share():
-    module = stack(share=True, groups=2)
+    module = stack(share=True, groups=2, layers=4)
     params = begin(module)
     assert flatten(params)["block/ffn/up/kernel"].shape == (2, D, 12)
     spread = jax.tree.map(lambda leaf: jnp.repeat(leaf, 2, 0), params)
     a = jax.jit(lambda: module.apply({"params": params}, X, context()))()
-    b = jax.jit(lambda: stack().apply({"params": spread}, X, context()))()
+    b = jax.jit(lambda: stack(layers=4).apply({"params": spread}, X, context()))()
     jax.tree.map(lambda u, v: np.testing.assert_allclose(u, v, atol=1e-5), a, b)
 
 
 def test_layers_of_a_group_go_through_their_sets_in_turn():
-    module = stack(share=True, cycle=2)
+    module = stack(share=True, cycle=2, layers=4)
     params = begin(module)
     assert flatten(params)["block/ffn/up/kernel"].shape == (2, D, 12)
-    assert shapes(stack(share=True, groups=2, cycle=2))["block/ffn/up/kernel"] == (2, 2, D, 12)
+    assert shapes(stack(share=True, groups=2, cycle=2, layers=4))["block/ffn/up/kernel"] == (2, 2, D, 12)
     spread = jax.tree.map(lambda leaf: jnp.tile(leaf, (2,) + (1,) * (leaf.ndim - 1)), params)
     a = jax.jit(lambda: module.apply({"params": params}, X, context()))()
-    b = jax.jit(lambda: stack().apply({"params": spread}, X, context()))()
+    b = jax.jit(lambda: stack(layers=4).apply({"params": spread}, X, context()))()
     jax.tree.map(lambda u, v: np.testing.assert_allclose(u, v, atol=1e-5), a, b)
 
 
 @pytest.mark.parametrize(
-    ("options", "says"), [({"shared": "^adapter"}, "finds none of"), ({"shared": "^ffn/", "groups": 2}, "leave share")]
+    ("options", "message"), [({"shared": "^adapter"}, "finds none of"), ({"shared": "^ffn/", "groups": 2}, "leave share")]
 )
-def test_a_pattern_that_means_nothing_is_refused(options, says):
-    with pytest.raises(ValueError, match=says):
+def test_a_pattern_that_means_nothing_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
         shapes(stack(**options))
 
 

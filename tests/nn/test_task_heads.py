@@ -9,11 +9,10 @@ import scipy.special
 from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.transformer import Transformer
-from ptm_jax.nn.attention import Attention
+from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.blocks import Block, FeedForward, Stack
-from ptm_jax.nn.embeddings import Embeddings
-from ptm_jax.nn.initializers import Normal
-from ptm_jax.nn.task_heads import (
+from ptm_jax.nn.embeddings.summed import Embeddings
+from ptm_jax.nn.heads.tasks import (
     BoundaryHead,
     ChoiceHead,
     Detector,
@@ -25,6 +24,7 @@ from ptm_jax.nn.task_heads import (
     last_of,
     last_token,
 )
+from ptm_jax.nn.initializers import Normal
 
 B, L, D, V = 4, 6, 8, 11
 HIDDEN = jax.random.normal(jax.random.key(0), (B, L, D))
@@ -34,9 +34,14 @@ WIDE = Normal(0.5)
 
 def begin(head, *inputs, **options):
     """(result, parameters as float64)."""
-    params = head.init(jax.random.key(2), *inputs, **options)["params"]
-    params = jax.tree.map(lambda leaf: leaf + 0.1, params)
-    found = head.apply({"params": params}, *inputs, **options)
+
+    @jax.jit
+    def run(inputs, options):
+        params = head.init(jax.random.key(2), *inputs, **options)["params"]
+        params = jax.tree.map(lambda leaf: leaf + 0.1, params)
+        return head.apply({"params": params}, *inputs, **options), params
+
+    found, params = run(inputs, options)
     return found, jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
 
 
@@ -75,7 +80,7 @@ def test_the_detector_scores_every_token():
 @pytest.mark.parametrize("placed", [True, False])
 def test_a_summary_reads_one_token(activation, placed):
     where = jnp.asarray([5, 0, 3, 1]) if placed else None
-    found, p = begin(SequenceHead(3, Summary(activation, WIDE), initializer=WIDE), HIDDEN, where)
+    found, p = begin(SequenceHead(3, Summary(activation, initializer=WIDE), initializer=WIDE), HIDDEN, where)
     x = np.asarray(HIDDEN, np.float64)[np.arange(B), where if placed else 0]
     if activation != "none":
         x = {"gelu": gelu, "tanh": np.tanh}[activation](dense(p["summary"]["dense"], x))
@@ -98,9 +103,9 @@ def test_choices_of_a_question_lie_together():
 
 
 def test_tokens_spans_and_scores():
-    tokens, p = begin(TokenHead(3, WIDE), HIDDEN)
+    tokens, p = begin(TokenHead(3, initializer=WIDE), HIDDEN)
     np.testing.assert_allclose(tokens, dense(p["classes"], np.asarray(HIDDEN, np.float64)), atol=1e-5)
-    (first, last), p = begin(SpanHead(WIDE), HIDDEN)
+    (first, last), p = begin(SpanHead(initializer=WIDE), HIDDEN)
     ends = dense(p["ends"], np.asarray(HIDDEN, np.float64))
     np.testing.assert_allclose(jnp.stack([first, last], -1), ends, atol=1e-5)
     score, p = begin(Score(WIDE), HIDDEN[:, 0])

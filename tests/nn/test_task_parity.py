@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ptm_jax.nn.task_heads import ChoiceHead, Detector, SequenceHead, SpanHead, Summary, TokenHead, last_of, last_token
+from ptm_jax.nn.heads.tasks import ChoiceHead, Detector, SequenceHead, SpanHead, Summary, TokenHead, last_of, last_token
 
 try:
     import torch
@@ -15,6 +15,7 @@ except ModuleNotFoundError:
 
 pytestmark = [
     pytest.mark.full,
+    pytest.mark.rotate,
     pytest.mark.skipif(torch is None, reason="torch and transformers are not installed; make test-full installs them"),
 ]
 

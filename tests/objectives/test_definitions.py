@@ -1,18 +1,22 @@
 """Every objective against its definition, written here in plain numpy (float64): sums, weights and gradients to 1e-5."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from plain_towers import B, L, P, PlainTower, V, batch_of, check, double, logistic, nll, params_of, pooled, states_of
 
+from ptm_jax.core.types import Loss, Ratio, add_losses
 from ptm_jax.objectives.contrastive import DIM, InfoNCE, PairwiseRanking
 from ptm_jax.objectives.detection import RTD, AddedWords
 from ptm_jax.objectives.joint import Joint
 from ptm_jax.objectives.language import LM, MLM, PLM, BiLM, Cloze
-from ptm_jax.objectives.pairs import NSP
+from ptm_jax.objectives.mixture import BidirectionalNSP
+from ptm_jax.objectives.sentence_pairs import NSP
 from ptm_jax.objectives.seq2seq import Seq2Seq
 from ptm_jax.objectives.span import SBO
+from support.plain_towers import B, L, P, PlainTower, V, batch_of, check, double, logistic, nll, params_of, pooled, states_of
 
 
 def predicted(states, head, b, prefix):
@@ -35,7 +39,7 @@ def plm(p, b):
 
 
 def neighbours(p, b, states, toward):
-    """(sum, weight): the state of each token tells the token `toward` places further on, inside its document."""
+    """(sum, weight): the state of each token predicts the token `toward` places further on, inside its document."""
     total = weight = 0.0
     for i in range(B):
         for t in range(L):
@@ -142,6 +146,28 @@ def ranking(margin):
     return definition
 
 
+def orders(kinds):
+    """[B, L] of one kind for each row: both ways, source and target, left to right, right to left."""
+    slots = np.arange(L)
+    of = {"both": 0 * slots, "seq2seq": np.maximum(slots - 2, 0), "causal": slots, "backward": -slots}
+    return jnp.asarray(np.stack([of[kind] for kind in kinds]), jnp.int32)
+
+
+MIXED = [("both", "causal", "both"), ("seq2seq", "both", "causal"), ("backward", "both", "both"), ()]
+
+
+@pytest.mark.parametrize("kinds", MIXED)
+def test_pairs_count_in_rows_that_see_all(kinds):
+    """UniLM's mixture; a batch without an order is all such rows."""
+
+    def definition(p, b):
+        scores = pooled(p, states_of(p, b), np) @ p["nsp"]
+        rows = [i for i in range(B) if (not kinds or kinds[i] == "both") and (b["segment_ids"][i] > 0).any()]
+        return [(sum(nll(scores[i], b["next_label"][i]) for i in rows), len(rows))]
+
+    check(BidirectionalNSP(), definition, batch=batch_of() | ({"order": orders(kinds)} if kinds else {}))
+
+
 def scaled(scale, terms):
     return [(scale * total, weight) for total, weight in terms]
 
@@ -171,10 +197,9 @@ CASES = {
         lambda p, b: mlm(p, b) + mlm(p, b, "plm"),
     ),
 }
-each = pytest.mark.parametrize(("objective", "definition"), CASES.values(), ids=CASES.keys())
 
 
-@each
+@pytest.mark.parametrize(("objective", "definition"), CASES.values(), ids=CASES.keys())
 def test_equals_the_definition(objective, definition):
     loss = check(objective, definition)
     assert len(loss.metrics) >= len(np.atleast_1d(loss.sum))
@@ -188,19 +213,21 @@ def double_inputs():
     return double(params_of()), double(batch_of())
 
 
-@each
-def test_a_batch_of_padding_gives_zero_and_no_gradient(objective, definition):
-    del definition
-    batch = batch_of()
-    none = [name for name in batch if "weights" in name or "segment" in name]
-    empty = batch | {name: jnp.zeros_like(batch[name]) for name in none}
+def test_accuracy_counts_hits():
+    loss = MLM()({"main": PlainTower(params_of())}, batch_of(), None)
+    p, b = double_inputs()
+    states = states_of(p, b)
+    places = [(i, b["mlm_positions"][i, j], b["mlm_labels"][i, j]) for i, j in np.argwhere(b["mlm_weights"] > 0)]
+    hits = [np.argmax(states[i, at] @ p["mlm"]) == label for i, at, label in places]
+    np.testing.assert_allclose(loss.metrics["mlm_accuracy"].value(), np.mean(hits), rtol=1e-6)
 
-    def value(params):
-        return objective({"main": PlainTower(params)}, empty, jax.random.key(0)).value()
 
-    loss, grads = jax.jit(jax.value_and_grad(value))(params_of())
-    assert loss == 0
-    assert all((np.asarray(leaf) == 0).all() for leaf in jax.tree.leaves(grads))
+def test_added_losses_keep_their_own_means():
+    a, b = Loss(jnp.float32(6.0), jnp.float32(3.0)), Loss(jnp.float32(10.0), jnp.float32(2.0))
+    both = add_losses((1.0, a), (0.5, b))
+    assert float(both.value()) == 2.0 + 0.5 * 5.0
+    assert float(both.value(jnp.array([6.0, 4.0]))) == 1.0 + 0.5 * 2.5
+    assert float(Ratio(jnp.float32(0), jnp.float32(0)).value()) == 0, "nothing over nothing is 0"
 
 
 def test_the_metric_of_seq2seq_is_without_smoothing():
@@ -226,8 +253,8 @@ def electra(drawn, weight=50.0, frozen=False):
                 if b["segment_ids"][i, t]:
                     total += logistic((states[i, t] @ p["main"]["rtd"])[0], drawn[i, t] != original[i, t])
                     tokens += 1
-        told = (weight * total, tokens)
-        return [told] if frozen else [generated, told]
+        judged = (weight * total, tokens)
+        return [judged] if frozen else [generated, judged]
 
     return definition
 
@@ -250,3 +277,8 @@ def test_the_conventions_differ_by_the_sign_of_the_score():
         for convention, p in (("electra", params), ("survey", negated))
     ]
     np.testing.assert_array_equal(*losses)
+
+
+def test_rtd_asks_for_the_tower_that_is_missing():
+    assert "no 'generator'; add one with the head 'mlm'" in RTD().refusal(SimpleNamespace(towers={"main": None}))
+    assert RTD().refusal(SimpleNamespace(towers={"main": None, "generator": None})) is None

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from ptm_jax.core import slots
 from ptm_jax.core import towers as core_towers
 from ptm_jax.core.recipe import AdamW, Constant, Phase, Recipe
 from ptm_jax.core.system import System, refusal
@@ -15,15 +16,15 @@ from ptm_jax.corruptions.token import TokenMasking
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.transformer import transformer
 from ptm_jax.encoders.xl import TransformerXL
+from ptm_jax.nn.attention.relative import ShiftedScores
 from ptm_jax.nn.blocks import Recurrence
-from ptm_jax.nn.heads import Classifier, LMHead, MLMHead
+from ptm_jax.nn.heads.vocabulary import Classifier, LMHead, MLMHead
 from ptm_jax.nn.initializers import Normal
-from ptm_jax.nn.relative import ShiftedScores
 from ptm_jax.objectives.contrastive import InfoNCE
 from ptm_jax.objectives.detection import RTD
 from ptm_jax.objectives.joint import Joint, TaskMixing
 from ptm_jax.objectives.language import LM, MLM, PLM, BiLM, Cloze
-from ptm_jax.objectives.pairs import NSP
+from ptm_jax.objectives.sentence_pairs import NSP
 from ptm_jax.objectives.seq2seq import Seq2Seq
 
 VOCAB = Vocab(size=7, pad=0, mask=1)
@@ -166,25 +167,26 @@ def bidirectional(direction="bidirectional"):
 
 
 @dataclasses.dataclass(frozen=True)
-class Facts:
+class Facts(slots.Encoder):
     """What objectives ask of an encoder."""
 
-    sees: str = "bidirectional"
+    direction: str = "bidirectional"
     obeys_order: bool = True
     streams: int = 1
 
 
 @dataclasses.dataclass(frozen=True)
-class OneStream:
+class OneStream(slots.Corruption):
     single_stream = True
     left_to_right = True
 
 
 @dataclasses.dataclass(frozen=True)
-class Bare:
+class Bare(slots.Network):
     """A tower of nothing but facts."""
 
     encoder: Facts
+    heads = {}
 
 
 def refused(objective, encoder, corruption=None, tower="main"):

@@ -4,48 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from plain_towers import B, P, PlainTower, Scores, V, batch_of, params_of
 
 from ptm_jax.core.types import Encoded
 from ptm_jax.objectives.detection import RTD
-from ptm_jax.objectives.joint import Joint, TaskMixing, mixing_rates
+from ptm_jax.objectives.joint import Joint, TaskMixing
 from ptm_jax.objectives.language import LM, MLM
-from ptm_jax.objectives.pairs import NSP
-
-
-def test_rates_are_the_published_ones():
-    sizes = (400.0, 100.0, 25.0)
-    shares = lambda *values: tuple(value / sum(values) for value in values)
-    table = [
-        (mixing_rates(sizes), shares(400, 100, 25)),
-        (mixing_rates(sizes, cap=200), shares(200, 100, 25)),
-        (mixing_rates(sizes, "temperature", temperature=2.0), shares(20, 10, 5)),
-        (mixing_rates(sizes, "temperature", temperature=2.0, cap=225), shares(15, 10, 5)),
-        (mixing_rates(sizes, "annealed", progress=0.0), shares(400, 100, 25)),
-        (mixing_rates(sizes, "annealed", progress=1.0), shares(*(s**0.2 for s in sizes))),
-        (mixing_rates(sizes, "equal"), shares(1, 1, 1)),
-    ]
-    for found, expected in table:
-        np.testing.assert_allclose(found, expected, rtol=1e-12)
-    assert mixing_rates((1e300, 1.0), "temperature", temperature=1e9) == pytest.approx((0.5, 0.5), abs=1e-6)
-    assert mixing_rates((400.0, 100.0), "temperature", temperature=1e-3) == (1.0, 0.0)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ({"sizes": ()}, "at least one example"),
-        ({"sizes": (1, 0)}, "at least one example"),
-        ({"sizes": (1, 2), "temperature": 0.0}, "above 0"),
-        ({"sizes": (1, 2), "progress": 1.5}, "progress"),
-        ({"sizes": (1, 2), "kind": "fair"}, "one of proportional, temperature, annealed, equal"),
-    ],
-    ids=["nothing", "empty", "cold", "late", "unknown"],
-)
-def test_impossible_mixtures_are_refused(arguments, words):
-    with pytest.raises(ValueError, match=words):
-        mixing_rates(**arguments)
-
+from ptm_jax.objectives.sentence_pairs import NSP
+from support.plain_towers import B, P, PlainTower, Scores, V, batch_of, params_of
 
 TASKS = (LM(), Joint(parts=((1.0, MLM()), (1.0, NSP()))), lambda towers, batch, key: MLM(prefix="plm")(towers, batch, key))
 
@@ -89,7 +54,8 @@ def test_tasks_are_drawn_at_their_rates(step):
     mixing = TaskMixing(tasks=(LM(),) * 4, rates=sizes, anneal=1000)
     keys = jax.random.split(jax.random.key(1), draws)
     counts = np.bincount(jax.jit(jax.vmap(lambda k: mixing.drawn(k, step)))(keys), minlength=4)
-    shares = np.asarray([*mixing_rates(sizes[:3], "annealed", progress=min(step / 1000, 1.0)), 0.0])
+    powers = np.array(sizes[:3]) ** (1 - 0.8 * min(step / 1000, 1.0))
+    shares = np.array([*(powers / powers.sum()), 0.0])
     assert (np.abs(counts / draws - shares) <= 3.5 * np.sqrt(shares * (1 - shares) / draws)).all()
 
 
@@ -122,14 +88,6 @@ def test_the_generator_draws_from_its_softmax(temperature):
     assert (np.abs(found - shares) <= 4 * np.sqrt(shares * (1 - shares) / rows) + 1e-9).all()
 
 
-def test_a_slice_of_the_batch_gives_a_slice_of_the_draws():
-    encoded, batch = wide(8)
-    generator = PlainTower(params_of())
-    fill = lambda e, b: RTD().filled(generator, e, b, jax.random.key(4))
-    half = fill(Encoded(encoded.hidden[4:]), jax.tree.map(lambda x: x[4:], batch))
-    np.testing.assert_array_equal(fill(encoded, batch)[4:], half)
-
-
 class Certain(PlainTower):
     """A generator that knows only word 5."""
 
@@ -141,7 +99,7 @@ def test_a_generator_that_is_right_leaves_nothing_replaced():
     """Draws that hit the true word are original; places without weight stay as they are."""
     batch = batch_of()
     batch["mlm_labels"] = jnp.full((B, P), 5)
-    told = RTD()({"main": PlainTower(params_of(1)), "generator": Certain(params_of())}, batch, jax.random.key(0))
+    loss = RTD()({"main": PlainTower(params_of(1)), "generator": Certain(params_of())}, batch, jax.random.key(0))
     original = np.asarray(batch["input_ids"]).copy()
     for i in range(B):
         for j in range(P):
@@ -150,4 +108,4 @@ def test_a_generator_that_is_right_leaves_nothing_replaced():
     main = PlainTower(params_of(1))
     scores = main.head("rtd", main({**batch, "input_ids": jnp.asarray(original)}).hidden)
     real = np.asarray(batch["segment_ids"]) > 0
-    np.testing.assert_allclose(told.metrics["rtd_nll"].sum, np.log1p(np.exp(np.asarray(scores)))[real].sum(), rtol=1e-5)
+    np.testing.assert_allclose(loss.metrics["rtd_nll"].sum, np.log1p(np.exp(np.asarray(scores)))[real].sum(), rtol=1e-5)

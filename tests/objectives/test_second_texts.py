@@ -10,8 +10,8 @@ from ptm_jax.core.types import Vocab
 from ptm_jax.corruptions.views import NGramView, ReplacedWord, TwoCrops
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.transformer import transformer
-from ptm_jax.nn.embeddings import LearnedPositions
-from ptm_jax.nn.heads import Classifier, Pooler
+from ptm_jax.nn.embeddings.summed import LearnedPositions
+from ptm_jax.nn.heads.vocabulary import Classifier, Pooler
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.objectives.contrastive import DIM, InfoNCE, PairwiseRanking
 from ptm_jax.objectives.joint import Joint

@@ -9,10 +9,10 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
-from plain_towers import L, PlainTower, V, params_of
 
-from ptm_jax.mesh import tables
+from ptm_jax.mesh import rules
 from ptm_jax.objectives.contrastive import DIM, InfoNCE
+from support.plain_towers import L, PlainTower, V, params_of
 
 OBJECTIVES = {"infonce": InfoNCE(both_ways=True), "dim": DIM()}
 ROWS = 16
@@ -42,16 +42,16 @@ def found(given):
 
 
 def on_eight_devices():
-    mesh = tables.make_mesh({"data": 8})
+    mesh = rules.make_mesh({"data": 8})
     with jax.set_mesh(mesh):
-        placed = tables.place_batch(batch(), mesh)
+        placed = rules.place_batch(batch(), mesh)
         assert len(placed["input_ids"].sharding.device_set) == 8
         print(json.dumps(found(placed)))
 
 
 def test_negatives_come_from_all_shards():
     here = Path(__file__).resolve()
-    path = os.pathsep.join([str(here.parents[2]), str(here.parent)])
+    path = os.pathsep.join(str(folder) for folder in (here.parents[2], here.parents[1], here.parent))
     env = {**os.environ, "PYTHONPATH": path, "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
     command = [sys.executable, "-c", "import test_shards; test_shards.on_eight_devices()"]
     result = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)

@@ -1,9 +1,9 @@
 """Plans: topologies, links, the roofline and the estimates behind it against definitions; what does not fit; tables."""
 
 import dataclasses
+import io
 import json
 import math
-import subprocess
 import sys
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from ptm_jax.core.recipe import Phase
 from ptm_jax.core.system import Experiment
 from ptm_jax.mesh import chips
 from ptm_jax.mesh.chips import topology
-from ptm_jax.plan import estimate, links, lowering, overview, planning, report, roofline, scaling
+from ptm_jax.plan import estimate, links, lowering, overview, planning, roofline, scaling, summary
 from ptm_jax.plan.estimate import Traffic
 from ptm_jax.plan.search import candidates, search
 from ptm_jax.systems import get, pods
@@ -45,6 +45,11 @@ def tiny():
     return Experiment(system=dataclasses.replace(get("bert_tiny"), recipe=recipe))
 
 
+@pytest.fixture(scope="module")
+def document(tiny):
+    return planning.modelled(tiny, topology("h200x1")).document()
+
+
 @pytest.mark.parametrize(
     ("text", "count", "kind"),
     [("v5p:8x8x8", 512, "tpu"), ("v6e:16x16", 256, "tpu"), ("h200x8", 8, "gpu"), ("cpu:8", 8, "cpu")],
@@ -55,12 +60,12 @@ def test_a_topology_is_read_and_written(text, count, kind):
 
 
 @pytest.mark.parametrize("text", ["v5p:8x8", "v9:2x2", "cpu:0", "h200", "v5e:16x16x16"])
-def test_what_is_no_topology_is_told(text):
+def test_what_is_no_topology_is_refused(text):
     with pytest.raises(UserError, match="topology|dimensions"):
         topology(text)
 
 
-def test_a_process_without_the_tpu_compiler_is_told_how_to_get_it(monkeypatch):
+def test_without_the_tpu_compiler_the_error_names_its_package(monkeypatch):
     monkeypatch.setattr(chips, "libtpu", lambda: None)
     with pytest.raises(UserError, match=r"pip install 'ptm_jax\[tpu\]'"):
         chips.environment(topology("v5e:2x2"))
@@ -134,11 +139,11 @@ def test_memory_and_messages_are_those_of_the_rules(megatron):
     assert kinds == {"all-gather", "reduce-scatter"} and split.bytes_per_device["activations"] < held["activations"] / 4
 
 
-def test_a_plan_that_does_not_fit_says_by_how_much_and_what_to_change(megatron):
+def test_a_plan_that_does_not_fit_has_the_excess_and_advice(megatron):
     config, work = megatron
     found = planning.model(dataclasses.replace(config, rules="replicated"), topology("h200x8"), {"data": 8}, 0, work)
     assert not found.fits and "too many" in found.advice[0] and "--rules zero" in found.advice[1]
-    assert "DOES NOT FIT" in report.text(json.loads(json.dumps(found.document())))
+    assert "DOES NOT FIT" in summary.text(json.loads(json.dumps(found.document())))
     sliced = planning.model(dataclasses.replace(config, rules="zero"), topology("h200x64"), {"data": 64}, 0, work)
     assert sliced.bytes_per_device["optimizer"] < found.bytes_per_device["optimizer"] / 50
 
@@ -147,9 +152,9 @@ def test_a_search_ranks_what_fits_by_time(tiny):
     plans = search(tiny, topology("h200x4"))
     assert len(plans) > 3 and all(plan.source == "modelled" for plan in plans)
     times = [plan.times.step for plan in plans if plan.fits]
-    assert times == sorted(times) and "mesh" in report.ranking([plan.document() for plan in plans])
+    assert times == sorted(times) and "mesh" in summary.ranking([plan.document() for plan in plans])
     large = {**plans[0].document(), "fits": False, "advice": ["it needs more", "take --remat full"]}
-    assert report.ranking([large]).endswith("none of them fits; of the first:\n  it needs more\n  take --remat full")
+    assert summary.ranking([large]).endswith("none of them fits; of the first:\n  it needs more\n  take --remat full")
     assert {math.prod(mesh.values()) for mesh, _ in candidates(12)} == {12}
 
 
@@ -164,7 +169,7 @@ def test_days_and_cost_follow_from_the_step(tiny):
 def test_weak_scaling_begins_at_one_and_is_drawn(tiny, tmp_path):
     found = scaling.curve(tiny, topology("h200x4"))
     assert [chips_ for chips_, _ in found] == [1, 2, 4] and found[0][1] == 1 and found[-1][1] <= 1
-    report.curve(found, str(tmp_path / "curve.png"), "tiny")
+    summary.curve(found, str(tmp_path / "curve.png"), "tiny")
     assert (tmp_path / "curve.png").stat().st_size > 1000
 
 
@@ -177,9 +182,8 @@ def test_every_pod_config_has_a_mesh_that_its_rules_fit():
     assert pods.experiment("megatron_gpt2_8300m") == pods.experiment("megatron_8b")
 
 
-def test_the_overview_goes_on_where_it_stopped(tiny, tmp_path):
+def test_the_overview_resumes(document, tmp_path):
     path, asked = tmp_path / "plans.md", []
-    document = planning.modelled(tiny, topology("h200x1")).document()
 
     def plan(request, where):
         asked.append((request["target"], str(where)))
@@ -195,9 +199,7 @@ def test_the_overview_goes_on_where_it_stopped(tiny, tmp_path):
     assert len(asked) == 4 * len(pods.PODS) + 1 and len(path.read_text().splitlines()) == len(lines)
 
 
-def test_the_overview_slices_what_does_not_fit(tiny, tmp_path):
-    document = planning.modelled(tiny, topology("h200x1")).document()
-
+def test_the_overview_slices_what_does_not_fit(document, tmp_path):
     def plan(request, where):
         rules = request.get("rules", "megatron_sp")
         return {"plans": [{**document, "topology": str(where), "rules": rules, "fits": rules.endswith("zero")}]}
@@ -207,7 +209,7 @@ def test_the_overview_slices_what_does_not_fit(tiny, tmp_path):
     assert len(lines) == 4 and all("| megatron_sp_zero |" in line and "| yes |" in line for line in lines)
 
 
-def test_what_a_compiler_said_is_kept_whole_or_not_at_all(monkeypatch, tmp_path):
+def test_results_of_the_compiler_are_kept_whole_or_not_at_all(monkeypatch, tmp_path):
     monkeypatch.setenv("PTM_CACHE", str(tmp_path))
     assert cache.read("a") is None
     cache.write("a", {"text": "b"})
@@ -220,11 +222,12 @@ def test_what_a_compiler_said_is_kept_whole_or_not_at_all(monkeypatch, tmp_path)
     assert cache.folder() is None and cache.read("a") is None
 
 
-def test_what_the_compiler_says_of_too_large_a_program_is_read():
-    told = "Ran out of memory in memory space hbm. Used 20.50G of 15.75G hbm. Exceeded hbm capacity by 4.75G."
-    assert lowering.exceeded(told) == (20.5 * chips.GIB, 15.75 * chips.GIB)
-    told = "Ran out of memory on HBM, the total memory required for HLO temporaries (1.50T) exceeds available HBM (15.75G)."
-    assert lowering.exceeded(told) == (1536 * chips.GIB, 15.75 * chips.GIB)
+def test_the_message_for_a_program_that_is_too_large_is_read():
+    message = "Ran out of memory in memory space hbm. Used 20.50G of 15.75G hbm. Exceeded hbm capacity by 4.75G."
+    assert lowering.exceeded(message) == (20.5 * chips.GIB, 15.75 * chips.GIB)
+    message = "Ran out of memory on HBM, the total memory required for HLO temporaries (1.50T) exceeds "
+    message += "available HBM (15.75G)."
+    assert lowering.exceeded(message) == (1536 * chips.GIB, 15.75 * chips.GIB)
     assert lowering.exceeded("INTERNAL: something else") is None
 
 
@@ -244,7 +247,7 @@ ENTRY %main () -> f32[] {
     assert lowering.residuals(text, {}) == 4 * 8 * 16 * 4
 
 
-def test_the_command_plans_in_a_child_and_tells_errors_in_a_line(capsys):
+def test_the_command_plans_in_a_child_and_prints_errors_in_a_line(capsys):
     words = ["bert_tiny", "--topology", "h200x2", "--json", "--set", "recipe.phases.0.batch=8"]
     assert main(["plan", *words]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -274,12 +277,11 @@ def test_the_real_step_is_compiled(where, monkeypatch, tmp_path, capsys):
     assert warm["compile_seconds"] < 0.1 * cold["compile_seconds"]
 
 
-def test_the_child_reads_its_request_on_stdin(tmp_path):
+def test_the_child_reads_its_request_on_stdin(monkeypatch, capsys, tmp_path):
     out = tmp_path / "out.json"
-    done = subprocess.run(
-        [sys.executable, "-m", "ptm_jax.cli.plan", str(out)], input="{", text=True, capture_output=True, check=True
-    )
-    assert done.stdout == "" and "error" in json.loads(out.read_text())
+    monkeypatch.setattr(sys, "stdin", io.StringIO("{"))
+    assert command._main(str(out)) == 0
+    assert capsys.readouterr().out == "" and "error" in json.loads(out.read_text())
     with pytest.raises(UserError, match="does not divide"):
         planning.modelled(Experiment(system=get("bert_tiny")), topology("h200x3"))
     assert command.Args().best == 1 and np.isfinite(command.Args().efficiency)
@@ -297,7 +299,7 @@ def test_a_pod_has_a_config_with_its_mesh_and_a_command(name):
 
 
 @pytest.mark.full
-def test_megatrons_sizes_scale_as_the_table_says():
+def test_megatrons_sizes_scale_like_the_table():
     points = scaling.family(topology("v5p:2x2x4"))
     assert [point.chips for point in points] == [1, 2, 4, 8, 16] and points[0].efficiency == 1
     assert points[3].paper == 0.77 and points[4].efficiency == pytest.approx(points[3].efficiency, rel=0.05)

@@ -1,4 +1,4 @@
-"""Systems around a network that is there already: TinyBERT, BERT-of-Theseus, K-Adapter, FastBERT."""
+"""Systems around a network that is there already: TinyBERT, BERT-of-Theseus, FastBERT."""
 
 from __future__ import annotations
 
@@ -9,23 +9,40 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-from tiny import WIDTH, Freeze, Given, Project, bits, check, encoder, evaluate, sentences, start, system, towers
+import pytest
 
+from ptm_jax.core import slots
 from ptm_jax.core.paths import flatten, unflatten
-from ptm_jax.core.types import Encoded, Loss, Visibility, add_losses
+from ptm_jax.core.types import Loss, add_losses
 from ptm_jax.encoders.model import Model
 from ptm_jax.nn.blocks import Block, Stack
-from ptm_jax.nn.heads import Classifier
+from ptm_jax.nn.heads.vocabulary import Classifier
 from ptm_jax.nn.initializers import Normal
-from ptm_jax.nn.layers import Context, Dense
+from ptm_jax.nn.layers import Context
 from ptm_jax.objectives.language import token_loss
 from ptm_jax.train import step
+from support.tiny_systems import (
+    WIDTH,
+    Freeze,
+    Given,
+    Project,
+    bits,
+    check,
+    encoder,
+    evaluate,
+    sentences,
+    start,
+    system,
+    towers,
+)
 
 CLASSES = 2
 
+pytestmark = pytest.mark.rotate  # each compiles several stages of training
+
 
 def task():
-    """Rows with a label, told by the first token."""
+    """Rows whose label follows from the first token."""
     batch = sentences()
     return {**batch, "label": batch["input_ids"][:, 0] % CLASSES}
 
@@ -51,7 +68,7 @@ def classify(towers, batch, key):
 # TinyBERT
 
 
-class ExposeScores:
+class ExposeScores(slots.Wrapper):
     """Compression: attention layers show their scores in place of the probabilities."""
 
     def wrap(self, module):
@@ -67,7 +84,7 @@ def squares(student, teacher, name) -> Loss:
 
 
 @dataclasses.dataclass(frozen=True)
-class LayerDistillation:
+class LayerDistillation(slots.Objective):
     """Student layer m learns from teacher layer m * every: embeddings, hidden states through a map, attention scores."""
 
     every: int = 2
@@ -144,7 +161,7 @@ class Module(nn.Module):
 
 
 @dataclasses.dataclass(frozen=True)
-class Theseus:
+class Theseus(slots.Wrapper):
     """Compression: `ratio` layers of the predecessor for each of the successor; only successors are trained."""
 
     slope: float
@@ -211,64 +228,11 @@ def test_theseus_swaps_modules_more_and_more():
         np.testing.assert_allclose(found, hidden, atol=1e-6)
 
 
-# K-Adapter
-
-
-class Side(nn.Module):
-    """A network beside a frozen one: each adapter reads one of its layers and the adapter before. `hidden` is the last
-    layer of both, side by side."""
-
-    adapters: tuple[Stack, ...]
-    reads: tuple[int, ...]
-    width: int
-    base: int
-
-    @nn.compact
-    def __call__(self, batch, train=False):
-        shape = (max(self.reads) + 1, *batch["input_ids"].shape, self.base)
-        layers = jnp.zeros(shape) if self.is_initializing() else batch["layers"]
-        segments = batch["segment_ids"]
-        context = Context(visibility=Visibility(segments, segments), rows=batch["rows"], train=train)
-        x = jnp.zeros(shape[1:])
-        for n, (stack, layer) in enumerate(zip(self.adapters, self.reads, strict=True)):
-            down = Dense(self.width, initializer=Normal(0.2), name=f"down{n}")(layers[layer] + x)
-            inner = stack(down, context).hidden
-            x = x + layers[layer] + Dense(self.base, initializer=Normal(0.2), name=f"up{n}")(inner)
-        return Encoded(jnp.concatenate([layers[-1], x], -1))
-
-
-def relation(towers, batch, key):
-    """A knowledge task on the base's last layer and the adapter's."""
-    layers = towers["main"](batch).layers
-    side = towers["adapter"]
-    return cross_entropy(scores_of(side, {**batch, "layers": layers}, key), batch["label"])
-
-
-def kadapter():
-    adapters = (encoder(layers=1, width=8).stack,) * 2
-    side = Side(adapters=adapters, reads=(0, 2), width=8, base=WIDTH)
-    return system(
-        "kadapter",
-        towers={
-            "main": Model(encoder=encoder(layers=2), heads={}),
-            "adapter": Model(encoder=side, heads={"class": Classifier(CLASSES)}),
-        },
-        objective=relation,
-        adapt=(Freeze(r"^main/"),),
-    )
-
-
-def test_kadapter_trains_beside_a_frozen_base():
-    run = check(kadapter(), task())
-    assert set(run.last.opt_state["mu"]) == {"adapter"}
-    assert {"adapters_0", "adapters_1"} <= set(run.last.params["adapter"]["encoder"])
-
-
 # FastBERT
 
 
 @dataclasses.dataclass(frozen=True)
-class SelfDistillation:
+class SelfDistillation(slots.Objective):
     """Every branch learns the distribution of the classifier on top, summed over branches."""
 
     branches: int

@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import VOCAB, Freeze, encoder, evaluate, sentences, start, system
 
 from ptm_jax.core import towers
 from ptm_jax.core.errors import UserError
@@ -16,10 +15,11 @@ from ptm_jax.core.paths import flatten
 from ptm_jax.core.system import Tie
 from ptm_jax.corruptions.token import TokenMasking
 from ptm_jax.encoders.model import Model
-from ptm_jax.nn.attention import Attention
-from ptm_jax.nn.heads import Classifier, MLMHead
+from ptm_jax.nn.attention.multihead import Attention
+from ptm_jax.nn.heads.vocabulary import Classifier, MLMHead
 from ptm_jax.nn.layers import Dense
 from ptm_jax.objectives.language import MLM
+from support.tiny_systems import VOCAB, Freeze, encoder, evaluate, sentences, start, system
 
 
 def bert(**slots):
@@ -75,7 +75,8 @@ def test_the_table_may_have_a_width_of_its_own():
 
 def test_a_tower_without_a_table_has_heads():
     class Plain(type(encoder())):
-        table = None
+        def table(self):
+            return None
 
     model = Model(encoder=Plain(embed=encoder().embed, stack=encoder().stack), heads={"class": Classifier(2)})
     assert "heads_class" in towers.abstract({"main": model}, {"input_ids": jnp.ones((1, 4), jnp.int32)})["main"]

@@ -1,4 +1,4 @@
-"""Systems without a Transformer: skip-gram, GloVe, ELMo."""
+"""Tables of word vectors whose steps read a few rows: skip-gram and GloVe."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-from tiny import ROWS, VOCAB, WIDTH, Freeze, bits, check, close, recipe, sees, sentences, start, system, towers
+import pytest
 
+from ptm_jax.core import slots
+from ptm_jax.core.errors import UserError
 from ptm_jax.core.recipe import SGD, Adagrad
 from ptm_jax.core.streams import row_keys, stream
-from ptm_jax.core.system import Tie
-from ptm_jax.core.types import Encoded, Loss, add_losses
+from ptm_jax.core.types import Encoded, Loss
 from ptm_jax.encoders.model import Model
-from ptm_jax.nn.embeddings import Embeddings, table_of
-from ptm_jax.nn.heads import Classifier, Readout
-from ptm_jax.nn.initializers import Normal, Uniform
-from ptm_jax.nn.layers import Context
-from ptm_jax.objectives.language import token_loss
+from ptm_jax.nn.embeddings.summed import table_of
+from ptm_jax.nn.initializers import Uniform
+from support.tiny_systems import ROWS, VOCAB, WIDTH, bits, check, close, recipe, standing, start, system, towers
 
 PLAIN = recipe(1.0, SGD())
 
@@ -30,8 +29,11 @@ def renumber(ids):
     return unique, jnp.searchsorted(unique, ids).astype(jnp.int32)
 
 
-class Centres(nn.Module):
+class Centres(slots.Encoder, nn.Module):
     """No stack: a token is its vector."""
+
+    def refusal(self, system) -> str | None:
+        return None if system.examples == "pairs" else "Centres reads batch['centre'], which these rows lack"
 
     def setup(self):
         self.token = table_of(self, "token", Uniform(0.5), (VOCAB.size, WIDTH))
@@ -43,7 +45,7 @@ class Centres(nn.Module):
         return Encoded(self.token[batch["centre"]])
 
 
-class Contexts(nn.Module):
+class Contexts(slots.Head, nn.Module):
     """Scores [B, C] of centres [B, D] against context words [B, C], from a table of its own."""
 
     @staticmethod
@@ -51,13 +53,13 @@ class Contexts(nn.Module):
         return encoded.hidden, jnp.zeros((1, 1), jnp.int32)
 
     @nn.compact
-    def __call__(self, centres, words, *, table):
+    def __call__(self, centres, words, *, table, context=None):
         out = table_of(self, "table", Uniform(0.5), (VOCAB.size, WIDTH))
         return jnp.einsum("bd,bcd->bc", centres, out[words])
 
 
 @dataclasses.dataclass(frozen=True)
-class NoiseWords:
+class NoiseWords(slots.Corruption):
     """Corruption: `words` [B, 1 + K] are the true context and K draws of unigram^0.75; a draw of the truth counts 0."""
 
     counts: tuple[float, ...]
@@ -81,13 +83,13 @@ def negative_sampling(towers, batch, key):
     return Loss((jax.nn.softplus(-signs * scores) * batch["word_weights"]).sum(), jnp.float32(len(scores)))
 
 
-class SparseSGNS:
-    """The same objective, which also says which rows it reads."""
+class SparseSGNS(slots.Objective):
+    """The same objective, with the rows that it reads."""
 
     def __call__(self, towers, batch, key):
         return negative_sampling(towers, batch, key)
 
-    def rows(self, batch):
+    def select(self, batch):
         (centres, centre), (contexts, words) = renumber(batch["centre"]), renumber(batch["words"])
         selected = {"main/encoder/token": centres, "main/heads_context/table": contexts}
         return {**batch, "centre": centre, "words": words}, selected
@@ -99,6 +101,7 @@ def skipgram():
         towers={"main": Model(encoder=Centres(), heads={"context": Contexts()})},
         corruption=NoiseWords(counts=(0.0,) * 4 + tuple(1.0 / n for n in range(1, 27)) + (0.0,) * (VOCAB.size - 30)),
         objective=SparseSGNS(),
+        examples="pairs",
         recipe=PLAIN,
     )
 
@@ -112,7 +115,7 @@ def test_skipgram_touches_only_the_rows_it_reads():
     sparse, batch = skipgram(), pairs()
     run = check(sparse, batch, steps=20)
     after = run.second.params
-    read = sparse.objective.rows(sparse.corruption(stream(0, "corruption-train", 0), batch))[1]
+    read = sparse.objective.select(sparse.corruption(stream(0, "corruption-train", 0), batch))[1]
     for path, ids in read.items():
         tower, part, name = path.split("/")
         old, new = run.first.params[tower][part][name], after[tower][part][name]
@@ -132,7 +135,24 @@ def test_skipgram_sparse_is_dense_under_sgd():
     close(*results, 1e-6)
 
 
-class CoOccurrence(nn.Module):
+class Misspelt(SparseSGNS):
+    def select(self, batch):
+        batch, selected = super().select(batch)
+        return batch, {path.replace("context/table", "context/tables"): ids for path, ids in selected.items()}
+
+
+def test_a_table_that_no_parameter_has_is_an_error():
+    """Would have found: the path was ignored, and the renumbered ids trained other rows of the whole table."""
+    program, state = start(dataclasses.replace(skipgram(), objective=Misspelt()), pairs())
+    with pytest.raises(UserError, match="context/tables', which no tower has.*main/heads_context/table"):
+        jax.eval_shape(program.step, state, pairs())
+
+
+def test_tasks_of_running_text_are_refused():
+    assert all("centre" in reason for reason in standing(skipgram()).values())
+
+
+class CoOccurrence(slots.Encoder, nn.Module):
     """w_i . w~_j + b_i + b~_j of a batch of pairs: [B]."""
 
     @nn.compact
@@ -146,7 +166,7 @@ class CoOccurrence(nn.Module):
 
 
 @dataclasses.dataclass(frozen=True)
-class GloVe:
+class GloVe(slots.Objective):
     """sum f(x) (w_i . w~_j + b_i + b~_j - log x)^2, f(x) = min(1, (x / 100)^0.75)."""
 
     most: float = 100.0
@@ -157,7 +177,7 @@ class GloVe:
         error = towers["main"](batch).hidden - jnp.log(x)
         return Loss((jnp.minimum(1.0, (x / self.most) ** self.power) * error**2).sum(), jnp.float32(len(x)))
 
-    def rows(self, batch):
+    def select(self, batch):
         (words, i), (contexts, j) = renumber(batch["i"]), renumber(batch["j"])
         tables = {"word": words, "word_bias": words, "context": contexts, "context_bias": contexts}
         return {**batch, "i": i, "j": j}, {f"main/encoder/{name}": ids for name, ids in tables.items()}
@@ -181,123 +201,3 @@ def test_glove_fits_logarithms_and_sparse_adagrad_is_dense():
     for _ in range(30):
         state, _ = update(state, batch)
     close(state, run.last, 1e-6)
-
-
-class Directional(nn.Module):
-    """LSTM layers in one direction, a residual between layers. `layers[0]` is the token layer."""
-
-    embed: Embeddings
-    reverse: bool
-    layers: int = 2
-
-    def table(self):
-        return self.embed.table()
-
-    @nn.compact
-    def __call__(self, batch, train=False):
-        x = self.embed(batch, Context(visibility=None, rows=batch["rows"], train=train))
-        states = [x]
-        for n in range(self.layers):
-            cell = nn.OptimizedLSTMCell(WIDTH)
-            h = nn.RNN(cell, reverse=self.reverse, keep_order=True, name=f"lstm{n}")(x)
-            x = h + x if n else h
-            states.append(x)
-        return Encoded(x, jnp.stack(states))
-
-
-class Softmax(nn.Module):
-    """A vocabulary head with a table of its own."""
-
-    @staticmethod
-    def example(encoded):
-        return (encoded.hidden,)
-
-    @nn.compact
-    def __call__(self, hidden, *, table):
-        return Readout(hidden, self.param("table", Normal(0.1), table.shape), None)
-
-
-class LayerMix(nn.Module):
-    """gamma * sum_l softmax(w)_l h_l over the layers [N+1, B, L, 2 D] of both directions (ELMo, Eq. 1)."""
-
-    @staticmethod
-    def example(encoded):
-        return (jnp.concatenate([encoded.layers, encoded.layers], -1),)
-
-    @nn.compact
-    def __call__(self, layers, *, table=None):
-        shares = jax.nn.softmax(self.param("weights", nn.initializers.zeros, layers.shape[:1]))
-        return self.param("gamma", nn.initializers.ones, ()) * jnp.einsum("n,nbld->bld", shares, layers)
-
-
-class Tags(Classifier):
-    """A class for every token, of features twice as wide as the encoder's."""
-
-    @staticmethod
-    def example(encoded):
-        return (jnp.concatenate([encoded.hidden, encoded.hidden], -1),)
-
-
-def bilm(towers, batch, key):
-    """log p(x_t | x_<t) + log p(x_t | x_>t), one softmax."""
-    ids, ahead, back = batch["input_ids"], towers["forward"], towers["backward"]
-    ones = jnp.ones_like(ids[:, 1:], jnp.float32)
-    after = ahead.head("lm", ahead(batch, key).hidden[:, :-1]).nll(ids[:, 1:])
-    before = back.head("lm", back(batch, key).hidden[:, 1:]).nll(ids[:, :-1])
-    losses = token_loss(after, ones, name="forward_nll"), token_loss(before, ones, name="backward_nll")
-    return add_losses((1.0, losses[0]), (1.0, losses[1]))
-
-
-def tagging(towers, batch, key):
-    """A downstream task on the mixed layers of both directions."""
-    head = towers["forward"].head
-    layers = jnp.concatenate([towers[name](batch).layers for name in ("forward", "backward")], -1)
-    scores = jax.nn.log_softmax(head("tags", head("mix", layers)))
-    nll = -jnp.take_along_axis(scores, batch["tags"][..., None], -1)[..., 0]
-    return token_loss(nll, jnp.ones_like(nll))
-
-
-def elmo():
-    embed = Embeddings(vocab=VOCAB, width=WIDTH, initializer=Normal(0.1), dropout=0.1)
-    shared = ("encoder/embed/token", "heads_lm/table")
-    return system(
-        "elmo",
-        towers={
-            name: Model(encoder=Directional(embed=embed, reverse=name == "backward"), heads={"lm": Softmax()})
-            for name in ("forward", "backward")
-        },
-        objective=bilm,
-        ties=tuple(Tie(path=f"backward/{path}", source=f"forward/{path}") for path in shared),
-    )
-
-
-def elmo_tagger():
-    parent = elmo()
-    ahead = parent.towers["forward"]
-    ahead = dataclasses.replace(ahead, heads={**ahead.heads, "mix": LayerMix(), "tags": Tags(2)})
-    return dataclasses.replace(
-        parent,
-        towers={**parent.towers, "forward": ahead},
-        objective=tagging,
-        adapt=(Freeze(r"encoder/|heads_lm/"),),
-        recipe=recipe(0.1),
-    )
-
-
-def test_elmo_directions_share_the_token_layer_and_the_softmax():
-    batch = sentences()
-    run = check(elmo(), batch)
-    assert "token" not in run.last.params["backward"]["encoder"].get("embed", {})
-    both = towers(run)
-    tables = [both[name].params["heads_lm"]["table"] for name in ("forward", "backward")]
-    assert tables[0] is tables[1]
-    one = {name: leaf[:1] for name, leaf in batch.items()}
-    for name, order in (("forward", np.tril), ("backward", np.triu)):
-        seen = sees(both[name], "encoder/embed/token", lambda t: t(one).hidden[0], one["input_ids"][0])
-        np.testing.assert_array_equal(seen, order(np.ones_like(seen)))
-
-
-def test_elmo_layers_mix_in_a_downstream_head():
-    run = check(elmo_tagger(), sentences(tags=sentences()["input_ids"] % 2), splits=False)
-    assert {path for path in run.last.params["forward"]} == {"encoder", "heads_lm", "heads_mix", "heads_tags"}
-    assert float(run.last.params["forward"]["heads_mix"]["gamma"]) != 1.0

@@ -1,20 +1,19 @@
 """On real text the loss of every miniature falls below the baseline of its task on the same held-out text, in a minute.
 
-Those of `KIN` have the encoder and the kind of task of another one here and differ in details that have tests of their own;
-`PTM_EVERY_SYSTEM=1 pytest -m full tests/systems/test_training.py` trains them too (half an hour altogether).
+A seventh of them each day: `PTM_EVERY=1 pytest -m full tests/systems/test_training.py` trains all in half an hour.
 """
 
 import dataclasses
 import json
 import math
-import os
-import time
 
 import pytest
 
 from ptm_jax import systems
+from ptm_jax.core import slots
 from ptm_jax.core.system import Experiment
-from ptm_jax.data.prepare import prepare
+from ptm_jax.data.corpora.prepare import prepare
+from ptm_jax.data.corpora.store import open_corpus
 from ptm_jax.train import loop
 
 WIKITEXT = "lm/wikitext-2/valid.txt"
@@ -43,14 +42,14 @@ def share(stem):
 
 # System: (metric and its baseline, margin), ... Of T5's targets 7 in 26 are sentinels and eos, which the unigram baseline
 # leaves out: at unigram level with sentinels known the loss is 1.53 below it, and that much is asked.
+# A margin is above the standard deviation of three seeds where these were measured: bert_tiny 0.04 (0.22 to 0.31 below the
+# baseline), electra 0.01 and 0.0002 (0.30 to 0.32, 0.0047 to 0.0050), spanbert 0.08 and 0.05 (0.09 to 0.25, 0.08 to 0.18),
+# noisywords 0.001 (0.009 to 0.012), noisypairs 0.07 (0.50 to 0.64), unilmv2 0.03 and 0.02 (0.44 to 0.50, 0.22 to 0.25).
+# megatron_bert is between 0.07 and 0.36 below: its plateau ends at another step with each seed.
 TRAINS = {
-    "bert_tiny": [(unigram("mlm_nll"), 0.05)],
-    "bert_mini": [(unigram("mlm_nll"), 0.05)],
-    "roberta_mini": [(unigram("mlm_nll"), 0.05)],
+    "bert_tiny": [(unigram("mlm_nll"), 0.1)],
     "gpt_mini": [(unigram("nll"), 0.5)],
-    "albert_mini": [(unigram("mlm_nll"), 0.05)],
     "bart_mini": [(unigram("nll"), 0.5)],
-    "bert_wwm_mini": [(unigram("mlm_nll"), 0.05)],
     "bilm_mini": [(unigram("nll"), 0.3)],
     "cloze_cnn_mini": [(unigram("cloze_nll"), 0.3)],
     "cloze_mini": [(unigram("cloze_nll"), 0.3)],
@@ -62,44 +61,23 @@ TRAINS = {
     "mass_mini": [(unigram("nll"), 0.4)],
     "megatron_bert_mini": [(unigram("mlm_nll"), 0.02)],
     "megatron_gpt2_mini": [(unigram("nll"), 0.3)],
-    "noisypairs_mini": [(classes("original_nll", 2), 0.02)],
+    "noisypairs_mini": [(classes("original_nll", 2), 0.3)],
     "noisywords_mini": [(share("noise"), 0.005)],
     "pegasus_mini": [(unigram("nll"), 0.8)],
     "ranking_mini": [(("ranking_loss", lambda result: 1.0), 0.05)],
-    "spanbert_mini": [(unigram("mlm_nll"), 0.05), (unigram("sbo_nll"), 0.0)],
+    "spanbert_mini": [(unigram("mlm_nll"), 0.08), (unigram("sbo_nll"), 0.05)],
     "structbert_mini": [(unigram("mlm_nll"), 0.05), (unigram("shuffle_nll"), 0.05)],
     "t5_mini": [(unigram("nll"), 1.53)],
     "t5_1_1_mini": [(unigram("nll"), 1.53)],
     "transformer_xl_mini": [(unigram("nll"), 0.3)],
     "transformer_xl_words_mini": [(unigram("nll"), 0.3)],
-    "unilm_mini": [(unigram("mlm_nll"), 0.05)],
-    "unilmv2_mini": [(unigram("mlm_nll"), 0.05), (unigram("plm_nll"), 0.01)],
+    "unilmv2_mini": [(unigram("mlm_nll"), 0.2), (unigram("plm_nll"), 0.1)],
     "universal_mini": [(unigram("nll"), 0.3)],
-    "xlnet_mini": [(unigram("plm_nll"), 0.05)],
 }
+for _name in systems.names():  # of a miniature that is not named here, the metric that its objective names
+    if _name.endswith("_mini") and (metric := slots.objective(systems.get(_name).objective).baseline):
+        TRAINS.setdefault(_name, [(unigram(metric), 0.05)])
 TEXT = {"gpt_mini": SHAKESPEARE}
-KIN = {
-    "bert_tiny": "bert_mini",
-    "bert_wwm_mini": "bert_mini",
-    "cloze_mini": "cloze_cnn_mini",
-    "ctrl_mini": "gpt_mini",
-    "megatron_bert_mini": "bert_mini",
-    "megatron_gpt2_mini": "gpt_mini",
-    "noisypairs_mini": "noisywords_mini",
-    "pegasus_mini": "bart_mini",
-    "ranking_mini": "contrast_mini",
-    "roberta_mini": "bert_mini",
-    "t5_1_1_mini": "t5_mini",
-    "transformer_xl_words_mini": "transformer_xl_mini",
-    "unilmv2_mini": "unilm_mini",
-}
-EVERY = bool(os.environ.get("PTM_EVERY_SYSTEM"))
-
-
-def marks(name):
-    kin = KIN.get(name)
-    reason = f"trains like {kin}, which is trained here; PTM_EVERY_SYSTEM=1 trains all"
-    return [pytest.mark.status(name, "trains"), pytest.mark.skipif(kin is not None and not EVERY, reason=reason)]
 
 
 @pytest.fixture(scope="session")
@@ -119,18 +97,17 @@ def corpus(data, tmp_path_factory):
 
 def test_every_miniature_is_trained_here():
     assert set(TRAINS) == {n for n in systems.names() if n.endswith("_mini")} | {"bert_tiny"}
-    assert set(KIN) <= set(TRAINS) and not set(KIN) & set(KIN.values())
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", [pytest.param(n, marks=marks(n)) for n in TRAINS])
+@pytest.mark.rotate
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.status(name, "trains")) for name in TRAINS])
 def test_heldout_loss_is_below_the_baseline_of_its_task(name, corpus, tmp_path):
-    clock, work, system = time.perf_counter(), time.process_time(), systems.get(name)
+    system = systems.get(name)
     rows = corpus(system, TEXT.get(name, WIKITEXT))
     result = loop.train(Experiment(system=system, data=rows, save_every=0), tmp_path / "run", quiet=True)
-    seconds, busy = time.perf_counter() - clock, time.process_time() - work
     rounded = {metric: round(value, 3) for metric, value in result.heldout.items()}
-    print(name, f"{seconds:.0f}s cpu {busy:.0f} base {result.baseline:.3f} {rounded}")  # pytest -rP shows it
+    print(name, f"base {result.baseline:.3f} {rounded}")  # pytest -rP shows it
     assert result.done
     for (metric, baseline), margin in TRAINS[name]:
         assert result.heldout[metric] < baseline(result) - margin, (metric, result.heldout, result.baseline)
@@ -139,6 +116,7 @@ def test_heldout_loss_is_below_the_baseline_of_its_task(name, corpus, tmp_path):
 
 
 @pytest.mark.full
+@pytest.mark.rotate
 def test_bert_with_both_objectives_trains_through_its_two_lengths(corpus, tmp_path):
     """The published composition (pairs, MLM + NSP, short then long rows) in small."""
     parent, small = systems.get("bert_base"), systems.get("bert_tiny")
@@ -153,6 +131,10 @@ def test_bert_with_both_objectives_trains_through_its_two_lengths(corpus, tmp_pa
         objective=parent.objective,
         recipe=dataclasses.replace(small.recipe, phases=phases),
     )
-    result = loop.train(Experiment(system=system, data=corpus(system, WIKITEXT), save_every=0), tmp_path / "run", quiet=True)
-    assert result.done and result.heldout["nsp_nll"] < 0.8
-    assert result.heldout["mlm_nll"] < 7.5
+    rows = corpus(system, WIKITEXT)
+    size = open_corpus(rows[0]).vocab.size
+    result = loop.train(Experiment(system=system, data=rows, save_every=0), tmp_path / "run", quiet=True)
+    log = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    first, *_, last = (line["values"]["loss"] for line in log if line["split"] == "train")
+    assert result.done and last < first - 1
+    assert result.heldout["mlm_nll"] < math.log(size) - 1, "a nat below a guess among the words that there are"

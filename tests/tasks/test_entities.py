@@ -6,7 +6,8 @@ import warnings
 import pytest
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.tasks.entities import SCHEMES, entities, entity_scores, surface_scores
+from ptm_jax.inference.tags import SCHEMES, entities
+from ptm_jax.tasks.metrics.entities import entity_scores, surface_scores
 
 
 @pytest.mark.parametrize(
@@ -29,11 +30,11 @@ def test_by_hand(scheme, tags, wanted):
 
 
 def test_scores_and_surfaces():
-    gold, said = [["B-P", "I-P", "O"], ["B-P", "O"]], [["B-P", "O", "O"], ["B-P", "O"]]
-    found = entity_scores(gold, said)
+    gold, predicted = [["B-P", "I-P", "O"], ["B-P", "O"]], [["B-P", "O", "O"], ["B-P", "O"]]
+    found = entity_scores(gold, predicted)
     assert found == {"f1": 0.5, "precision": 0.5, "recall": 0.5}
     words = [["a", "b", "c"], ["a", "d"]]
-    assert surface_scores(words, gold, said) == {"surface_f1": pytest.approx(2 / 3)}  # {ab, a} and {a}
+    assert surface_scores(words, gold, predicted) == {"surface_f1": pytest.approx(2 / 3)}  # {ab, a} and {a}
     assert entity_scores([["O"]], [["O"]])["f1"] == 0.0
     with pytest.raises(UserError, match="unknown scheme 'IOB'.*Did you mean 'IOB"):
         entities(["O"], "IOB")
@@ -53,7 +54,7 @@ def test_against_seqeval(scheme):
         warnings.simplefilter("ignore")  # nothing found in a sample of two sentences
         for _ in range(150):
             sizes = [draw.randint(1, 9) for _ in range(draw.randint(1, 3))]
-            gold, said = ([[draw.choice(kinds) for _ in range(n)] for n in sizes] for _ in range(2))
-            found = entity_scores(gold, said, scheme)
+            gold, predicted = ([[draw.choice(kinds) for _ in range(n)] for n in sizes] for _ in range(2))
+            found = entity_scores(gold, predicted, scheme)
             for name, score in (("f1", "f1_score"), ("precision", "precision_score"), ("recall", "recall_score")):
-                assert found[name] == pytest.approx(getattr(seqeval, score)(gold, said, **strict)), (scheme, gold, said)
+                assert found[name] == pytest.approx(getattr(seqeval, score)(gold, predicted, **strict)), (gold, predicted)

@@ -2,16 +2,15 @@
 
 import itertools
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from ptm_jax.data.targets import Targets
-from ptm_jax.tasks import rouge
 from ptm_jax.tasks.catalogue import catalogue
+from ptm_jax.tasks.formats.targets import Targets
+from ptm_jax.tasks.kinds import text_generation
+from ptm_jax.tasks.metrics import rouge
 
-XSUM = Path(__file__).resolve().parents[3] / "shared" / "data" / "summarization" / "xsum-outputs"
 PORTER = (
     "caresses caress ponies poni cats cat feed feed agreed agre plastered plaster bled bled motoring motor sing "
     "sing conflated conflat troubled troubl sized size hopping hop falling fall hissing hiss filing file happy "
@@ -47,33 +46,30 @@ def test_counts_are_those_of_the_definition():
         for name, grams in {**every, "rougeSU4": skips}.items():
             left, right = grams(a), grams(b)
             same[name] = sum(min(left.count(g), right.count(g)) for g in set(left)), len(left), len(right)
-        for name, (hits, said, gold) in same.items():
-            p, r = hits / max(said, 1), hits / max(gold, 1)
+        for name, (hits, size, gold) in same.items():
+            p, r = hits / max(size, 1), hits / max(gold, 1)
             assert found[name] == pytest.approx((2 * p * r / (p + r) if hits else 0.0, p, r)), name
     assert rouge.score("", "x")["rougeL"] == (0, 0, 0)
 
 
 def test_summaries_are_measured_by_it():
-    from ptm_jax.tasks.metrics import measured
-
     class Summary:
         target = "ann saw the film"
 
-    found = measured(("rouge",), [Summary()], ["the film"], catalogue.get("xsum"))
+    found = text_generation.rouge_f([Summary()], ["the film"])
     assert list(found) == list(rouge.NAMES) and found["rouge1"] == pytest.approx(2 / 3) and found["rouge3"] == 0
     assert catalogue.get("xsum").metrics[0] == "rouge" and isinstance(catalogue.get("xsum").examples, Targets)
 
 
 @pytest.mark.full
-def test_the_published_outputs_of_xsum():
+def test_the_published_outputs_of_xsum(data):
     """11,334 lead sentences: F, precision and recall of ROUGE-1, 2, 3 and L to 0.02 points. The file's last column, 3.13, is
     not what the definition of SU4 gives (4.3); without a limit between its words it would be near (3.2)."""
-    if not XSUM.is_dir():
-        pytest.skip("the shared data is not available")
+    folder = data / "summarization" / "xsum-outputs"
     names = "lead-test-output.txt", "gold-test-sentences.txt"
-    texts = [(XSUM / name).read_text(encoding="utf8").splitlines() for name in names]
+    texts = [(folder / name).read_text(encoding="utf8").splitlines() for name in names]
     found = rouge.scores(*texts)
-    lines = (XSUM / "lead-test-output.rouge").read_text(encoding="utf8").splitlines()
+    lines = (folder / "lead-test-output.rouge").read_text(encoding="utf8").splitlines()
     for number, line in enumerate(lines):
-        told = [float(x) for x in re.findall(r"\d+\.\d+", line)][:4]
-        assert [100 * found[name][number] for name in rouge.NAMES[:4]] == pytest.approx(told, abs=0.02), line
+        published = [float(x) for x in re.findall(r"\d+\.\d+", line)][:4]
+        assert [100 * found[name][number] for name in rouge.NAMES[:4]] == pytest.approx(published, abs=0.02), line

@@ -5,10 +5,10 @@ import itertools
 import numpy as np
 import pytest
 
-from ptm_jax.data.questions import Window
-from ptm_jax.tasks import squad
+from ptm_jax.inference.answering import Window, best_answer
+from ptm_jax.tasks.metrics import squad
 
-# question, answers, what is said, probability of no answer; exact and F1 by the official script
+# question, answers, prediction, probability of no answer; exact and F1 by the official script
 CASES = [
     ("q0", ["France", "France"], "France", 0.1, 1, 1),
     ("q1", ["10th and 11th centuries", "in the 10th and 11th centuries"], "the 10th and 11th centuries.", 0.2, 1, 1),
@@ -41,15 +41,15 @@ def parts():
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case[0])
 def test_one_answer(case):
-    _, gold, said, _, exact, overlap = case
-    assert squad.judged(gold, said, squad.exact) == exact
-    assert squad.judged(gold, said, squad.overlap) == pytest.approx(overlap, abs=1e-6)
+    _, gold, text, _, exact, overlap = case
+    assert squad.judged(gold, text, squad.exact) == exact
+    assert squad.judged(gold, text, squad.overlap) == pytest.approx(overlap, abs=1e-6)
 
 
 @pytest.mark.parametrize("threshold", OFFICIAL)
 def test_all_answers(threshold):
-    gold, said, nulls = parts()
-    found = squad.scores(gold, said, nulls, threshold=threshold)
+    gold, texts, nulls = parts()
+    found = squad.scores(gold, texts, nulls, threshold=threshold)
     names = ("exact", "f1", "answered_exact", "answered_f1", "unanswered_exact", "unanswered_f1")
     assert [found[name] for name in names] == pytest.approx(OFFICIAL[threshold])
     best = [found[name] for name in ("best_exact", "best_exact_threshold", "best_f1", "best_f1_threshold")]
@@ -58,11 +58,11 @@ def test_all_answers(threshold):
 
 def test_the_best_threshold_is_the_best_of_all():
     """The search's score is the best that any threshold gives."""
-    gold, said, nulls = parts()
-    # Where nothing is said, or an article alone, the official search counts no gain.
-    said = {k: text if squad.normalised(text) else "x" for k, text in said.items()}
-    at = lambda t: squad.scores(gold, said, nulls, threshold=t)["f1"]
-    assert squad.scores(gold, said, nulls)["best_f1"] == pytest.approx(max(map(at, [0.0, *nulls.values(), 1.0])))
+    gold, texts, nulls = parts()
+    # Where the prediction is empty, or an article alone, the official search counts no gain.
+    texts = {k: text if squad.normalised(text) else "x" for k, text in texts.items()}
+    at = lambda t: squad.scores(gold, texts, nulls, threshold=t)["f1"]
+    assert squad.scores(gold, texts, nulls)["best_f1"] == pytest.approx(max(map(at, [0.0, *nulls.values(), 1.0])))
 
 
 def test_chinese_answers():
@@ -84,7 +84,7 @@ def test_the_answer_is_the_best_allowed_span():
     allowed = [np.array([1, 1, 1, 1, 0], bool), np.array([0, 0, 1, 1, 1], bool)]
     for _ in range(30):
         starts, ends = ([draw.normal(size=9) for _ in windows] for _ in range(2))
-        found = squad.answer(context, pieces, windows, allowed, starts, ends, best=20, longest=3)
+        found = best_answer(context, pieces, windows, allowed, starts, ends, best=20, longest=3)
         every = [
             (float(start[3 + a] + end[3 + b]), context[pieces[0][w.first + a] : pieces[1][w.first + b]])
             for w, may, start, end in zip(windows, allowed, starts, ends, strict=True)

@@ -1,11 +1,10 @@
-"""Every kind of task from the command line or on a small model: heads, predictions, files; what cannot be is said."""
+"""Every kind of task from the command line or on a small model: heads, predictions, files; refusals."""
 
 import contextlib
 import dataclasses
 import io
 import json
 import re
-import sys
 from pathlib import Path
 
 import jax
@@ -14,24 +13,22 @@ import pytest
 
 import ptm_jax
 from ptm_jax.cli.main import main
-from ptm_jax.core import spec, towers
-from ptm_jax.data.labelled import Example
-from ptm_jax.data.questions import Asked, Questions
-from ptm_jax.data.tables import Source
-from ptm_jax.nn.task_heads import Summary
-from ptm_jax.tasks import evaluating, finetuning
+from ptm_jax.core import slots, spec, towers
+from ptm_jax.inference.classifying import Prediction
+from ptm_jax.nn.heads.tasks import Summary
+from ptm_jax.tasks import evaluating
 from ptm_jax.tasks.catalogue import catalogue
-from ptm_jax.tasks.kinds import Said
-from ptm_jax.tasks.pretrained import Pretrained
-
-sys.path.append(str(Path(__file__).parents[1] / "tasks"))
-from test_finetuning import WORDS, published  # noqa: E402, F401
+from ptm_jax.tasks.formats.labelled import Example, Labelled
+from ptm_jax.tasks.formats.questions import Asked, Questions
+from ptm_jax.tasks.formats.tabular import Source
+from ptm_jax.tuning import finetuning
+from support.tiny_checkpoint import WORDS
 
 TAGS = ("O", "B-film", "I-film")
 
 
 def conll(folder, count=48, seed=0):
-    """Words whose tag is told by their spelling."""
+    """Words whose tag depends on their spelling."""
     draw = np.random.default_rng(seed)
     folder.mkdir(exist_ok=True)
     for name, size in (("train", count), ("dev", 9)):
@@ -45,7 +42,7 @@ def conll(folder, count=48, seed=0):
 
 
 @pytest.fixture(scope="module")
-def tagger(published, tmp_path_factory):  # noqa: F811
+def tagger(published, tmp_path_factory):
     """A workdir of a tagging run, its best epoch chosen, and what it printed."""
     folder = tmp_path_factory.mktemp("tagger")
     words = ["train", "--init", str(published), "--task", "ner", "--data", str(conll(folder / "data"))]
@@ -78,8 +75,8 @@ def test_it_is_evaluated_and_predicts(tagger, tmp_path, capsys):
     lines = (tmp_path / "out.conll").read_text().split("\n\n")
     assert len(lines) == 10 and len(lines[0].split("\n")[0].split()) == 3 and (tmp_path / "out.png").is_file()
     assert main(["predict", str(folder / "run"), "--task", "tag", "--text", "the film is good", "--json"]) == 0
-    (told,) = json.loads(capsys.readouterr().out)
-    assert [one["word"] for one in told["tags"]] == ["the", "film", "is", "good"]
+    (found,) = json.loads(capsys.readouterr().out)
+    assert [one["word"] for one in found["tags"]] == ["the", "film", "is", "good"]
     bare = tmp_path / "test.txt"
     bare.write_text("the\nfilm\n\nsad\n")
     assert main(["predict", str(folder / "run"), "--task", "ner", "--input", str(bare)]) == 0
@@ -87,64 +84,52 @@ def test_it_is_evaluated_and_predicts(tagger, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["evaluate", "RUN", "--task", "sst2", "--data", "D"], "has no head 'classify', which the task sst2 needs"),
         (["evaluate", "RUN", "--task", "nerr"], "unknown task 'nerr'.*Did you mean 'ner'.*ptm list --tasks"),
-        (["evaluate", "RUN", "--plot", "x.png"], "are of downstream tasks"),
+        (["evaluate", "RUN", "--plot", "x.png"], "need a downstream task"),
         (["predict", "RUN", "--task", "ner"], "give it as --input"),
-        (["predict", "RUN", "--task", "qa", "--text", "who"], "qa answers --text"),
+        (["predict", "RUN", "--task", "qa", "--text", "who"], "qa needs a question"),
         (["predict", "RUN", "--task", "tags", "--text", "x"], "unknown task 'tags'.*Did you mean 'tag'"),
         (["predict", "RUN", "--task", "qa", "--text", "x", "--pair", "y"], "has no head 'span'"),
-        (["train", "bert_tiny", "--seeds", "3", "--workdir", "W"], "--seeds is of --task"),
-        (["train", "--task", "sst2", "--tagger", "crf", "--init", "PUB", "--data", "D", "--workdir", "W"], "a CRF is for"),
+        (["train", "bert_tiny", "--seeds", "3", "--workdir", "W"], "--seeds needs --task"),
+        (["train", "--task", "sst2", "--tagger", "crf", "--init", "PUB", "--data", "D", "--workdir", "W"], "crf is for"),
     ],
 )
-def test_what_cannot_be_is_said(tagger, published, tmp_path, capsys, words, said):  # noqa: F811
+def test_refusals(tagger, published, tmp_path, capsys, words, message):
     (tmp_path / "d.tsv").write_text("text\tlabel\n" + "x\t1\ny\t0\n" * 5)
     names = {"RUN": tagger[0] / "run", "PUB": published, "D": tmp_path / "d.tsv", "W": tmp_path / "w"}
     assert main([str(names.get(word, word)) for word in words]) == 1
-    assert re.search(said, capsys.readouterr().err)
+    assert re.search(message, capsys.readouterr().err)
 
 
-@pytest.fixture(scope="module")
-def model_of(published):  # noqa: F811
-    """A model with the head of a kind, drawn."""
-
-    def made(head, classes, examples):
-        system = finetuning.with_head(str(published), classes, head)
-        system = dataclasses.replace(system, examples=examples)
-        batch = {"input_ids": np.zeros((4, 16), np.int32)}
-        params = towers.init(system.towers, jax.random.key(1), batch)
-        return Pretrained(system, params, ptm_jax.load(published).tokenizer)
-
-    return made
-
-
-def test_a_tuned_model_goes_on_with_what_it_was_tuned_to_read(published, tmp_path):  # noqa: F811
+def test_a_tuned_model_goes_on_with_what_it_was_tuned_to_read(published, tmp_path):
     """STILTs on a sentence encoder: the head of the next task takes the mean of the states, as that of the one before."""
-    system = finetuning.with_head(str(published), 3)
+    system = finetuning.with_head(str(published), Labelled(labels=("0", "1", "2")))
     tower = system.towers["main"]
     head = dataclasses.replace(tower.heads["classify"], summary=Summary("none", at="mean"))
     system = dataclasses.replace(system, towers={"main": dataclasses.replace(tower, heads={"classify": head})})
     record = {"config": {"system": spec.to_json(system)}}
     (tmp_path / "config.json").write_text(json.dumps(record))
-    found = finetuning.with_head(str(tmp_path), 2).towers["main"].heads["classify"]
+    found = finetuning.with_head(str(tmp_path), Labelled()).towers["main"].heads["classify"]
     assert found.summary == head.summary and found.classes == 2
 
 
-def test_choices_are_told_together(model_of, tmp_path):
+def test_choices_are_scored_together(models_of, tmp_path):
     task = catalogue.get("copa")
     row = dict(premise="the film", question="cause", choice1="a good story", choice2="sad", label=0, idx=0)
     (tmp_path / "val.jsonl").write_text((json.dumps(row) + "\n") * 3)
-    found = evaluating.evaluate(model_of("choose", 2, task.examples), task, Source(str(tmp_path / "val.jsonl")))
-    assert len(found.said) == 3 and found.said[0] == found.said[1] and set(found.metrics) == {"accuracy"}
-    assert sum(found.said[0].scores.values()) == pytest.approx(1)
+    (model,) = models_of(task.examples)
+    found = evaluating.evaluate(model, task, Source(str(tmp_path / "val.jsonl")))
+    assert len(found.predictions) == 3 and found.predictions[0] == found.predictions[1]
+    assert set(found.metrics) == {"accuracy"}
+    assert sum(found.predictions[0].scores.values()) == pytest.approx(1)
 
 
-def test_a_long_text_is_answered_as_each_of_its_windows(model_of):
+def test_a_long_text_is_answered_as_each_of_its_windows(models_of):
     """The best span of a text in windows is one of the text; a short text's is the best of all its spans."""
-    model = model_of("span", 2, Questions(stride=4))
+    (model,) = models_of(Questions(stride=4))
     context = "a good film is funny and the plot was not bad but the end was very long and sad"
     long, short = model.answer(["is the story good", "is the story good"], [context, "the film is bad"])
     assert long.text in context and short.text in "the film is bad"
@@ -158,32 +143,34 @@ def test_a_long_text_is_answered_as_each_of_its_windows(model_of):
     assert short.null == pytest.approx(float(start[0, 0] + end[0, 0]) - score, abs=1e-5)
     examples = [Asked("is the story good", context, (("film", 7),), "f", "1")]
     found = finetuning.catalogue.get("squad")
-    assert set(evaluating.measured(found.metrics, examples, [long], found)) == {"f1", "exact"}
+    assert set(evaluating.measured(found, examples, [long])) == {"f1", "exact"}
 
 
-def test_classes_come_in_the_models_order(model_of, tmp_path):
+def test_classes_come_in_the_models_order(models_of, tmp_path):
     task = catalogue.get("rte")
     (tmp_path / "a.tsv").write_text("index\tsentence1\tsentence2\tlabel\n0\tthe film\ta film\tentailment\n")
-    model = model_of("classify", 2, None)
-    plain = evaluating.evaluate(model, task, Source(str(tmp_path / "a.tsv"))).said[0].scores
+    (model,) = models_of(Labelled())
+    model = dataclasses.replace(model, system=dataclasses.replace(model.system, examples=slots.Examples()))
+    plain = evaluating.evaluate(model, task, Source(str(tmp_path / "a.tsv"))).predictions[0].scores
     names = {"0": "NOT_ENTAILMENT", "1": "ENTAILMENT"}
     model = dataclasses.replace(model, published=type(model.published)({"id2label": names}))
     turned = evaluating.evaluate(model, task, Source(str(tmp_path / "a.tsv")))
-    assert turned.said[0].scores["entailment"] == pytest.approx(plain["not_entailment"])
+    assert turned.predictions[0].scores["entailment"] == pytest.approx(plain["not_entailment"])
     assert turned.task.examples.labels == ("not_entailment", "entailment")
-    with pytest.raises(ptm_jax.core.errors.UserError, match="tells 2 classes apart and sst5 has 5"):
+    with pytest.raises(ptm_jax.core.errors.UserError, match="has 2 classes and sst5 has 5"):
         evaluating.task_for(model, catalogue.get("sst5"))
 
 
-def test_long_texts_are_counted(model_of, tmp_path):
+def test_long_texts_are_counted(models_of, tmp_path):
     (tmp_path / "a.tsv").write_text(f"sentence\tlabel\n{'the film ' * 5000}\t1\nשלום 😀\t0\n")
-    found = evaluating.evaluate(model_of("classify", 2, None), catalogue.get("sst2"), Source(str(tmp_path / "a.tsv")))
+    (model,) = models_of(Labelled())
+    found = evaluating.evaluate(model, catalogue.get("sst2"), Source(str(tmp_path / "a.tsv")))
     assert found.remarks == {"texts are longer than 64 tokens; their ends are cut off": 1}
-    assert [type(one) for one in found.said] == [Said, Said] and isinstance(found.examples[0], Example)
+    assert [type(one) for one in found.predictions] == [Prediction, Prediction] and isinstance(found.examples[0], Example)
 
 
 @pytest.mark.full
-def test_a_crf_over_two_seeds_is_never_unlawful(published, tmp_path, capsys):  # noqa: F811
+def test_a_crf_over_two_seeds_is_never_unlawful(published, tmp_path, capsys):
     """Two runs of a CRF tagger beside each other: mean and spread, and no I-film after O."""
     data = conll(tmp_path / "data", 32)
     with (data / "train.conll").open("a") as file:
@@ -207,9 +194,9 @@ def test_a_writer_learns_to_copy(tmp_path, capsys):
     """A small BART, its decoder's start and special tokens from its own files, is fine-tuned, measured and asked."""
     from ptm_jax.convert import checkpoint
     from ptm_jax.convert.config import Config
-    from ptm_jax.data.published import write_published
-    from ptm_jax.data.tokenizers import TokenizerSpec
-    from ptm_jax.data.vocabularies import make
+    from ptm_jax.data.tokenizers.published import write_published
+    from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
+    from ptm_jax.data.tokenizers.vocabularies import make
 
     tokenizer = make(TokenizerSpec(kind="bytebpe", specials="roberta", vocab=300), [" ".join(WORDS)] * 20)
     fields = {
@@ -229,5 +216,5 @@ def test_a_writer_learns_to_copy(tmp_path, capsys):
     assert set(found["metrics"]) == {"bleu", "chrf"}
     assert found["heldout"]["nll"] < np.log(len(tokenizer.pieces)) - 1.5  # of a model that knows nothing
     assert ptm_jax.load(tmp_path / "run").system.examples.start == 2
-    assert main(["evaluate", str(tmp_path / "run"), "--task", "rewrite", "--predictions", str(tmp_path / "said.txt")]) == 0
-    assert len((tmp_path / "said.txt").read_text().splitlines()) == found["examples"]
+    assert main(["evaluate", str(tmp_path / "run"), "--task", "rewrite", "--predictions", str(tmp_path / "out.txt")]) == 0
+    assert len((tmp_path / "out.txt").read_text().splitlines()) == found["examples"]

@@ -9,7 +9,7 @@ import jax
 import pytest
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.train import devices, logs
+from ptm_jax.train import console, devices, logs
 
 
 def write(log, steps):
@@ -20,27 +20,27 @@ def write(log, steps):
 
 
 def test_a_resumed_log_equals_the_uninterrupted_one(tmp_path):
-    with logs.MetricLog(tmp_path / "whole", tensorboard=False) as log:
+    with logs.RunLog(tmp_path / "whole", tensorboard=False) as log:
         log.resume(0)
         write(log, range(1, 13))
     whole = (tmp_path / "whole/metrics.jsonl").read_bytes()
-    with logs.MetricLog(tmp_path / "killed", tensorboard=False) as log:
+    with logs.RunLog(tmp_path / "killed", tensorboard=False) as log:
         log.resume(0)
         write(log, range(1, 10))
     path = tmp_path / "killed/metrics.jsonl"
     path.write_bytes(path.read_bytes() + b'{"step": 10, "spl')
-    with logs.MetricLog(tmp_path / "killed", tensorboard=False) as log:
+    with logs.RunLog(tmp_path / "killed", tensorboard=False) as log:
         log.resume(4)
         assert log.find(4, "heldout") == {"loss": 1.5} and log.find(8, "heldout") is None
         write(log, range(5, 13))
     assert path.read_bytes() == whole
-    with logs.MetricLog(tmp_path / "killed", tensorboard=False) as log:
+    with logs.RunLog(tmp_path / "killed", tensorboard=False) as log:
         log.resume(0)
     assert path.read_bytes() == b""
 
 
 def test_a_line(tmp_path):
-    log = logs.MetricLog(tmp_path, tensorboard=False)
+    log = logs.RunLog(tmp_path, tensorboard=False)
     log.write(3, "train", {"loss": float("nan"), "accuracy": 0.5}, tokens=7.0, seconds=1.23456)
     (line,) = (tmp_path / "metrics.jsonl").read_text().splitlines()
     values = {"loss": None, "accuracy": 0.5}
@@ -63,12 +63,12 @@ def test_a_bad_line_in_the_middle_is_left_out_and_said(tmp_path, capsys):
 def test_a_workdir_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot write .*metrics.jsonl: Not a directory; .* name a workdir"):
-        logs.MetricLog(tmp_path / "file").resume(0)
+        logs.RunLog(tmp_path / "file").resume(0)
 
 
 def test_tensorboard(tmp_path):
     pytest.importorskip("tensorboardX")
-    with logs.MetricLog(tmp_path) as log:
+    with logs.RunLog(tmp_path) as log:
         log.resume(0)
         write(log, range(1, 5))
     (events,) = (tmp_path / "tensorboard").iterdir()
@@ -82,7 +82,7 @@ def test_tensorboard(tmp_path):
 
 def test_no_tensorboard_is_no_error(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
-    with logs.MetricLog(tmp_path) as log:
+    with logs.RunLog(tmp_path) as log:
         write(log, [1])
     assert len(list(logs.read(tmp_path))) == 1
 
@@ -90,7 +90,7 @@ def test_no_tensorboard_is_no_error(tmp_path, monkeypatch):
 def test_curve_and_report(tmp_path):
     pytest.importorskip("matplotlib")
     assert logs.curve(tmp_path) is None
-    with logs.MetricLog(tmp_path, tensorboard=False) as log:
+    with logs.RunLog(tmp_path, tensorboard=False) as log:
         write(log, range(1, 41))
     path = logs.curve(tmp_path, baseline=6.9)
     assert path == tmp_path / "loss.png" and path.read_bytes()[:4] == b"\x89PNG"
@@ -111,14 +111,14 @@ def test_curve_and_report(tmp_path):
 
 
 def test_progress_without_a_terminal(capsys):
-    with logs.Progress(100, 40, seconds=3600) as progress:
+    with console.Progress(100, 40, seconds=3600) as progress:
         progress.update(50, {"loss": 2.5}, 12345.6, 0.314)
         progress.update(60, {"loss": 2.4}, 12345.6, None)
         progress.update(100, {"loss": 2.3}, 1000.0, None)
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith("step 50/100  loss 2.5000  tokens/s 12,346  utilisation 31%  0:0")
     assert lines[1:] == ["step 100/100  loss 2.3000  tokens/s 1,000  0:00 left"]
-    with logs.Progress(100, quiet=True) as progress:
+    with console.Progress(100, quiet=True) as progress:
         progress.update(100, {"loss": 2.5}, 1.0)
     assert capsys.readouterr().err == ""
 
@@ -126,10 +126,10 @@ def test_progress_without_a_terminal(capsys):
 def test_progress_on_a_terminal(capsys, monkeypatch):
     pytest.importorskip("tqdm")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with logs.Progress(100, 40) as progress:
+    with console.Progress(100, 40) as progress:
         progress.update(100, {"loss": 2.5}, 12345.6, 0.314)
-    logs.bar("tokenizing", 5, 10)
-    logs.bar("tokenizing", 10, 10)
+    console.bar("tokenizing", 5, 10)
+    console.bar("tokenizing", 10, 10)
     shown = capsys.readouterr().err
     assert "100/100" in shown and "loss=2.5000, tokens/s=12,346, utilisation=31%" in shown
     assert shown.endswith("tokenizing  50%\r\x1b[Ktokenizing 100%\n")

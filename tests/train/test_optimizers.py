@@ -7,10 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ptm_jax.core import paths
+from ptm_jax.core import paths, slots
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.recipe import LAMB, SGD, Adafactor, Adagrad, Adamax, AdamW, Constant, Linear, Phase, Recipe
 from ptm_jax.train import optimizers
+from ptm_jax.train.freedom import Freedom
 
 STEPS = 5
 
@@ -34,8 +35,21 @@ def draw(seed, scale=1.0):
     return {path: scale * rng.standard_normal(shape) for path, shape in shapes.items()}
 
 
-def ours(recipe, grads, **options):
-    transform = optimizers.build(recipe, **options)
+@dataclasses.dataclass(frozen=True)
+class Layers(slots.Layered):
+    """A stack of two layers, whose parameters lie along axis 0."""
+
+    def level_of(self, path):
+        return range(1, 3)
+
+
+@dataclasses.dataclass(frozen=True)
+class Network:
+    stack: object = Layers()
+
+
+def ours(recipe, grads):
+    transform = optimizers.build(recipe, Freedom(towers={"main": Network()}))
     params = paths.unflatten({k: jnp.asarray(v, jnp.float32) for k, v in draw(0, 0.5).items()})
     state = transform.init(params)
 
@@ -218,7 +232,7 @@ def test_first_decay_rule_wins():
 
 @pytest.mark.parametrize("optimizer", [AdamW(), LAMB(), Adafactor(), SGD(momentum=0.9)], ids=lambda o: type(o).__name__)
 def test_frozen_leaves_are_bit_unchanged_and_carry_no_state(optimizer):
-    transform = optimizers.build(recipe(optimizer, clip=1.0), trainable=lambda path: path.startswith("a/"))
+    transform = optimizers.build(recipe(optimizer, clip=1.0), Freedom(given=("b",)))
     frozen = jnp.array([-0.0, 0.0, 1e-45, 3.0, jnp.inf], jnp.float32)
     params = {"a": {"kernel": jnp.ones((3, 2))}, "b": {"kernel": frozen}}
     state = transform.init(params)
@@ -236,7 +250,7 @@ def test_frozen_leaves_are_bit_unchanged_and_carry_no_state(optimizer):
 
 def test_everything_frozen_is_an_error():
     with pytest.raises(UserError, match="every parameter is frozen"):
-        optimizers.build(recipe(AdamW()), trainable=lambda path: False).init({"a": jnp.ones(3)})
+        optimizers.build(recipe(AdamW()), Freedom(given=("a",))).init({"a": jnp.ones(3)})
 
 
 @pytest.mark.parametrize("optimizer", [AdamW(), Adamax(), LAMB(), Adafactor(), Adagrad(), SGD(momentum=0.9)])
@@ -256,13 +270,6 @@ def test_adafactor_memory_is_sublinear():
     params = {"kernel": jnp.zeros((512, 256))}
     state = optimizers.build(recipe(Adafactor())).init(params)
     assert paths.count(state) == 512 + 256 + 1
-
-
-def test_layers_are_told_from_shared_blocks():
-    scanned = {"stack": {"block": {"ffn": {"kernel": np.ones((3, 4, 5)), "bias": np.ones((3, 5))}}}}
-    shared = {"stack": {"block": {"ffn": {"kernel": np.ones((4, 5)), "bias": np.ones(5)}}}}
-    assert set(optimizers.layers_stacked(scanned).values()) == {True}
-    assert set(optimizers.layers_stacked(shared).values()) == {False}
 
 
 def test_first_step_of_adam_is_exact():

@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-import tiny_runs as tiny
+
+from support import tiny_runs as tiny
 
 LAST = 40
 WORDS = (
@@ -87,7 +88,7 @@ def text(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def train(tmp_path_factory, text):
-    cache = tmp_path_factory.mktemp("compiled")
+    cache = tmp_path_factory.getbasetemp() / "compiled"
 
     def start(workdir, count, devices=1, *, mesh=None):
         words = [*WORDS, *([f"mesh=({mesh},)"] if mesh else [])]

@@ -1,17 +1,14 @@
-"""The training step: micro-batches, seeds, devices, zero weights, precision, donation, ties; and the count of FLOPs."""
+"""The training step: micro-batches, seeds, zero weights, precision, ties; and the count of FLOPs.
+
+That draws do not depend on how rows lie on devices is tested in `tests/mesh/test_equality.py`.
+"""
 
 import dataclasses
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny_runs import compiling, environment
 
 from ptm_jax.core import spec
 from ptm_jax.core.paths import flatten
@@ -19,11 +16,11 @@ from ptm_jax.core.precision import Precision
 from ptm_jax.core.recipe import AdamW, Constant, Phase, Recipe
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Encoded, Vocab
-from ptm_jax.mesh import tables
 from ptm_jax.objectives.language import MLM
 from ptm_jax.systems.transformers import bert
 from ptm_jax.train.flops import flops
 from ptm_jax.train.step import program
+from support.tiny_runs import compiling
 
 VOCAB = Vocab(size=200, pad=0, unk=1, cls=2, sep=3, mask=4)
 ROWS, LENGTH = 16, 32
@@ -31,7 +28,7 @@ ROWS, LENGTH = 16, 32
 
 @pytest.fixture(scope="module", autouse=True)
 def cache(tmp_path_factory):
-    with compiling(tmp_path_factory.mktemp("compiled")) as folder:
+    with compiling(tmp_path_factory.getbasetemp() / "compiled") as folder:
         yield folder
 
 
@@ -161,46 +158,6 @@ def test_the_gradient_of_a_tied_table_sums_both_uses():
     np.testing.assert_allclose(both, embedded + read, atol=1e-7)
     absent = np.setdiff1d(np.arange(VOCAB.size), batch["input_ids"])
     assert (embedded[absent] == 0).all() and (np.abs(read).max(1) > 0).all() and np.abs(embedded).max() > 1e-4
-
-
-MESHES = {"one": ({"data": 1}, "replicated"), "data": ({"data": 8}, "replicated")}
-MESHES["all"] = ({"data": 2, "fsdp": 2, "model": 2}, "megatron_fsdp")
-
-
-def on_eight_devices():
-    """Ten steps on every mesh; prints {mesh: [losses]} and whether every mesh masks the same tokens."""
-    system, found, masked = tiny(), {}, []
-    work = program(system, 0)
-    first = jax.jit(work.init)(BATCHES[0])
-    for name, (sizes, rules) in MESHES.items():
-        mesh = tables.make_mesh(sizes, jax.devices()[: int(np.prod(list(sizes.values())))])
-        shardings = tables.place(first, tables.table(rules), mesh)
-        with jax.set_mesh(mesh):
-            state = jax.device_put(first, shardings)
-            step = jax.jit(work.step, out_shardings=(shardings, tables.replicated(mesh)))
-            draws = jax.jit(system.corruption)(jax.random.key(1), tables.place_batch(BATCHES[0], mesh))
-            masked.append({k: np.asarray(v).tolist() for k, v in draws.items()})
-            found[name] = []
-            for number in range(10):
-                state, metrics = step(state, tables.place_batch(batch_of(number % 3, empty=(3, 11, 5)), mesh))
-                found[name].append(float(metrics["loss"].value().sum()))
-    split = {str(leaf.sharding.spec) for leaf in jax.tree.leaves(state.params)}
-    print(json.dumps({"losses": found, "masked": all(m == masked[0] for m in masked), "split": sorted(split)}))
-
-
-def test_draws_do_not_depend_on_how_rows_lie_on_devices(cache):
-    """In its own process, on eight forced devices: dropout and corruption are those of one device."""
-    here = Path(__file__).resolve()
-    env = environment(cache, XLA_FLAGS="--xla_force_host_platform_device_count=8")
-    env["PYTHONPATH"] += os.pathsep + str(here.parent)
-    command = [sys.executable, "-c", "import test_step; test_step.on_eight_devices()"]
-    result = subprocess.run(command, env=env, capture_output=True, text=True, timeout=500)
-    assert result.returncode == 0, result.stderr
-    found = json.loads(result.stdout)
-    assert found["masked"] and any("model" in s for s in found["split"]) and any("fsdp" in s for s in found["split"])
-    for name in ("data", "all"):
-        np.testing.assert_allclose(found["losses"][name], found["losses"]["one"], rtol=1e-5, err_msg=name)
-    assert len(set(found["losses"]["one"])) == 10
 
 
 def test_flops_are_counted_through_loops_and_gradients():

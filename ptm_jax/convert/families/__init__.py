@@ -1,1 +1,1 @@
-"""One file for each family of published checkpoints."""
+"""Families of published checkpoints, one file per family."""

@@ -1,7 +1,7 @@
-"""ALBERT (Lan et al. 2020): layers that share their parameters, all or in groups, behind narrow tables.
+"""ALBERT (Lan et al. 2020): layers with shared parameters (all layers or groups), and factorized embeddings.
 
-The library has no dropout on the second branch of a layer, but one on the pooled states whose order is told. The original
-has it the other way round, and so have we.
+Transformers has no dropout on the second branch of a layer, but applies one to the pooled states that predict the sentence
+order. The original does the opposite; we follow the original.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.system import System
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.transformer import Transformer
-from ptm_jax.nn.heads import Classifier, MLMHead, Pooler
-from ptm_jax.nn.task_heads import Summary
+from ptm_jax.nn.heads.tasks import Summary
+from ptm_jax.nn.heads.vocabulary import Classifier, MLMHead, Pooler
 from ptm_jax.systems.albert import albert
 
 ROOT = "albert."
@@ -37,12 +37,15 @@ HEADS = {
 
 
 def _sharing(config: Config) -> tuple[int, int]:
-    """Groups of layers, and sets of parameters that each goes through in turn."""
+    """Returns (number of layer groups, number of parameter sets that each group cycles through)."""
     return config.positive("num_hidden_groups", 1), config.positive("inner_group_num", 1)
 
 
 def encoder(config: Config) -> Transformer:
-    """BERT's encoder with tables of another width and shared layers. A published "layer" of several sets is as many here."""
+    """Returns BERT's encoder with a separate embedding width and shared layers.
+
+    A published "layer" with several parameter sets counts as several layers here.
+    """
     core = bert.encoder(Config({"hidden_act": "gelu_new", **_rates(config), **config}, config.file))
     layers, (groups, cycle) = core.stack.layers, _sharing(config)
     if layers % groups:
@@ -60,7 +63,7 @@ def _rates(config: Config) -> dict[str, float]:
 
 
 def heads_of(config: Config, core: Transformer) -> dict[str, Any]:
-    """All heads of ALBERT's classes."""
+    """Returns all heads of ALBERT's classes."""
     init = core.embed.initializer
     rate = config("classifier_dropout_prob", float, None if "classifier_dropout_prob" in config else 0.1)
     rate = core.embed.dropout if rate is None else rate

@@ -1,4 +1,4 @@
-"""BART and what has its layers: mBART (norms before the branches) and PEGASUS (those, and fixed sinusoids)."""
+"""BART, mBART (norms before the branches) and PEGASUS (norms before the branches and fixed sinusoids)."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import numpy as np
 
 from ptm_jax.convert.config import ACTIVATIONS, PUBLISHED, Config
 from ptm_jax.convert.family import families
-from ptm_jax.convert.pairs import PairFamily, ends, is_pair, pair_heads, pair_objective
-from ptm_jax.convert.records import adopted, task_fields
+from ptm_jax.convert.halves import PairFamily, ends, is_pair, pair_heads, pair_objective
+from ptm_jax.convert.records import adopted, special_ids, task_fields
 from ptm_jax.convert.table import Line, attention
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.seq2seq import EncoderDecoder
 from ptm_jax.encoders.transformer import Transformer, transformer
-from ptm_jax.nn.attention import CrossAttention
-from ptm_jax.nn.embeddings import SinusoidTable, SlotPositions
-from ptm_jax.nn.heads import LMHead
+from ptm_jax.nn.attention.multihead import CrossAttention
+from ptm_jax.nn.embeddings.summed import SinusoidTable, SlotPositions
+from ptm_jax.nn.heads.vocabulary import LMHead
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.systems.seq2seq import PEGASUS, bart, pegasus
 
@@ -28,10 +28,17 @@ OFFSET, EPS = 2, 1e-5
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BartKind:
-    """What tells the three families apart: the bare class's prefix, its parent in the catalogue, where norms stand,
-    `special` ids by default, the number of `classes` by default, and what a decoder that is given nothing starts with.
+    """The differences between the three families.
 
-    `old` are fields of files older than the three classes, which were one, with the only value that fits.
+    prefix      prefix of the class names
+    parent      parent record in the catalogue
+    pre         whether norms precede the branches
+    embed_norm  whether the embeddings have a norm
+    waves       whether positions are fixed sinusoids
+    special     default special ids
+    classes     default number of classes
+    start       default start token of the decoder
+    old         fields of files from the time when the three families were one class, with the only supported value
     """
 
     prefix: str
@@ -76,11 +83,11 @@ class BartKind:
         return adopted(self.parent, Model(encoder=core, heads=chosen), pair_objective(chosen, config, not alone))
 
     def starts(self, config: Config) -> int | Literal["last"]:
-        """mBART begins with the row's last token, its language, whatever the config says of generation."""
+        """Returns the decoder's start token. mBART's is the row's last token (the language), whatever the config says."""
         return self.start if self.start == "last" else config("decoder_start_token_id", int, self.start)
 
     def half(self, config: Config, side: str, given: bool = False, cross: bool = False) -> Transformer:
-        """One of the two Transformers, sized on its own."""
+        """Returns the encoder's or the decoder's Transformer, each with its own sizes."""
         width, heads = config.positive("d_model"), config.positive(f"{side}_attention_heads")
         if width % heads:
             raise ValueError(f"d_model {width} is not a multiple of {side}_attention_heads {heads}")
@@ -129,7 +136,7 @@ class BartKind:
         )
 
     def half_lines(self, ours: str, theirs: str) -> tuple[Line, ...]:
-        """Layers of one half, with cross-attention where ours has it, and its positions and outer norms."""
+        """Returns the lines of one half: layers with optional cross-attention, positions and outer norms."""
         block, layer = f"{ours}/stack/block", f"{theirs}.layers.{{i}}"
         parts = lambda name: tuple(f"{layer}.{name}.{part}_proj" for part in ("q", "k", "v", "out"))
         return (
@@ -146,7 +153,7 @@ class BartKind:
         )
 
     def constants(self, config: Config, architecture: str) -> dict[str, np.ndarray]:
-        """PEGASUS's positions."""
+        """Returns the fixed position tables of PEGASUS; nothing for the other families."""
         if not self.waves:
             return {}
         waves = SinusoidTable(config.positive("max_position_embeddings")).waves(config.positive("d_model"))
@@ -154,14 +161,14 @@ class BartKind:
         return {f"model.{side}.embed_positions.weight": waves for side in sides}
 
     def config(self, system: System) -> dict[str, Any]:
-        """Fields of a config.json. A decoder alone says its own sizes of an encoder that is not there."""
+        """Returns the fields of a config.json. A decoder without an encoder repeats its own sizes for the encoder."""
         core, heads, pair = system.towers["main"].encoder, system.towers["main"].heads, is_pair(system)
         sides = {"encoder": core.encoder, "decoder": core.decoder} if pair else {"encoder": core, "decoder": core}
         embed, block = sides["decoder"].embed, sides["decoder"].stack.block
         fields = {
             "vocab_size": embed.vocab.size,
             "d_model": block.attention.width,
-            "max_position_embeddings": embed.position.limit,
+            "max_position_embeddings": embed.position.longest,
             "activation_function": PUBLISHED[block.ffn.activation],
             "dropout": block.dropout,
             "attention_dropout": block.attention.dropout,
@@ -172,7 +179,7 @@ class BartKind:
             "is_encoder_decoder": pair,
             "is_decoder": not pair,
         }
-        fields |= {f"{name}_token_id": getattr(embed.vocab, name) for name in self.special}
+        fields |= special_ids(embed.vocab, *self.special)
         if pair and core.start != "last":
             fields["decoder_start_token_id"] = core.start
         for side, half in sides.items():
@@ -185,7 +192,7 @@ class BartKind:
 TABLES = tuple(f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder"))
 IGNORE = (r"(^|\.)(encoder|decoder)\.version$",)
 WAVES = (r"(^|\.)embed_positions\.weight$",)
-"""PEGASUS's positions are a formula that nothing trains."""
+"""PEGASUS's positions are fixed sinusoids."""
 
 BART = bart("", 2, 128, 4, lr=6e-4, warmup=24_000)
 KINDS = {

@@ -1,4 +1,4 @@
-"""BERT and what loads as it: SpanBERT, MiniLM, TinyBERT, UniLM, SciBERT, BioBERT, Chinese wwm, StructBERT, InfoWord."""
+"""BERT and models in its format: SpanBERT, MiniLM, TinyBERT, UniLM, SciBERT, BioBERT, Chinese wwm, StructBERT, InfoWord."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from typing import Any
 
 from ptm_jax.convert.config import ACTIVATIONS, PUBLISHED, Config
 from ptm_jax.convert.family import Family, families
-from ptm_jax.convert.records import PROBLEMS, adopted, objective_of, task_fields, task_heads
+from ptm_jax.convert.records import PROBLEMS, adopted, objective_of, task_fields, task_heads, tied
 from ptm_jax.convert.table import Line, attention
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.transformer import transformer
-from ptm_jax.nn.embeddings import LearnedPositions
-from ptm_jax.nn.heads import Classifier, MLMHead, Pooler
+from ptm_jax.nn.embeddings.summed import LearnedPositions
+from ptm_jax.nn.heads.tasks import Summary
+from ptm_jax.nn.heads.vocabulary import Classifier, MLMHead, Pooler
 from ptm_jax.nn.initializers import TruncatedNormal
-from ptm_jax.nn.task_heads import Summary
 from ptm_jax.systems.transformers import bert
 
 HEADS = {
@@ -32,12 +32,12 @@ HEADS = {
 
 
 def vocab_of(config: Config) -> Vocab:
-    """Sizes and the special ids that a config names; a tokenizer's own replace them."""
+    """Returns the size and special ids of a config. The ids of a tokenizer override them."""
     return Vocab(size=config.positive("vocab_size"), pad=config("pad_token_id", int, None))
 
 
 def encoder(config: Config, causal: bool = False):
-    """The encoder of BERT's config; its kin replace slots of it."""
+    """Returns the encoder of a BERT config; related families replace slots of it."""
     eps, init = config("layer_norm_eps", float, 1e-12), TruncatedNormal(config("initializer_range", float, 0.02))
     config.refuse("add_cross_attention", False, "a BERT with cross-attention is half of an encoder-decoder; not supported")
     config.refuse("position_embedding_type", "absolute", "relative keys of BERT are not supported")
@@ -59,7 +59,7 @@ def encoder(config: Config, causal: bool = False):
 
 
 def record(config: Config, parent: System, core: Any, heads: tuple[str, ...], dropout: float | None = None) -> System:
-    """The parent's record with an encoder and the named heads. `dropout` is the task heads' (None: what the config says)."""
+    """Returns the parent's record with an encoder and the named heads. `dropout` is for task heads (None: the config's)."""
     init = core.stack.block.attention.initializer
     mlm = MLMHead(
         vocab=core.embed.vocab,
@@ -82,7 +82,7 @@ def build(config: Config, architecture: str) -> System:
 
 
 def encoder_lines(ours: str = "encoder", root: str = "bert.") -> tuple[Line, ...]:
-    """Embeddings and layers of BERT's names."""
+    """Returns the lines of the embeddings and layers under BERT's names."""
     block, layer = f"{ours}/stack/block", f"{root}encoder.layer.{{i}}"
     parts = tuple(f"{layer}.attention.{x}" for x in ("self.query", "self.key", "self.value", "output.dense"))
     return (
@@ -99,7 +99,7 @@ def encoder_lines(ours: str = "encoder", root: str = "bert.") -> tuple[Line, ...
 
 
 def vocabulary_lines(config: Config, head: str, root: str = "cls.predictions.") -> tuple[Line, ...]:
-    """The masked language model's head of BERT's names. An untied one has a bias of its own, and another that is unused."""
+    """Returns the lines of the masked-LM head under BERT's names. An untied head has its own bias and an unused one."""
     tied = config("tie_word_embeddings", bool, True)
     return (
         Line(f"heads_{head}/dense", f"{root}transform.dense", "dense"),
@@ -110,7 +110,7 @@ def vocabulary_lines(config: Config, head: str, root: str = "cls.predictions.") 
 
 
 def task_lines(pooler: str = "bert.pooler.dense", classifier: str = "classifier") -> tuple[Line, ...]:
-    """Task heads of BERT's names: the pooler is the summary of the heads that read a whole text."""
+    """Returns the lines of the task heads under BERT's names. The pooler is the summary of the sequence-level heads."""
     return (
         Line("heads_classify/summary/dense", pooler, "dense"),
         Line("heads_classify/classes", classifier, "dense"),
@@ -122,7 +122,7 @@ def task_lines(pooler: str = "bert.pooler.dense", classifier: str = "classifier"
 
 
 def class_lines(config: Config, root: str) -> tuple[Line, ...]:
-    """Every layer of BERT's classes, the bare model's under `root`."""
+    """Returns the lines of all layers of BERT's classes. The bare model is under `root`."""
     return (
         *encoder_lines(root=root),
         *vocabulary_lines(config, "mlm"),
@@ -141,7 +141,6 @@ def config(system: System) -> dict[str, Any]:
     core = system.towers["main"].encoder
     embed, block, vocab = core.embed, core.stack.block, core.embed.vocab
     heads = system.towers["main"].heads
-    tied = all(getattr(heads.get(name), "tied", True) for name in ("mlm", "lm"))
     return {
         "vocab_size": vocab.size,
         "pad_token_id": vocab.pad,
@@ -152,17 +151,17 @@ def config(system: System) -> dict[str, Any]:
         "hidden_act": PUBLISHED[block.ffn.activation],
         "hidden_dropout_prob": block.dropout,
         "attention_probs_dropout_prob": block.attention.dropout,
-        "max_position_embeddings": getattr(embed.position, "size", 512),
+        "max_position_embeddings": embed.position.size if isinstance(embed.position, LearnedPositions) else 512,
         "type_vocab_size": embed.types,
         "layer_norm_eps": block.attention_norm.eps,
         "initializer_range": embed.initializer.std,
         "is_decoder": core.direction == "causal",
-        "tie_word_embeddings": tied,
+        "tie_word_embeddings": tied(heads, "mlm", "lm"),
     } | task_fields(heads)
 
 
 def ties(root: str) -> dict[str, str]:
-    """What the vocabulary head of BERT's names repeats."""
+    """Returns {duplicate: source} for the vocabulary head under BERT's names."""
     return {
         "cls.predictions.decoder.weight": f"{root}embeddings.word_embeddings.weight",
         "cls.predictions.decoder.bias": "cls.predictions.bias",
@@ -171,7 +170,7 @@ def ties(root: str) -> dict[str, str]:
 
 BIASES = ("cls.predictions.bias", "cls.predictions.decoder.bias")
 FILL = {BIASES[0]: BIASES[1:], BIASES[1]: BIASES[:1]}
-"""Before Transformers 5 an untied head had one bias too, under the first name."""
+"""Before Transformers 5 an untied head also had only one bias, under the first name."""
 
 families.add(
     Family(

@@ -1,4 +1,4 @@
-"""DistilBERT (Sanh et al. 2019): BERT's layers without types and without a pooler, under names of its own."""
+"""DistilBERT (Sanh et al. 2019): BERT without sentence types and pooler, under its own names."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 from ptm_jax.convert.config import ACTIVATIONS, PUBLISHED, Config
 from ptm_jax.convert.families import bert
 from ptm_jax.convert.family import Family, families
-from ptm_jax.convert.records import PROBLEMS, adopted, objective_of, task_fields, task_heads
+from ptm_jax.convert.records import PROBLEMS, adopted, objective_of, task_fields, task_heads, tied
 from ptm_jax.convert.table import Line, attention
 from ptm_jax.core.system import System
-from ptm_jax.data.examples import Packed
+from ptm_jax.data.rows.examples import Packed
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.transformer import Transformer, transformer
-from ptm_jax.nn.embeddings import LearnedPositions
-from ptm_jax.nn.heads import MLMHead
+from ptm_jax.nn.embeddings.summed import LearnedPositions
+from ptm_jax.nn.heads.tasks import SpanHead, Summary
+from ptm_jax.nn.heads.vocabulary import MLMHead
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.nn.layers import Dropout
-from ptm_jax.nn.task_heads import SpanHead, Summary
 from ptm_jax.objectives.language import MLM
 from ptm_jax.systems.transformers import bert as bert_system
 
@@ -45,8 +45,10 @@ PARENT = dataclasses.replace(
 
 
 def encoder(config: Config) -> Transformer:
-    """Dropout falls on the second branch of a layer and not on the first. `sinusoidal_pos_embds` says what the table of
-    positions began as; it is in the checkpoint either way."""
+    """Returns the encoder. Only the second branch of a layer has dropout.
+
+    `sinusoidal_pos_embds` affects only the initial values of the position table, which is always in the checkpoint.
+    """
     init, rate = Normal(config("initializer_range", float, 0.02)), config("dropout", float, 0.1)
     core = transformer(
         vocab=bert.vocab_of(config),
@@ -66,7 +68,7 @@ def encoder(config: Config) -> Transformer:
 
 
 def todays(config: Config) -> Config:
-    """With the names that BERT has for them where the file has those."""
+    """Returns the config with DistilBERT's field names, if a file uses BERT's."""
     return Config({ours: config[theirs] for theirs, ours in OTHERS.items() if theirs in config} | dict(config), config.file)
 
 
@@ -127,7 +129,7 @@ def config(system: System) -> dict[str, Any]:
         "attention_dropout": block.attention.dropout,
         "max_position_embeddings": embed.position.size,
         "initializer_range": embed.initializer.std,
-        "tie_word_embeddings": getattr(heads.get("mlm"), "tied", True),
+        "tie_word_embeddings": tied(heads, "mlm"),
     } | fields
 
 

@@ -1,13 +1,12 @@
-"""ELECTRA (Clark et al. 2020): the discriminator that is kept and the generator that fills its masked places, each a
-checkpoint of its own: BERT's encoder behind tables of another width."""
+"""ELECTRA (Clark et al. 2020): BERT's encoder with a separate embedding width.
+
+The discriminator and the generator are separate checkpoints.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any
-
-import numpy as np
 
 from ptm_jax.convert.config import ACTIVATIONS, Config
 from ptm_jax.convert.families import bert
@@ -15,15 +14,12 @@ from ptm_jax.convert.families.xlm import summary_fields, summary_of
 from ptm_jax.convert.family import Family, families
 from ptm_jax.convert.records import PROBLEMS, adopted, objective_of
 from ptm_jax.convert.table import Line
-from ptm_jax.core.errors import UserError
-from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.core.system import System
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.transformer import Transformer
-from ptm_jax.nn.heads import MLMHead
+from ptm_jax.nn.heads.tasks import ChoiceHead, Detector, SequenceHead, SpanHead, Summary, TokenHead
+from ptm_jax.nn.heads.vocabulary import MLMHead
 from ptm_jax.nn.layers import Dense, Identity
-from ptm_jax.nn.task_heads import ChoiceHead, Detector, SequenceHead, SpanHead, Summary, TokenHead
-from ptm_jax.objectives.language import MLM
 from ptm_jax.systems.electra import small as parent
 
 ROOT, TABLES = "electra.", 128
@@ -41,14 +37,14 @@ HEADS = {
 
 
 def narrowed(core: Transformer, width: int, always: bool = False) -> Transformer:
-    """The encoder behind tables `width` wide, and a layer to its own width where that is another (or `always`)."""
+    """Returns the encoder with embeddings of `width` and a projection to its own width, if they differ (or `always`)."""
     states, init = core.stack.block.attention.width, core.embed.initializer
     project = Dense(states, initializer=init) if always or width != states else Identity()
     return dataclasses.replace(core, embed=dataclasses.replace(core.embed, width=width, project=project))
 
 
 def heads_of(config: Config, core: Transformer) -> dict[str, Any]:
-    """All heads of ELECTRA's classes. The generator's and the classifier's activations are GELU, whatever the encoder's."""
+    """Returns all heads of ELECTRA's classes. The generator and the classifier always use GELU."""
     init, tied = core.embed.initializer, config("tie_word_embeddings", bool, True)
     refused = "the classifier would be given classes in the place of states"
     config.refuse("summary_proj_to_labels", False, refused)
@@ -70,60 +66,16 @@ def heads_of(config: Config, core: Transformer) -> dict[str, Any]:
 
 
 def build(config: Config, architecture: str) -> System:
-    """The record of one checkpoint. A discriminator alone is no pre-training: `united` gives it a generator."""
+    """Returns the record of one checkpoint.
+
+    To continue pre-training, use the catalogue's ELECTRA with `--init main=DISCRIMINATOR generator=GENERATOR`.
+    """
     core = bert.encoder(config, causal=config("is_decoder", bool, False))
     core = narrowed(core, config.positive("embedding_size", TABLES))
     heads = heads_of(config, core)
     chosen = {name: heads[name] for name in HEADS[architecture]}
     objective = objective_of(chosen, kind=PROBLEMS.get(config("problem_type", str, "")))
     return adopted(parent(""), Model(encoder=core, heads=chosen), objective, ties=())
-
-
-def joined(judge: System, generator: System) -> System:
-    """The record that goes on with pre-training, of those of a discriminator and a generator: ELECTRA's two towers,
-    whose embeddings are one where they have the same sizes. Raises UserError for records of other heads."""
-    for name, system, head in (("discriminator", judge, "rtd"), ("generator", generator, "mlm")):
-        if head not in system.towers["main"].heads:
-            raise UserError(f"{system.name} is no {name} of ELECTRA: it has no head {head!r}")
-    towers = {"main": judge.towers["main"], "generator": generator.towers["main"]}
-    mine, theirs = (dataclasses.replace(tower.encoder.embed, project=Identity()) for tower in towers.values())
-    if mine.vocab.size != theirs.vocab.size:
-        raise UserError(
-            f"{judge.name} and {generator.name} have vocabularies of {mine.vocab.size} and {theirs.vocab.size}; "
-            "a generator writes the words that its discriminator reads"
-        )
-    whole = parent("")
-    return dataclasses.replace(
-        judge, towers=towers, objective=whole.objective, corruption=generator.corruption or whole.corruption,
-        ties=whole.ties if mine == theirs else (),
-    )  # fmt: skip
-
-
-def united(judge: Any, generator: Any) -> tuple[System, dict[str, Any]]:
-    """(record, parameters {tower: tree}) of a discriminator's and a generator's checkpoint (`checkpoint.Checkpoint`). Their
-    embeddings are one where they are the same numbers."""
-    system = joined(judge.system, generator.system)
-    params = {"main": judge.params["main"], "generator": generator.params["main"]}
-    flat = flatten(params)
-    if not all(np.array_equal(flat[tie.path], flat[tie.source]) for tie in system.ties):
-        system = dataclasses.replace(system, ties=())
-    return system, params
-
-
-def separated(system: System, params: Mapping[str, Any]) -> dict[str, tuple[System, dict[str, Any]]]:
-    """{"discriminator", "generator": (record, parameters)}: what two towers are written as."""
-    flat = flatten(params)
-    whole = unflatten({**flat, **{tie.path: flat[tie.source] for tie in system.ties}})
-    told = {"discriminator": ("main", None), "generator": ("generator", MLM())}
-    return {
-        name: (
-            dataclasses.replace(
-                system, towers={"main": system.towers[tower]}, objective=objective or system.objective, ties=()
-            ),
-            {"main": whole[tower]},
-        )
-        for name, (tower, objective) in told.items()
-    }
 
 
 def lines(config: Config, architecture: str) -> tuple[Line, ...]:

@@ -1,4 +1,4 @@
-"""ERNIE 1.0, 2.0 and 3.0 of Baidu: BERT under another root, with vectors of pre-training tasks where `use_task_id` is on."""
+"""ERNIE 1.0, 2.0 and 3.0 of Baidu: BERT under another root, with task embeddings if `use_task_id` is set."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from ptm_jax.convert.families import bert
 from ptm_jax.convert.family import Family, families
 from ptm_jax.convert.table import Line
 from ptm_jax.core.system import System
+from ptm_jax.nn.embeddings.parts import TaskTypes
 from ptm_jax.systems.masked import bert_wwm
 from ptm_jax.systems.transformers import BERT_CHINESE
 
@@ -18,7 +19,7 @@ ROOT = "ernie."
 HEADS = {name.replace("Bert", "Ernie"): heads for name, heads in bert.HEADS.items() if name != "BertLMHeadModel"}
 HEADS |= {"ErnieForCausalLM": ("lm",)}
 
-# Whole words stand for its phrases and entities, of which the lists are not public.
+# ERNIE masks phrases and entities; the lists are not public, so we mask whole words.
 PARENT = dataclasses.replace(
     bert_wwm("", 2, 128, 2, BERT_CHINESE),
     paper="Sun et al. 2020, arXiv 1907.12412",
@@ -30,7 +31,9 @@ PARENT = dataclasses.replace(
 def build(config: Config, architecture: str) -> System:
     core = bert.encoder(config, causal=config("is_decoder", bool, False))
     tasks = config.positive("task_type_vocab_size", 3) if config("use_task_id", bool, False) else 0
-    core = dataclasses.replace(core, embed=dataclasses.replace(core.embed, tasks=tasks))
+    if tasks:
+        parts = (*core.embed.parts, TaskTypes(tasks))
+        core = dataclasses.replace(core, embed=dataclasses.replace(core.embed, parts=parts))
     return bert.record(config, PARENT, core, HEADS[architecture])
 
 
@@ -41,8 +44,8 @@ def lines(config: Config, architecture: str) -> tuple[Line, ...]:
 
 def config(system: System) -> dict[str, Any]:
     tasks = system.towers["main"].encoder.embed.tasks
-    told = {"use_task_id": True, "task_type_vocab_size": tasks} if tasks else {"use_task_id": False}
-    return bert.config(system) | told
+    tasks_of = {"use_task_id": True, "task_type_vocab_size": tasks} if tasks else {"use_task_id": False}
+    return bert.config(system) | tasks_of
 
 
 families.add(

@@ -1,4 +1,4 @@
-"""FlauBERT (Le et al. 2020): XLM's encoder and classes, for French; the norms may stand first, and layers be left out."""
+"""FlauBERT (Le et al. 2020): XLM's encoder and classes for French, with optional pre-norm and LayerDrop."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from ptm_jax.convert.config import Config
 from ptm_jax.convert.families import xlm
 from ptm_jax.convert.family import Family, families
+from ptm_jax.core import spec
 from ptm_jax.core.system import System
 from ptm_jax.nn.layerdrop import DroppedBlock
 
@@ -17,7 +18,7 @@ def build(config: Config, architecture: str) -> System:
     core, skip = xlm.encoder(config), config("layerdrop", float, 0.0)
     block = dataclasses.replace(core.stack.block, norm="pre" if config("pre_norm", bool, False) else "post")
     if skip:
-        fields = {f.name: getattr(block, f.name) for f in dataclasses.fields(block) if f.name not in ("parent", "name")}
+        fields = {name: vars(block)[name] for name in spec.field_names(block)}
         block = DroppedBlock(**fields, skip=skip)
     core = dataclasses.replace(core, stack=dataclasses.replace(core.stack, block=block))
     facts = {"paper": "Le et al. 2020, arXiv 1912.05372", "section": "4.2.2", "rows": (135,)}
@@ -26,7 +27,8 @@ def build(config: Config, architecture: str) -> System:
 
 def config(system: System) -> dict[str, Any]:
     block = system.towers["main"].encoder.stack.block
-    return xlm.config(system) | {"pre_norm": block.norm == "pre", "layerdrop": getattr(block, "skip", 0.0)}
+    skip = block.skip if isinstance(block, DroppedBlock) else 0.0
+    return xlm.config(system) | {"pre_norm": block.norm == "pre", "layerdrop": skip}
 
 
 families.add(

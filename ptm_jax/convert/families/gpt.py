@@ -7,18 +7,18 @@ from typing import Any
 
 from ptm_jax.convert.config import ACTIVATIONS, PUBLISHED, Config
 from ptm_jax.convert.family import Family, families
-from ptm_jax.convert.records import adopted, objective_of, task_fields
+from ptm_jax.convert.records import adopted, objective_of, special_ids, task_fields, tied
 from ptm_jax.convert.table import Line, attention
 from ptm_jax.core.spec import respell
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.transformer import transformer
-from ptm_jax.nn.attention import Attention
-from ptm_jax.nn.embeddings import Embeddings, LearnedPositions, Sinusoids
-from ptm_jax.nn.heads import LMHead
+from ptm_jax.nn.attention.multihead import Attention
+from ptm_jax.nn.embeddings.summed import Embeddings, LearnedPositions, Sinusoids
+from ptm_jax.nn.heads.tasks import ChoiceHead, SequenceHead, SpanHead, Summary, TokenHead
+from ptm_jax.nn.heads.vocabulary import LMHead
 from ptm_jax.nn.initializers import Normal
-from ptm_jax.nn.task_heads import ChoiceHead, SequenceHead, SpanHead, Summary, TokenHead
 from ptm_jax.systems.ctrl import ctrl
 from ptm_jax.systems.transformers import gpt, gpt2
 
@@ -39,18 +39,18 @@ GPT2_HEADS = {
 CTRL_HEADS = {"CTRLModel": (), "CTRLLMHeadModel": ("lm",), "CTRLForSequenceClassification": ("classify",)}
 
 AFN = {"gelu": "gelu_tanh", "relu": "relu", "silu": "silu", "swish": "silu"}
-"""GPT's own names: its "gelu" is the tanh form."""
+"""GPT's activation names: its "gelu" is the tanh form."""
 
 
 def _vocab(config: Config) -> Vocab:
     size = config.positive("vocab_size")
     ids = {name: config(f"{name}_token_id", int, None) for name in ("pad", "bos", "eos")}
-    # A small model may keep its class's published id, which lies outside its table: it has no such token.
+    # A small model may keep the default id of its class. An id outside the table means that the token does not exist.
     return Vocab(size=size, **{name: i for name, i in ids.items() if i is not None and 0 <= i < size})
 
 
 def _heads(config: Config, init: Normal, dropout: float, lm_bias: bool = False) -> dict[str, Any]:
-    """A causal model's heads: those of a whole text read its last token, without a layer between."""
+    """Returns the heads of a causal model. Sequence-level heads read the last token directly."""
     last = Summary("none", at="last", initializer=init)
     vocab, tied = _vocab(config), config("tie_word_embeddings", bool, True)
     lm = LMHead(bias=lm_bias) if tied else LMHead(vocab=vocab, bias=lm_bias, tied=False, initializer=init)
@@ -64,7 +64,7 @@ def _heads(config: Config, init: Normal, dropout: float, lm_bias: bool = False) 
 
 
 def _decoder(config: Config, init: Normal, dropout: float, **words: Any):
-    """A causal Transformer whose embeddings have a dropout of their own."""
+    """Returns a causal Transformer with a separate embedding dropout."""
     decoder = transformer(
         vocab=_vocab(config),
         layers=config.positive("n_layer"),
@@ -86,7 +86,7 @@ def _system(parent: System, core: Any, heads: dict[str, Any], names: tuple[str, 
 
 
 def _summary(config: Config) -> None:
-    """Refuses what the multiple choice head of no published checkpoint is."""
+    """Raises UserError for a multiple choice head with an unsupported summary."""
     reason = "the multiple choice head is one layer on the last token; other summaries are not supported"
     for name, value in (("summary_type", "cls_index"), ("summary_use_proj", True), ("summary_proj_to_labels", True)):
         config.refuse(name, value, reason)
@@ -157,7 +157,7 @@ def build_ctrl(config: Config, architecture: str) -> System:
 
 
 def _conv_lines(token: str, position: str, final: tuple[Line, ...]) -> tuple[Line, ...]:
-    """GPT's and GPT-2's layers: queries, keys and values are one Conv1D."""
+    """Returns the lines of GPT and GPT-2. Query, key and value are one Conv1D."""
     block, layer = "encoder/stack/block", "transformer.h.{i}"
     joined = f"{layer}.attn.c_attn"
     parts = tuple(
@@ -208,10 +208,10 @@ def lines_ctrl(config: Config, architecture: str) -> tuple[Line, ...]:
 
 
 def _fields(system: System) -> dict[str, Any]:
-    """Fields that the three have in common."""
+    """Returns the fields that the three families share."""
     core, heads = system.towers["main"].encoder, system.towers["main"].heads
     vocab, block = core.embed.vocab, core.stack.block
-    ids = {f"{name}_token_id": getattr(vocab, name) for name in ("pad", "bos", "eos")}
+    ids = special_ids(vocab, "pad", "bos", "eos")
     return {
         "vocab_size": vocab.size,
         **ids,
@@ -221,8 +221,8 @@ def _fields(system: System) -> dict[str, Any]:
         "resid_pdrop": block.dropout,
         "embd_pdrop": core.embed.dropout,
         "initializer_range": core.embed.initializer.std,
-        "tie_word_embeddings": getattr(heads.get("lm"), "tied", True),
-        "summary_first_dropout": getattr(heads.get("choose"), "dropout", 0.1),
+        "tie_word_embeddings": tied(heads, "lm"),
+        "summary_first_dropout": heads["choose"].dropout if "choose" in heads else 0.1,
     } | {name: value for name, value in task_fields(heads).items() if name != "classifier_dropout" or "tag" in heads}
 
 
@@ -256,7 +256,7 @@ def config_ctrl(system: System) -> dict[str, Any]:
 
 
 BUFFERS = (r"(^|\.)attn\.(bias|masked_bias)$", r"(^|\.)position_ids$", r"(^|\.)pos_encoding$")
-"""Triangles and tables that old files hold."""
+"""Buffers in old files: causal masks and position tables."""
 
 families.add(
     Family(

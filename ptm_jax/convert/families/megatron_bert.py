@@ -14,7 +14,7 @@ from ptm_jax.core.system import System
 from ptm_jax.encoders.transformer import Transformer
 from ptm_jax.nn.initializers import Normal, TruncatedNormal
 from ptm_jax.nn.layers import Identity
-from ptm_jax.objectives.pairs import NSP
+from ptm_jax.objectives.sentence_pairs import NSP
 from ptm_jax.systems.megatron import megatron_bert
 
 ROOT, PARENT = "bert.", megatron_bert("", 2, 128, 2)
@@ -25,7 +25,7 @@ HEADS |= {
     "MegatronBertForNextSentencePrediction": ("pool", "sop"),
     "MegatronBertForCausalLM": ("lm",),
 }
-"""Its pairs are told apart by their order."""
+"""Its sentence-pair task is sentence order (`sop`)."""
 
 
 def encoder(config: Config) -> Transformer:

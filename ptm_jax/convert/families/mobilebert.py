@@ -1,4 +1,4 @@
-"""MobileBERT (Sun et al. 2020): BERT's layers in bottlenecks, each with several feed-forward layers, over trigrams."""
+"""MobileBERT (Sun et al. 2020): BERT's layers in bottlenecks with several feed-forward layers, on trigram embeddings."""
 
 from __future__ import annotations
 
@@ -8,24 +8,25 @@ from typing import Any
 from ptm_jax.convert.config import ACTIVATIONS, PUBLISHED, Config
 from ptm_jax.convert.families import bert
 from ptm_jax.convert.family import Family, families
-from ptm_jax.convert.records import PROBLEMS, adopted, objective_of, task_fields, task_heads
+from ptm_jax.convert.records import PROBLEMS, adopted, objective_of, task_fields, task_heads, tied
 from ptm_jax.convert.table import Line, attention
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.system import System
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.transformer import Transformer
-from ptm_jax.nn.attention import Attention
+from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.blocks import Block, FeedForward, Stack
 from ptm_jax.nn.bottleneck import Bottleneck, Expansion, FeedForwards, Narrowing, ScaleShift, WideAttention
-from ptm_jax.nn.embeddings import Embeddings, LearnedPositions
-from ptm_jax.nn.heads import Classifier, MLMHead, Pooler
+from ptm_jax.nn.embeddings.parts import Types
+from ptm_jax.nn.embeddings.summed import Embeddings, LearnedPositions
+from ptm_jax.nn.heads.tasks import Summary
+from ptm_jax.nn.heads.vocabulary import Classifier, MLMHead, Pooler
 from ptm_jax.nn.initializers import TruncatedNormal
 from ptm_jax.nn.layers import Identity, LayerNorm
-from ptm_jax.nn.task_heads import Summary
 from ptm_jax.systems.transformers import bert as bert_system
 
 ROOT, EPS = "mobilebert.", 1e-5
-"""EPS: of the norms whose `eps` no field of the config reaches, those of the embeddings and after the last feed-forward."""
+"""EPS is for the norms without an `eps` field in the config: those of the embeddings and after the last feed-forward."""
 
 HEADS = {name.replace("Bert", "MobileBert", 1): heads for name, heads in bert.HEADS.items() if name != "BertLMHeadModel"}
 
@@ -36,7 +37,7 @@ PARENT = dataclasses.replace(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """What a config says of widths: of the states, within the layers, of the tables."""
+    """Widths in a config: of the states, inside the layers, and of the embeddings."""
 
     states: int
     inner: int
@@ -50,7 +51,7 @@ class Sizes:
         return cls(states=states, inner=inner, tables=config.positive("embedding_size", 128))
 
     def expanded(self, config: Config) -> bool:
-        """Whether a layer stands between the tables and the states."""
+        """Returns whether a layer projects the embeddings to the states."""
         return config("trigram_input", bool, True) or self.tables != self.states
 
 
@@ -62,7 +63,7 @@ def _norm(config: Config, eps: float | None = None) -> Any:
 
 
 def _block(config: Config, sizes: Sizes, init: Any) -> Any:
-    """A layer: a block as wide as `true_hidden_size`, in a bottleneck or not."""
+    """Returns a block of width `true_hidden_size`, in an optional bottleneck."""
     inside, rate = config("use_bottleneck", bool, True), config("hidden_dropout_prob", float, 0.0)
     activation = config.one_of("hidden_act", ACTIVATIONS, "relu")
     ffn = FeedForward(config.positive("intermediate_size"), activation, initializer=init)
@@ -88,7 +89,7 @@ def _block(config: Config, sizes: Sizes, init: Any) -> Any:
         if not shared and sizes.inner != sizes.states:
             raise UserError(
                 f"{config.file}: key_query_shared_bottleneck is false: queries are made of states {sizes.states} wide, and "
-                f"intra_bottleneck_size says {sizes.inner}"
+                f"intra_bottleneck_size is {sizes.inner}"
             )
         wide = WideAttention(block.attention, narrow if shared else Identity())
         block = dataclasses.replace(block, attention=wide)
@@ -96,7 +97,7 @@ def _block(config: Config, sizes: Sizes, init: Any) -> Any:
 
 
 def encoder(config: Config) -> Transformer:
-    """The encoder of MobileBERT's config."""
+    """Returns the encoder of a MobileBERT config."""
     sizes, init = Sizes.of(config), TruncatedNormal(config("initializer_range", float, 0.02))
     expand = Identity()
     if sizes.expanded(config):
@@ -105,7 +106,7 @@ def encoder(config: Config) -> Transformer:
         vocab=bert.vocab_of(config),
         width=sizes.tables,
         position=LearnedPositions(config.positive("max_position_embeddings", 512), initializer=init),
-        types=config.positive("type_vocab_size", 2),
+        parts=(Types(config.positive("type_vocab_size", 2)),),
         norm=_norm(config, EPS),
         dropout=config("hidden_dropout_prob", float, 0.0),
         expand=expand,
@@ -116,7 +117,7 @@ def encoder(config: Config) -> Transformer:
 
 
 def heads_of(config: Config, core: Transformer) -> dict[str, Any]:
-    """All heads of MobileBERT's classes. Without `classifier_activation` the first state stands for the whole text."""
+    """Returns all heads of MobileBERT's classes. Without `classifier_activation` the summary is the first state."""
     sizes, init = Sizes.of(config), core.embed.initializer
     pooled = config("classifier_activation", bool, True)
     rate = config("classifier_dropout", float, None)
@@ -193,7 +194,7 @@ def lines(config: Config, architecture: str) -> tuple[Line, ...]:
 
 
 def _block_fields(block: Any) -> dict[str, Any]:
-    """Fields of a config that say what a layer is."""
+    """Returns the config fields that describe a layer."""
     fields: dict[str, Any] = {"use_bottleneck": isinstance(block, Bottleneck)}
     if isinstance(block, Bottleneck):
         block = block.block
@@ -209,7 +210,7 @@ def _block_fields(block: Any) -> dict[str, Any]:
         "attention_probs_dropout_prob": block.attention.dropout,
         "intermediate_size": block.ffn.hidden,
         "hidden_act": PUBLISHED[block.ffn.activation],
-        "num_feedforward_networks": 1 + len(getattr(block.cross, "ffns", ())),
+        "num_feedforward_networks": 1 + (len(block.cross.ffns) if isinstance(block.cross, FeedForwards) else 0),
     }
 
 
@@ -224,8 +225,8 @@ def config(system: System) -> dict[str, Any]:
         "vocab_size": embed.vocab.size,
         "pad_token_id": embed.vocab.pad,
         "embedding_size": embed.width,
-        "trigram_input": getattr(embed.expand, "trigrams", False),
-        "hidden_size": getattr(embed.expand, "width", embed.width),
+        "trigram_input": isinstance(embed.expand, Expansion) and embed.expand.trigrams,
+        "hidden_size": embed.expand.width if isinstance(embed.expand, Expansion) else embed.width,
         "num_hidden_layers": core.stack.layers,
         "hidden_dropout_prob": embed.dropout,
         "max_position_embeddings": embed.position.size,
@@ -233,7 +234,7 @@ def config(system: System) -> dict[str, Any]:
         "normalization_type": "no_norm" if isinstance(embed.norm, ScaleShift) else "layer_norm",
         "initializer_range": embed.initializer.std,
         "classifier_activation": all(pooler.activation == "tanh" for pooler in poolers),
-        "tie_word_embeddings": getattr(heads.get("mlm"), "tied", True),
+        "tie_word_embeddings": tied(heads, "mlm"),
     } | task_fields(heads)
 
 

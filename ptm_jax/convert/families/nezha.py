@@ -1,5 +1,7 @@
-"""NEZHA (Wei et al. 2019): BERT without positions, relative ones beside its keys and values. Transformers has it up to
-4.57; 5 has not."""
+"""NEZHA (Wei et al. 2019): BERT with relative positions in keys and values in place of absolute ones.
+
+Transformers contains it up to 4.57; version 5 does not.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from ptm_jax.convert.family import Family, families
 from ptm_jax.convert.table import Line
 from ptm_jax.core.system import System
 from ptm_jax.encoders.transformer import Transformer
-from ptm_jax.nn.relative import RelativeKeysValues
+from ptm_jax.nn.attention.relative import RelativeKeysValues
 from ptm_jax.systems.masked import bert_wwm
 from ptm_jax.systems.transformers import BERT_CHINESE
 
@@ -38,13 +40,13 @@ def encoder(config: Config) -> Transformer:
 
 
 def build(config: Config, architecture: str) -> System:
-    # A null `classifier_dropout` is the layers'; one that is absent is 0.1.
+    # A null `classifier_dropout` means the layers' rate; a missing one means 0.1.
     rate = None if "classifier_dropout" in config else 0.1
     return bert.record(config, PARENT, encoder(config), HEADS[architecture], rate)
 
 
 def lines(config: Config, architecture: str) -> tuple[Line, ...]:
-    """The bias of the words is under the name of a tied table's, whether or not the table is."""
+    """Returns the rename table. The vocabulary bias has the name of a tied head's bias even if the head is untied."""
     biases = tuple(Line(f"heads_{head}/bias", "cls.predictions.bias") for head in ("mlm", "lm"))
     return (*biases, *bert.class_lines(config, ROOT))
 

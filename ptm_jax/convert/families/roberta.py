@@ -1,4 +1,4 @@
-"""RoBERTa, and XLM-R and CamemBERT, which have its layers and names: BERT's layers, positions after the padding's."""
+"""RoBERTa, XLM-R and CamemBERT: BERT's layers, with positions that start after the padding row."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Any
 from ptm_jax.convert.config import Config
 from ptm_jax.convert.families import bert
 from ptm_jax.convert.family import Family, families
-from ptm_jax.convert.pairs import ends
+from ptm_jax.convert.halves import ends
 from ptm_jax.convert.records import PROBLEMS, adopted, objective_of, task_heads
 from ptm_jax.convert.table import Line
 from ptm_jax.core.spec import respell
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
 from ptm_jax.corruptions.units import Masking, WholeWords
-from ptm_jax.data.annotated import Annotated
-from ptm_jax.data.tokenizers import TokenizerSpec
+from ptm_jax.data.rows.annotated import Annotated
+from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.transformer import Transformer
-from ptm_jax.nn.embeddings import LearnedPositions
-from ptm_jax.nn.heads import MLMHead, Pooler
+from ptm_jax.nn.embeddings.summed import LearnedPositions
+from ptm_jax.nn.heads.tasks import Summary
+from ptm_jax.nn.heads.vocabulary import MLMHead, Pooler
 from ptm_jax.nn.initializers import Normal, TruncatedNormal
-from ptm_jax.nn.task_heads import Summary
 from ptm_jax.systems.transformers import ROBERTA, roberta
 
 CLASSES = {
@@ -56,7 +56,7 @@ CAMEMBERT = dataclasses.replace(
 
 
 def encoder(config: Config) -> Transformer:
-    """BERT's, with a table of positions that begins after the row of the padding."""
+    """Returns BERT's encoder with a position table that starts after the padding row."""
     core = bert.encoder(config, causal=config("is_decoder", bool, False))
     init, pad = Normal(config("initializer_range", float, 0.02)), config("pad_token_id", int, 1)
     size = config.positive("max_position_embeddings")
@@ -72,7 +72,7 @@ def encoder(config: Config) -> Transformer:
 def build(parent: System, prefix: str, config: Config, architecture: str) -> System:
     core, hidden = encoder(config), config("hidden_dropout_prob", float, 0.1)
     init = core.embed.initializer
-    mlm = MLMHead(  # its activation is GELU, whatever the layers have
+    mlm = MLMHead(  # always GELU, independent of the layers' activation
         vocab=core.embed.vocab,
         eps=config("layer_norm_eps", float, 1e-12),
         tied=config("tie_word_embeddings", bool, True),
@@ -88,7 +88,7 @@ def build(parent: System, prefix: str, config: Config, architecture: str) -> Sys
 
 
 def vocabulary_lines(config: Config, head: str) -> tuple[Line, ...]:
-    """The vocabulary head. An untied one has a bias of its own, and another that is unused."""
+    """Returns the lines of the vocabulary head. An untied head has its own bias and an unused second one."""
     bias = "lm_head.bias" if config("tie_word_embeddings", bool, True) else "lm_head.decoder.bias"
     return (
         Line(f"heads_{head}/dense", "lm_head.dense", "dense"),
@@ -116,7 +116,7 @@ def config(system: System) -> dict[str, Any]:
 
 
 BIASES = ("lm_head.bias", "lm_head.decoder.bias")
-"""One where the table is tied; files of some versions have the other name."""
+"""Names of the bias. A tied head has one bias; files of some versions use the other name."""
 
 for kind, prefix, parent in (
     ("roberta", "Roberta", PARENT),

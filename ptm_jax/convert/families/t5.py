@@ -1,4 +1,4 @@
-"""T5 1.0 and 1.1 with what loads as them (UL2, Flan-T5, LM-adapted T5, byT5's layers), and mT5."""
+"""T5 1.0 and 1.1, models in their format (UL2, Flan-T5, LM-adapted T5, byT5's layers), and mT5."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from ptm_jax.convert.config import ACTIVATIONS, PUBLISHED, Config
 from ptm_jax.convert.family import families
-from ptm_jax.convert.pairs import PairFamily, ends, is_pair, pair_heads, pair_objective
+from ptm_jax.convert.halves import PairFamily, ends, is_pair, pair_heads, pair_objective
 from ptm_jax.convert.records import adopted, task_fields
 from ptm_jax.convert.table import Line, attention
 from ptm_jax.core.errors import UserError
@@ -16,13 +16,13 @@ from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.seq2seq import EncoderDecoder
-from ptm_jax.nn.attention import Attention, CrossAttention
+from ptm_jax.nn.attention.multihead import Attention, CrossAttention
+from ptm_jax.nn.attention.relative import Buckets
 from ptm_jax.nn.blocks import Block, FeedForward
-from ptm_jax.nn.embeddings import Embeddings
-from ptm_jax.nn.heads import LMHead
+from ptm_jax.nn.embeddings.summed import Embeddings
+from ptm_jax.nn.heads.vocabulary import LMHead
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.nn.layers import RMSNorm
-from ptm_jax.nn.relative import Buckets
 from ptm_jax.systems.t5 import t5, t5_network
 
 HEADS = {
@@ -35,11 +35,11 @@ HEADS = {
 }
 HALVES = ("EncoderModel", "ForTokenClassification")
 WRAPPED = ("ForSequenceClassification", "ForTokenClassification")
-"""Classes that have the bare model as a part, `transformer`; the others are made of its parts."""
+"""Classes that contain the bare model as `transformer`; the other classes contain its parts directly."""
 
 
 def activation(config: Config) -> tuple[str, bool]:
-    """(our activation, whether it is gated) of `feed_forward_proj`: "relu", or "gated-gelu", whose GELU is the tanh form."""
+    """Returns (our activation, gated) for `feed_forward_proj`: "relu" or "gated-gelu". The GELU is the tanh form."""
     written = config("feed_forward_proj", str, "gated-gelu" if config("model_type", str) == "mt5" else "relu")
     gate, _, name = written.rpartition("-")
     if gate not in ("", "gated") or name not in ACTIVATIONS:
@@ -51,7 +51,7 @@ def activation(config: Config) -> tuple[str, bool]:
 
 
 def projection(ffn: FeedForward) -> str:
-    """`feed_forward_proj` of our layer."""
+    """Returns `feed_forward_proj` for our layer."""
     if not ffn.gated:
         return PUBLISHED[ffn.activation]
     named = {"gelu_tanh": "gelu", "gelu": "gelu_python"}
@@ -59,17 +59,17 @@ def projection(ffn: FeedForward) -> str:
 
 
 def scaled(config: Config) -> bool:
-    """Whether the head is T5 1.0's, the table with features scaled by D^-0.5; otherwise 1.1's, a table of its own.
+    """Returns whether the head is that of T5 1.0: the tied table, with features scaled by D^-0.5. T5 1.1 has its own table.
 
-    Files of Transformers 4 say so by `tie_word_embeddings`, those of 5 by `scale_decoder_outputs`. Where a table of its own
-    is not in the file it is the shared one's copy. mT5's is never scaled, as in Transformers 5.
+    Transformers 4 stores this in `tie_word_embeddings`, Transformers 5 in `scale_decoder_outputs`. If an untied table is
+    missing from the file, it is a copy of the shared one. mT5's head is never scaled, as in Transformers 5.
     """
     tied = config("tie_word_embeddings", bool, True)
     return config("model_type", str) == "t5" and config("scale_decoder_outputs", bool, tied)
 
 
 def network(config: Config) -> EncoderDecoder:
-    """Both halves of a config."""
+    """Returns the encoder-decoder of a config."""
     act, gated = activation(config)
     pad = config("pad_token_id", int, 0)
     vocab = Vocab(size=config.positive("vocab_size"), pad=pad, eos=ends(config, "eos_token_id", 1))
@@ -181,7 +181,7 @@ def _family(model_type: str, prefix: str) -> PairFamily:
         root="transformer.",
         heads={prefix + name: heads for name, heads in HEADS.items()},
         ties=dict.fromkeys((*tables, "lm_head.weight"), "shared.weight"),
-        # An early release gave the decoder's first cross-attention a bias that it never read.
+        # An early release has an unused bias in the decoder's first cross-attention.
         ignore=(r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight$",),
         fill={"lm_head.weight": ("shared.weight",), "shared.weight": tables, "transformer.shared.weight": tables},
         halves=tuple(prefix + name for name in HALVES),

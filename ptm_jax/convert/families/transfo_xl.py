@@ -1,9 +1,9 @@
-"""Transformer-XL (Dai et al. 2019), which Transformers had up to 4.35: adaptive input and softmax, relative positions, a
-memory that begins as zeros which tokens see.
+"""Transformer-XL (Dai et al. 2019): adaptive input and softmax, relative positions, and a memory initialised with zeros that
+tokens attend to. Transformers contains it up to 4.35.
 
-Of the library's classes padding on the left is read as words, and so is what of it goes into the memory; here it is hidden.
-`init`, `init_range` and `proj_init_std` are of how training began, `adaptive` and `trainer_compatible` have no effect on
-what is computed; dropout of the sinusoids is left out (`systems.xl`).
+Transformers treats left padding as words, also in the memory; here padding is masked. `init`, `init_range` and
+`proj_init_std` concern only the initialisation. `adaptive` and `trainer_compatible` do not affect the computation. Dropout
+of the sinusoids is omitted (`systems.xl`).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.xl import TransformerXL
-from ptm_jax.nn.adaptive import AdaptiveEmbeddings, AdaptiveHead, clusters
+from ptm_jax.nn.attention.relative import ShiftedScores
+from ptm_jax.nn.embeddings.adaptive import AdaptiveEmbeddings, AdaptiveHead, clusters
+from ptm_jax.nn.heads.tasks import SequenceHead, Summary
 from ptm_jax.nn.initializers import Normal
-from ptm_jax.nn.relative import ShiftedScores
-from ptm_jax.nn.task_heads import SequenceHead, Summary
 from ptm_jax.systems.xl import CUTOFFS, Training, of_words, recurrent
 
 HEADS = {
@@ -33,17 +33,17 @@ HEADS = {
 }
 SHARED = "relative/[uv]$"
 MOST = 96
-"""Layers and clusters of which published duplicates are known."""
+"""Maximum number of layers and clusters with known published duplicates."""
 
 
 def vocab_of(config: Config) -> Vocab:
-    """Sizes and the special ids that a config names; a tokenizer's own replace them."""
+    """Returns the size and special ids of a config. The ids of a tokenizer override them."""
     ids = {"pad": config("pad_token_id", int, None), "eos": config("eos_token_id", int, 0)}
     return Vocab(size=config.positive("vocab_size", 267_735), **ids)
 
 
 def _cut(config: Config) -> dict[str, Any]:
-    """The clusters of a config: `cutoffs`, `divide` and the tables' width."""
+    """Returns the cluster settings of a config: `cutoffs`, `divide` and the width of the tables."""
     cutoffs = tuple(config("cutoffs", list, list(CUTOFFS)))
     if not all(isinstance(cut, int) and not isinstance(cut, bool) for cut in cutoffs):
         raise UserError(f"{config.file}: cutoffs is {list(cutoffs)!r}; expected whole numbers")
@@ -54,7 +54,7 @@ def _cut(config: Config) -> dict[str, Any]:
 
 
 def _projections(config: Config) -> str:
-    """Which of the head's projections are the embeddings'."""
+    """Returns which projections the head shares with the embeddings: "none", "tail" or "all"."""
     count = len(config("cutoffs", list, list(CUTOFFS)))
     tail = config("proj_share_all_but_first", bool, True)
     given = config("tie_projs", list, [False] + [tail] * count)
@@ -67,7 +67,7 @@ def _projections(config: Config) -> str:
 
 
 def encoder(config: Config) -> TransformerXL:
-    """The encoder of Transformer-XL's config."""
+    """Returns the encoder of a Transformer-XL config."""
     config.refuse("attn_type", 0, "the library has no other attention than Transformer-XL's, 0")
     init, rate = Normal(config("init_std", float, 0.02)), config("dropout", float, 0.1)
     width, heads = config.positive("d_model", 1024), config.positive("n_head", 16)
@@ -140,7 +140,7 @@ def lines(config: Config, architecture: str) -> tuple[Line, ...]:
 
 
 def _cluster_lines(config: Config) -> tuple[Line, ...]:
-    """Tables, biases and projections. Of clusters that are equally wide the published table is one."""
+    """Returns the lines of tables, biases and projections. Clusters of equal width share one published table."""
     vocab, cut, found = vocab_of(config), _cut(config), []
     for i, (first, _) in enumerate(clusters(vocab, cut["cutoffs"])):
         at, rows = (0, (first, vocab.size)) if cut["divide"] == 1 else (i, None)
@@ -191,7 +191,7 @@ def config(system: System) -> dict[str, Any]:
 
 
 PAIRS = {name: f"transformer.layers.{{}}.dec_attn.{name}" for name in ("r_w_bias", "r_r_bias")}
-"""u and v: where layers share them, a file has them under the name of each."""
+"""The biases u and v. If layers share them, a file repeats them under the name of each layer."""
 
 TIES = {every.format(i): f"transformer.{name}" for name, every in PAIRS.items() for i in range(MOST)}
 TIES |= {f"crit.out_layers.{i}.weight": f"transformer.word_emb.emb_layers.{i}.weight" for i in range(MOST)}

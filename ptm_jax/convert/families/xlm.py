@@ -1,7 +1,7 @@
-"""XLM (Lample & Conneau 2019): BERT's encoder with vectors of languages, zeros for padding and no sentence types.
+"""XLM (Lample & Conneau 2019): BERT's encoder with language embeddings, zero vectors for padding and no sentence types.
 
-The library adds the *word* of a sentence type's id where it is given types; so do we. Its causal model sees padding on its
-left, ours does not. A table of sinusoids is in the checkpoint, and trained as any other.
+If sentence types are given, Transformers adds the *word* embedding of the type's id; so do we. The causal model of
+Transformers attends to left padding, ours does not. A table of sinusoids is in the checkpoint and is trained.
 """
 
 from __future__ import annotations
@@ -11,24 +11,25 @@ from typing import Any
 
 from ptm_jax.convert.config import ACTIVATIONS, PUBLISHED, Config
 from ptm_jax.convert.family import Family, families
-from ptm_jax.convert.records import PROBLEMS, adopted, objective_of
+from ptm_jax.convert.records import PROBLEMS, adopted, objective_of, special_ids, tied
 from ptm_jax.convert.table import Line, attention
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.transformer import Transformer, transformer
-from ptm_jax.nn.adaptive import AdaptiveSoftmaxHead
-from ptm_jax.nn.answer_heads import AnswerHead
-from ptm_jax.nn.embeddings import LearnedPositions
-from ptm_jax.nn.heads import LMHead
+from ptm_jax.nn.embeddings.adaptive import AdaptiveSoftmaxHead
+from ptm_jax.nn.embeddings.parts import Languages, WordTypes
+from ptm_jax.nn.embeddings.summed import LearnedPositions
+from ptm_jax.nn.heads.answers import AnswerHead
+from ptm_jax.nn.heads.tasks import ChoiceHead, SpanHead, Summary, SummaryHead, TokenHead
+from ptm_jax.nn.heads.vocabulary import LMHead
 from ptm_jax.nn.initializers import Normal
-from ptm_jax.nn.task_heads import ChoiceHead, SpanHead, Summary, SummaryHead, TokenHead
 from ptm_jax.objectives.language import LM
 from ptm_jax.systems.transformers import roberta
 
 
 def classes_of(family: str) -> dict[str, tuple[str, ...]]:
-    """{class: our heads} of a family with XLM's classes."""
+    """Returns {class: our heads} for a family with XLM's classes."""
     tasks = {"WithLMHeadModel": "mlm", "ForSequenceClassification": "classify", "ForTokenClassification": "tag"}
     tasks |= {"ForQuestionAnsweringSimple": "span", "ForQuestionAnswering": "answer", "ForMultipleChoice": "choose"}
     return {f"{family}Model": ()} | {family + name: (head,) for name, head in tasks.items()}
@@ -38,7 +39,7 @@ HEADS = classes_of("XLM")
 
 
 def renamed(config: Config, **names: str) -> Config:
-    """The config with today's names of fields that older ones call otherwise: `{old: today's}`."""
+    """Returns the config with fields added under their current names, if a file uses the old ones: `old=current`."""
     fields = dict(config)
     for old, new in names.items():
         if new not in fields and old in fields:
@@ -47,7 +48,7 @@ def renamed(config: Config, **names: str) -> Config:
 
 
 def todays(config: Config) -> Config:
-    """A config of XLM or FlauBERT with today's names."""
+    """Returns a config of XLM or FlauBERT with the current field names."""
     sizes = {"n_words": "vocab_size", "hidden_size": "emb_dim"}
     sizes |= {"num_hidden_layers": "n_layers", "num_attention_heads": "n_heads"}
     specials = {f"{name}_index": f"{name}_token_id" for name in ("pad", "bos", "eos")}
@@ -55,10 +56,11 @@ def todays(config: Config) -> Config:
 
 
 def summary_of(config: Config, init: Any, kind: str, activation: str | None, width: int | None = None) -> Summary:
-    """What the library calls SequenceSummary; `kind` and `activation` are the class's defaults, `width` the projection's.
+    """Returns the equivalent of Transformers' SequenceSummary.
 
-    The last place is ours of the last token: the library's too where rows are padded on the left. Its mean counts padding,
-    ours does not. No published checkpoint is summarised by attention.
+    `kind` and `activation` are the defaults of the class, `width` is that of the projection. "last" is the last token here;
+    in Transformers it is the last position, which is the same for rows padded on the left. Transformers' mean includes
+    padding, ours does not. Attention summaries are not supported; no published checkpoint has one.
     """
     at = {"first": "first", "last": "last", "cls_index": "last", "mean": "mean"}
     name = config("summary_activation", str, None if "summary_activation" in config else activation)
@@ -73,7 +75,7 @@ def summary_of(config: Config, init: Any, kind: str, activation: str | None, wid
 
 
 def summary_fields(summary: Summary) -> dict[str, Any]:
-    """Fields of a config that say how a text is summarised."""
+    """Returns the config fields of a summary."""
     return {
         "summary_type": summary.at,
         "summary_use_proj": summary.project,
@@ -83,7 +85,7 @@ def summary_fields(summary: Summary) -> dict[str, Any]:
 
 
 def heads_of(config: Config, init: Any) -> dict[str, Any]:
-    """All heads of XLM's classes. The summary's projection has a feature for every class, whatever the task."""
+    """Returns all heads of XLM's classes. The summary's projection has one feature per class in every task."""
     classes, rate = config.labels, config("dropout", float, 0.1)
     config = Config({"summary_first_dropout": 0.1, **config}, config.file)
     config.refuse("summary_proj_to_labels", True, "the classifier would be given states in the place of classes")
@@ -101,8 +103,10 @@ def heads_of(config: Config, init: Any) -> dict[str, Any]:
 
 
 def vocabulary_head(config: Config, init: Any) -> Any:
-    """The tied table and a bias, or an adaptive softmax. (The library cannot run its own on a batch, nor load one that it
-    would tie.)"""
+    """Returns a tied head with a bias, or an adaptive softmax.
+
+    (Transformers can neither run its adaptive softmax on a batch nor load a tied one.)
+    """
     vocab = vocab_of(config)
     if config("asm", bool, False):
         cutoffs = tuple(config("asm_cutoffs", list))
@@ -111,13 +115,13 @@ def vocabulary_head(config: Config, init: Any) -> Any:
 
 
 def answer_head(config: Config, init: Any) -> AnswerHead:
-    """The head of `ForQuestionAnswering`: XLNet's, in XLM and FlauBERT too."""
+    """Returns the head of `ForQuestionAnswering` in XLNet, XLM and FlauBERT."""
     eps = config("layer_norm_eps", float, 1e-12)
     return AnswerHead(config.positive("start_n_top", 5), config.positive("end_n_top", 5), eps=eps, initializer=init)
 
 
 def vocab_of(config: Config) -> Vocab:
-    """Sizes and special ids; a text stands between two `eos`, or a `bos` and an `eos`."""
+    """Returns the size and special ids. A text is enclosed by two `eos`, or by `bos` and `eos`."""
     eos = config("eos_token_id", int, 1)
     return Vocab(
         size=config.positive("vocab_size", 30145),
@@ -131,7 +135,7 @@ def vocab_of(config: Config) -> Vocab:
 
 
 def encoder(config: Config) -> Transformer:
-    """The encoder of XLM's config; FlauBERT replaces slots of it."""
+    """Returns the encoder of an XLM config; FlauBERT replaces slots of it."""
     config.refuse("is_encoder", True, "the library has no decoder of this family")
     init, drawn = Normal(config("init_std", float, 0.02)), Normal(config("embed_init_std", float, 2048**-0.5))
     width, languages = config.positive("emb_dim", 2048), config.positive("n_langs", 1)
@@ -141,7 +145,6 @@ def encoder(config: Config) -> Transformer:
         width=width,
         heads=config.positive("n_heads", 16),
         positions=LearnedPositions(config.positive("max_position_embeddings", 512), initializer=drawn),
-        types=2,
         eps=config("layer_norm_eps", float, 1e-12),
         activation="gelu" if config("gelu_activation", bool, True) else "relu",
         dropout=config("dropout", float, 0.1),
@@ -149,13 +152,14 @@ def encoder(config: Config) -> Transformer:
         direction="causal" if config("causal", bool, False) else "bidirectional",
         initializer=init,
     )
-    told = languages if languages > 1 and config("use_lang_emb", bool, True) else 0
-    embed = dataclasses.replace(core.embed, word_types=True, languages=told, initializer=drawn)
+    used = languages if languages > 1 and config("use_lang_emb", bool, True) else 0
+    parts = (WordTypes(2), Languages(used)) if used else (WordTypes(2),)
+    embed = dataclasses.replace(core.embed, parts=parts, initializer=drawn)
     return dataclasses.replace(core, embed=embed, blank=True)
 
 
 def record(config: Config, architecture: str, core: Transformer, **facts: Any) -> System:
-    """The record of an encoder with the heads of a class; it is pre-trained as RoBERTa is, on running text."""
+    """Returns the record of an encoder with the heads of a class. Pre-training is RoBERTa's, on running text."""
     heads = heads_of(config, core.stack.block.attention.initializer)
     chosen = {name: heads[name] for name in classes_of("")[architecture]}
     if "mlm" in chosen and core.direction == "causal":
@@ -196,7 +200,7 @@ def lines(config: Config, architecture: str) -> tuple[Line, ...]:
 
 
 def vocabulary_lines(config: Config) -> tuple[Line, ...]:
-    """The vocabulary's head: a bias and a table, or those of every cluster."""
+    """Returns the lines of the vocabulary head: bias and table, or those of each cluster."""
     root = "pred_layer.proj"
     if not config("asm", bool, False):
         return Line("heads_mlm/bias", f"{root}.bias"), Line("heads_mlm/table", f"{root}.weight")
@@ -210,7 +214,7 @@ def vocabulary_lines(config: Config) -> tuple[Line, ...]:
 
 
 def answer_lines(root: str) -> tuple[Line, ...]:
-    """The head of `ForQuestionAnswering` behind a prefix."""
+    """Returns the lines of the `ForQuestionAnswering` head under a prefix."""
     return (
         Line("heads_answer/start", f"{root}start_logits.dense", "dense"),
         Line("heads_answer/end_join", f"{root}end_logits.dense_0", "dense"),
@@ -222,7 +226,7 @@ def answer_lines(root: str) -> tuple[Line, ...]:
 
 
 def head_fields(heads: Any) -> dict[str, Any]:
-    """Fields of a config that say what heads XLM's classes have, or XLNet's."""
+    """Returns the config fields that describe the heads of XLM's or XLNet's classes."""
     fields: dict[str, Any] = {}
     classes = next((heads[name].classes for name in ("classify", "tag") if name in heads), None)
     if "choose" in heads:
@@ -247,7 +251,7 @@ def config(system: System) -> dict[str, Any]:
     embed, block, vocab = core.embed, core.stack.block, core.embed.vocab
     if block.ffn.hidden != 4 * embed.width:
         raise ValueError("the hidden layer of this family is four times as wide as the states")
-    specials = {f"{name}_token_id": getattr(vocab, name) for name in ("pad", "bos", "eos")}
+    specials = special_ids(vocab, "pad", "bos", "eos")
     return {
         **specials,
         "vocab_size": vocab.size,
@@ -266,7 +270,7 @@ def config(system: System) -> dict[str, Any]:
         "embed_init_std": embed.initializer.std,
         "init_std": block.attention.initializer.std,
         "layer_norm_eps": block.attention_norm.eps,
-        "tie_word_embeddings": getattr(heads.get("mlm"), "tied", True),
+        "tie_word_embeddings": tied(heads, "mlm"),
     } | head_fields(heads)
 
 

@@ -1,8 +1,8 @@
-"""XLNet (Yang et al. 2019): two streams, relative positions and types, a memory; or, `attn_type` "uni", one that reads from
-left to right.
+"""XLNet (Yang et al. 2019): two streams, relative positions and types, a memory; with `attn_type` "uni", a left-to-right
+model.
 
-Of `bi_data` the library makes that the second half of a batch is read from right to left; here a row says so itself, by
-`backward` [B]. `untie_r` is of how layers began: every layer has its own u and v in the library's checkpoints.
+With `bi_data` Transformers reads the second half of a batch from right to left; here `backward` [B] sets the direction of
+each row. `untie_r` concerns only the initialisation: in Transformers' checkpoints every layer has its own u and v.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import Any
 from ptm_jax.convert.config import ACTIVATIONS, PUBLISHED, Config
 from ptm_jax.convert.families.xlm import answer_head, answer_lines, head_fields, renamed, summary_of
 from ptm_jax.convert.family import Family, families
-from ptm_jax.convert.records import PROBLEMS, adopted, objective_of
+from ptm_jax.convert.records import PROBLEMS, adopted, objective_of, special_ids, tied
 from ptm_jax.convert.table import Line
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.xlnet import XLNetEncoder
-from ptm_jax.nn.directed import DirectedScores
-from ptm_jax.nn.embeddings import Embeddings
-from ptm_jax.nn.heads import LMHead
+from ptm_jax.nn.attention.directed import DirectedScores
+from ptm_jax.nn.embeddings.summed import Embeddings
+from ptm_jax.nn.heads.tasks import ChoiceHead, SequenceHead, SpanHead, TokenHead
+from ptm_jax.nn.heads.vocabulary import LMHead
 from ptm_jax.nn.initializers import Normal
-from ptm_jax.nn.task_heads import ChoiceHead, SequenceHead, SpanHead, TokenHead
 from ptm_jax.objectives.language import LM, PLM
 from ptm_jax.systems.xl import recurrent, xlnet
 
@@ -44,14 +44,14 @@ def _todays(config: Config) -> Config:
 
 
 def vocab_of(config: Config) -> Vocab:
-    """Sizes and the special ids that a config names; a tokenizer's own replace them."""
+    """Returns the size and special ids of a config. The ids of a tokenizer override them."""
     specials = {"pad": 5, "bos": 1, "eos": 2}
     named = {name: config(f"{name}_token_id", int, default) for name, default in specials.items()}
     return Vocab(size=config.positive("vocab_size", 32000), **named)
 
 
 def encoder(config: Config) -> XLNetEncoder:
-    """The encoder of XLNet's config."""
+    """Returns the encoder of an XLNet config."""
     init, rate = Normal(config("initializer_range", float, 0.02)), config("dropout", float, 0.1)
     width, heads = config.positive("d_model", 1024), config.positive("n_head", 16)
     config.refuse("d_head", width // heads, "heads of another width are not supported")
@@ -79,7 +79,7 @@ def encoder(config: Config) -> XLNetEncoder:
 
 
 def heads_of(config: Config, init: Any) -> dict[str, Any]:
-    """All heads of XLNet's classes."""
+    """Returns all heads of XLNet's classes."""
     config.refuse("summary_proj_to_labels", False, "the classifier would be given classes in the place of states")
     summary = summary_of(config, init, "last", "tanh")
     last, vocab = config("summary_last_dropout", float, 0.1), vocab_of(config)
@@ -136,7 +136,7 @@ def lines(config: Config, architecture: str) -> tuple[Line, ...]:
 def config(system: System) -> dict[str, Any]:
     core, heads = system.towers["main"].encoder, system.towers["main"].heads
     block, vocab = core.stack.block.block, core.embed.vocab
-    fields = {f"{name}_token_id": getattr(vocab, name) for name in ("pad", "bos", "eos")} | head_fields(heads)
+    fields = special_ids(vocab, "pad", "bos", "eos") | head_fields(heads)
     return fields | {
         "vocab_size": vocab.size,
         "d_model": block.attention.width,
@@ -151,7 +151,7 @@ def config(system: System) -> dict[str, Any]:
         "mem_len": core.memory or None,
         "reuse_len": core.reuse if isinstance(core.reuse, int) else None,
         "clamp_len": block.attention.relative.clamp or -1,
-        "tie_word_embeddings": getattr(heads.get("lm"), "tied", True),
+        "tie_word_embeddings": tied(heads, "lm"),
     }
 
 

@@ -1,11 +1,12 @@
-"""Attention in several implementations behind one call; `kernels.choice` says which one `impl` means.
+"""Attention with several implementations; `kernels.choice` selects one by `impl`.
 
-`reference` is the definition and gives probabilities. The others never hold the scores of a row: `blocked` (impl="xla") runs
-everywhere, `tpu` and `gpu` (impl="pallas") and `cudnn` where their devices are. Their modules are imported when chosen.
+`reference` defines the result and returns probabilities. The others do not hold all scores of a row: `blocked`
+(impl="xla") runs on every platform, `tpu` and `gpu` (impl="pallas") and `cudnn` only on their devices. Their modules are
+imported when selected.
 
-Under a layout (`core.layout`) a kernel runs inside of `jax.shard_map`: rows and heads stay on their devices, the queries too
-where positions are split (`blocked` alone: the others take them whole), keys and values are gathered. Dropout counts heads
-and queries of all devices, so that its bits are those of one.
+Under a layout (`core.constraint`) a kernel runs inside `jax.shard_map`. Rows and heads stay split. If positions are split,
+`blocked` keeps the queries split; the other kernels gather them. Keys and values are gathered. Dropout numbers heads and
+queries globally, so its bits equal those of one device.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
-from ptm_jax.core.layout import current
+from ptm_jax.core.constraint import current
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import Array, Visibility
 from ptm_jax.kernels import reference
@@ -27,7 +28,7 @@ from ptm_jax.kernels.scores import Relative, Scores, Types
 
 
 def attention(q: Array, k: Array, v: Array, **given: Any) -> Array:
-    """The result of `attend` alone."""
+    """Returns the result of `attend` without the probabilities."""
     return attend(q, k, v, **given)[0]
 
 
@@ -45,11 +46,11 @@ def attend(
     precision: Precision = Precision(),
     impl: Impl = "auto",
 ) -> tuple[Array, Array | None]:
-    """softmax(scale * q k^T + scores) v over the visible keys: ([B, Lq, H, K] in the precision's type, probabilities
-    [B, H, Lq, Lk] float32 where impl is "reference", else None).
+    """Computes softmax(scale * q k^T + scores) v over the visible keys.
 
-    q [B, Lq, H, K], k and v [B, Lk, H, K]; see `kernels.scores` for what is added. Raises UserError where `impl` names an
-    implementation that cannot compute this.
+    q [B, Lq, H, K], k and v [B, Lk, H, K]; `kernels.scores` defines `scores`. Returns ([B, Lq, H, K] in the precision's
+    type, probabilities [B, H, Lq, Lk] float32 from the reference implementation, else None). Raises UserError if the
+    implementation that `impl` names cannot compute this.
     """
     platform = _platform()
     given = {"visibility": visibility, "scores": scores, "dropout": dropout, "precision": precision}
@@ -64,7 +65,7 @@ def attend(
 
 
 def _platform() -> str:
-    """What the computation is traced for: the devices of the layout, which may be described ones, or those of JAX."""
+    """Returns the platform of the layout's devices (which may be a topology's), or JAX's default backend."""
     layout = current()
     platform = jax.default_backend() if layout is None else layout.mesh.devices.flat[0].platform
     return "gpu" if platform in ("cuda", "rocm") else platform
@@ -87,7 +88,7 @@ def _function(name, platform):
 
 
 def _refusal(name, platform, q, k, **given) -> str | None:
-    """Why an implementation cannot compute this here, and what to take instead."""
+    """Returns why an implementation cannot compute this and what to use instead, or None."""
     if name == "reference":
         return None
     if name == "pallas" and platform not in ("tpu", "gpu"):
@@ -98,7 +99,7 @@ def _refusal(name, platform, q, k, **given) -> str | None:
 
 
 def _divided(run, by_query, q, k, v, *, key, rows, dropout, scale, precision, visibility, scores):
-    """`run` on every device's part."""
+    """Calls `run` on each device's part of the arrays."""
     layout = current()
     sizes = {"rows": q.shape[0], "length": q.shape[1], "heads": q.shape[2]}
     axes = {name: layout.axes(name) for name in sizes if by_query or name != "length"}
@@ -132,7 +133,7 @@ def _divided(run, by_query, q, k, v, *, key, rows, dropout, scale, precision, vi
 
 
 def _first(mesh, axes, size):
-    """Where this device's part of a dimension begins; `size` is that of a part."""
+    """Returns the start of this device's part of a dimension; `size` is the size of a part."""
     first = jnp.zeros((), jnp.int32)
     for axis in axes:
         first = first * mesh.shape[axis] + jax.lax.axis_index(axis)
@@ -140,7 +141,7 @@ def _first(mesh, axes, size):
 
 
 def _spec(axes, x, names):
-    """The partition spec of an array whose dimensions have these names; one of size 1 is whole."""
+    """Returns the partition spec of an array with these names of dimensions. Dimensions of size 1 are not split."""
     if x is None:
         return None
     return P(*(axes.get(name) or None if size > 1 else None for name, size in zip(names, x.shape, strict=True)))

@@ -1,20 +1,21 @@
-"""Attention by blocks of queries and keys, in XLA: every platform, memory O(L x block).
+"""Attention by blocks of queries and keys in XLA, on every platform, with memory O(L x block).
 
-For every block of queries, the blocks of keys that it may see are met one after the other with a running softmax (Milakov
-and Gimelshein 2018, arXiv 1805.02867; Rabe and Staats 2021, arXiv 2112.05682):
+Each block of queries loops over the blocks of keys that it may see, with a running softmax (Milakov and Gimelshein 2018,
+arXiv 1805.02867; Rabe and Staats 2021, arXiv 2112.05682):
 
-    s  = scale * (q k^T + ..) + ..             [block, block], what is not seen is -1e30
+    s  = scale * (q k^T + ..) + ..             [block, block], -1e30 where masked
     m' = max(m, max s);  p = exp(s - m')       l' = l exp(m - m') + sum p;  o' = o exp(m - m') + dropout(p) v
 
-and o / l and log-sum = m + log l are kept. The backward pass makes p = exp(s - log-sum) again (Dao et al. 2022, appendix
-B.2): with D = g . o, ds = dropout(p) g v^T - p D; dropout's bits come from the place of a score, so they are the same.
+The forward pass keeps o / l and log-sum = m + log l. The backward pass recomputes p = exp(s - log-sum) (Dao et al. 2022,
+appendix B.2): with D = g . o, ds = dropout(p) g v^T - p D. Dropout's bits depend on the position of a score, so both
+passes draw the same.
 
-Which blocks are seen is found on the device from segments and orders, before the loop: the loop goes over the list of those,
-so that work follows the sum of squared lengths in packed rows, and half of them under a causal order. Groups and `allow` are
-obeyed but leave out no block. What lies in order (no places given) is read by slices and a skew, anything else by a gather.
+Visible blocks are computed from segments and orders before the loop, and the loop skips all others. In packed rows, work
+grows with the sum of squared segment lengths; a causal order halves it. Groups and `allow` mask scores but skip no block.
+Tables by distance are read by slices and a skew, or by a gather if positions (`q_places`) are given.
 
-A CPU has fast bfloat16 products of two dimensions alone, so there rows and heads are gone through one by one; elsewhere they
-are one batch, and a block is computed where any row sees it. Nothing is refused but float64, which this computes in float32.
+On a CPU only two-dimensional bfloat16 products are fast, so it loops over rows and heads. Elsewhere they are one batch, and
+a block is computed if any row sees it. Refuses only float64, because it computes in float32.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ BLOCK = 256
 
 
 def refusal(q: Array, k: Array, **_: Any) -> str | None:
-    """Why these arguments cannot be computed here, and what to take instead."""
+    """Returns why these arguments are refused and what to use instead, or None."""
     del k
     return "the blocked path computes in float32; take impl='reference' for float64" if q.dtype == jnp.float64 else None
 
@@ -72,8 +73,10 @@ def attention(
     first_query: Array | int = 0,
     block: int = BLOCK,
 ) -> Array:
-    """[B, Lq, H, K]: `reference.attention` without its matrix. `whole` (H, Lq, Lk), `first_head` and `first_query` tell what
-    part of the rows of all devices this is; keys are whole."""
+    """Returns the result of `reference.attention`, [B, Lq, H, K], without the full matrix of scores.
+
+    On one of several devices, `whole` is the global (H, Lq, Lk), and `first_head` and `first_query` are the start of this
+    device's part. Keys are not split."""
     whole = (q.shape[2], q.shape[1], k.shape[1]) if whole is None else whole
     noisy = dropout > 0.0 and key is not None
     facts = {"scale": scale, "dropout": dropout if noisy else 0.0, "regular": scores.regular, "precision": precision}
@@ -110,7 +113,7 @@ def attention(
 
 
 def plan_of(queries: int, keys: int, visibility: Visibility, block: int = BLOCK, **facts: Any) -> Plan:
-    """The plan for rows of so many queries and keys; `facts` are its other fields."""
+    """Returns the plan for rows with these numbers of queries and keys; `facts` are its other fields."""
     (q_block, q_blocks), (k_block, k_blocks) = _divided(queries, block), _divided(keys, block)
     return Plan(
         strict=visibility.strict,
@@ -125,7 +128,7 @@ def plan_of(queries: int, keys: int, visibility: Visibility, block: int = BLOCK,
 
 
 def _divided(length: int, block: int) -> tuple[int, int]:
-    """(size of a block, how many): as equal as they can be, in steps of 16 where there are several."""
+    """Returns (block size, number of blocks) with blocks of nearly equal size, a multiple of 16 if there are several."""
     count = -(-length // block)
     size = -(-length // count)
     return (size if count == 1 else -(-size // 16) * 16), count
@@ -161,13 +164,15 @@ _blocked.defvjp(_blocked_forward, _blocked_backward)
 
 
 def _visits(visible):
-    """(how many blocks of keys every block of queries sees, which: those first)."""
+    """Returns (number of key blocks that each query block sees, indices of key blocks with the visible ones first)."""
     return visible.sum(-1, dtype=jnp.int32), jnp.argsort(~visible, axis=-1, stable=True).astype(jnp.int32)
 
 
 def _over_queries(plan, visits, at, state, start, meet, finish):
-    """The two loops. `start(i)` gives what a block of queries begins with, `meet(i, j, inner, state)` meets a block of keys,
-    `finish(i, inner, state)` gives the state after it."""
+    """Loops over blocks of queries and, for each, over its visible blocks of keys.
+
+    `start(i)` returns the initial inner state of query block i, `meet(i, j, inner, state)` processes key block j, and
+    `finish(i, inner, state)` returns the state after query block i."""
     counts, order = visits
 
     def queries(i, state):
@@ -183,7 +188,7 @@ def _over_queries(plan, visits, at, state, start, meet, finish):
 
 
 def _forward(plan, parts, given, visits, at, state):
-    """One row and head: `state` (out [.., Lq, K] float32, log-sums [.., Lq, 1]) with its lines written."""
+    """Writes the lines of one row and head into `state` (out [.., Lq, K] float32, log-sums [.., Lq, 1])."""
     width = parts.v.shape[-1]
 
     def start(i):
@@ -209,7 +214,7 @@ def _forward(plan, parts, given, visits, at, state):
 
 
 def _backward(plan, parts, given, visits, at, out, total, g, grads, alone):
-    """One row and head: what the gradients `grads` {name: leaf} are with its part added."""
+    """Adds the gradients of one row and head to `grads` {name: leaf}."""
 
     def start(i):
         upper = rows_of(plan, g, at, i).astype(jnp.float32)
@@ -221,7 +226,7 @@ def _backward(plan, parts, given, visits, at, out, total, g, grads, alone):
         grads = Grads(plan, dict(grads), at, alone)
         p = jnp.exp(scores_of(plan, parts, given, at, i, j) - total)
         weights = dropped(plan, p, given, at, i, j)
-        if plan.dropout:  # drawn once, not in everything that reads it
+        if plan.dropout:  # otherwise the bits are drawn again in every operation that reads them
             p, weights = jax.lax.optimization_barrier((p, weights))
         ds = weights * grads.of_weights(parts, given, weights, upper, i, j) - p * product
         dq = dq + grads.of_scores(parts, given, ds, i, j)
@@ -236,8 +241,8 @@ def _backward(plan, parts, given, visits, at, out, total, g, grads, alone):
 
 
 def _named(parts):
-    """{name: leaf} of the parts that there are; None for the others."""
-    return {field.name: getattr(parts, field.name) for field in dataclasses.fields(parts)}
+    """Returns {name: leaf or None}."""
+    return dict(vars(parts))
 
 
 def _forward_one_by_one(plan, parts, given):
@@ -286,8 +291,9 @@ def _backward_at_once(plan, parts, given, out, total, g):
 
 
 def _at_once(function, args, shapes):
-    """`function` of one row and head over all of them; blocks are those that any row sees. `shapes` are those of its
-    results: an axis of 1 is what rows or heads have in common."""
+    """Maps `function` of one row and head over all rows and heads. It visits the blocks that any row sees.
+
+    `shapes` are the shapes of the results; an axis of size 1 is shared by rows or heads."""
     parts, given, *rest = args
     sizes, key = parts.q.shape[:2], given.key
     visits = _visits(given.visible.any(0, keepdims=True)[0, 0])

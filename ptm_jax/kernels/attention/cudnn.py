@@ -1,9 +1,9 @@
-"""NVIDIA's fused attention through `jax.nn.dot_product_attention`, for what it has. Not run on hardware here.
+"""NVIDIA's fused attention through `jax.nn.dot_product_attention`. Not run on hardware here.
 
-The mask is a tensor: segments and orders are values that a compiler cannot read, so that "causal" is not known to be.
-What is added by distance becomes part of the bias, [1, H, Lq, Lk]. A query that sees nothing gets zeros, where cuDNN gives
-a mean.
-Refused: float32, dropout, scores that depend on the queries, relative values, heads wider than 128 or no multiple of 8.
+The mask is a dense tensor: segments and orders are known only at run time, so cuDNN's causal mode is not used. Scores by
+distance are added to the bias, [1, H, Lq, Lk]. A query that sees no key returns zeros, where cuDNN returns a mean.
+Refuses float32, dropout, scores that depend on the queries, relative values, and heads that are wider than 128 or not a
+multiple of 8.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ptm_jax.kernels.scores import Scores
 
 
 def refusal(q: Array, k: Array, *, scores: Scores, precision: Precision, dropout: float = 0.0, **_: Any) -> str | None:
-    """Why cuDNN cannot compute this, and what to take instead."""
+    """Returns why cuDNN cannot compute this and what to use instead, or None."""
     del k
     if precision.compute != "bfloat16":
         return f"cuDNN's attention computes in bfloat16, not {precision.compute}: set precision=bfloat16, or take impl='xla'"
@@ -48,8 +48,8 @@ def attention(
     whole_heads: int | None = None,
     first_head: Array | int = 0,
 ) -> Array:
-    """[B, Lq, H, K] in the precision's type: `reference.attention`."""
-    del dropout, key, rows, whole_heads, first_head  # of dropout, which is refused
+    """Returns the result of `reference.attention`, [B, Lq, H, K] in the precision's type."""
+    del dropout, key, rows, whole_heads, first_head  # arguments of dropout, which `refusal` excludes
     seen = visibility.dense()
     bias = reference.dense_bias(scores, q.shape[1], k.shape[1])
     q, k, v = (x.astype(precision.dtype) for x in (q, k, v))

@@ -1,31 +1,31 @@
-"""Attention on a Hopper GPU (H100, H200) by Pallas on Mosaic GPU: wgmma, TMA, warpgroups. Not run on hardware:
-it lowers for CUDA and agrees with the reference in the interpreter that JAX carries; `choice` does not choose it for "auto".
+"""Attention on a Hopper GPU (H100, H200) by Pallas on Mosaic GPU, with wgmma, TMA and warpgroups.
 
-The algorithm is that of Dao et al. 2022 (FlashAttention, algorithms 1 and 4), with the division of labour of Shah et al.
-2024 (FlashAttention-3, section 3.1):
+Not run on hardware: it lowers for CUDA and agrees with the reference in JAX's interpreter. "auto" does not select it.
 
-1. A block of threads owns 64 queries of one row and head for each of its teams; it meets the blocks of 64 keys from the
-   first that one of its queries may see to the last (bounds by block are computed before, from segments and order).
-2. One warpgroup copies keys, values and what is added to their scores into shared memory, some steps ahead of the teams.
-3. A team makes a tile of scores with wgmma, adds, masks, and keeps a running softmax in registers; what it hides is a
-   function of integers of the positions, so that no mask exists in memory.
-4. The result and the logarithm of the sum of exponentials are written; the backward pass makes the weights again.
-5. What goes by distance times queries (Transformer-XL, NEZHA) is one product of the tile's queries with the 127 lines of the
-   table that it meets; in shared memory a line of 128 read as one of 127 brings them to their keys, and back (`slanted`).
-6. `gpu_backward`: one kernel for the gradient of queries (same walk), one for keys and values (the walk over queries),
-   one for each thing that rows or diagonals share (bias, distances, tables). No kernel adds atomically: results are the
-   same from run to run.
-7. Distances lie in global memory as 64 shifted copies of the table's line, [H, 64, Lq + Lk]: a tile of them is then a box
-   that TMA copies, and the gradient of the table is that of making the copies, by autodiff.
-8. Dropout draws the bits of `core.streams` at a score's place in the whole row: the same in both passes, and under every
-   sharding.
+The algorithm is FlashAttention (Dao et al. 2022, algorithms 1 and 4) with specialised warps (Shah et al. 2024,
+FlashAttention-3, section 3.1):
 
-Memory: O(L) beside what is given (a bias is read as float32); the reference holds [B, H, Lq, Lk] several times.
-Not skipped: the gradient of a bias visits every tile; that of tables every tile of a diagonal on which one is seen.
-To look at first on a device: JAX's own Hopper kernel refuses causal masks under CUDA 12.8.0 to 12.9.0, whose ptxas
-miscompiles them.
-Refused (`refusal`): float32 (wgmma has tf32, good to 1e-3), heads wider than 256, distances of places that are not one
-after the other, relative queries wider than the heads, and what does not fit shared memory (tables with heads over 128).
+1. A block of threads has 64 queries of one row and head for each of its teams. It loops over blocks of 64 keys, from the
+   first to the last that one of its queries may see. These bounds are computed before, from segments and order.
+2. One warpgroup copies keys, values and the added terms into shared memory, some steps ahead of the teams.
+3. A team computes a tile of scores with wgmma, adds terms, masks, and keeps a running softmax in registers. The mask is
+   computed from integers per position and is never in memory.
+4. The kernel writes the result and the log-sums; the backward pass recomputes the weights.
+5. Scores by query and distance (Transformer-XL, NEZHA) are one product of the tile's queries with the 127 lines of the
+   table that it needs. In shared memory, reading lines of 128 as lines of 127 moves them to their keys (`slanted`).
+6. `gpu_backward` has a kernel for the gradient of queries (loop over keys), one for keys and values (loop over queries), and
+   one for each operand that rows or diagonals share (bias, distances, tables). No kernel uses atomic additions, so results
+   are deterministic.
+7. Distances lie in global memory as 64 shifted copies of the table's line, [H, 64, Lq + Lk], so TMA can copy a tile as a
+   box. Autodiff through the copying gives the gradient of the table.
+8. Dropout draws the bits of `core.streams` at a score's global position: equal in both passes and under every sharding.
+
+Memory: O(L) beside the inputs (a bias is read as float32). The reference holds [B, H, Lq, Lk] several times.
+The gradient of a bias visits every tile. The gradient of tables visits every tile of a diagonal with a visible tile.
+To check first on a device: JAX's own Hopper kernel refuses causal masks under CUDA 12.8.0 to 12.9.0, because ptxas
+miscompiles them there.
+Refuses (`refusal`) float32 (wgmma has only tf32, accurate to 1e-3), heads wider than 256, scores by distance with irregular
+positions, relative queries wider than the heads, and sizes beyond shared memory (tables with heads over 128).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from ptm_jax.kernels.scores import Scores, most, skew, unskew
 def refusal(
     q: Array, k: Array, *, visibility: Visibility, scores: Scores, precision: Precision, **_: Any
 ) -> str | None:
-    """Why the kernel cannot compute this, and what to take instead."""
+    """Returns why the kernel cannot compute this and what to use instead, or None."""
     if precision.compute != "bfloat16":
         return "the GPU kernel multiplies bfloat16 only (wgmma has no float32, only the coarse tf32): take impl='xla'"
     if q.shape[-1] > 256:
@@ -79,9 +79,9 @@ def attention(
     whole_heads: int | None = None,
     first_head: Array | int = 0,
 ) -> Array:
-    """softmax(scale * q k^T + scores) v over the visible keys, [B, Lq, H, K] bfloat16: `reference.attention`.
+    """Returns the result of `reference.attention`, [B, Lq, H, K] bfloat16.
 
-    q [B, Lq, H, K], k and v [B, Lk, H, K]. Of a shard of the heads, `whole_heads` are all and `first_head` is its first.
+    q [B, Lq, H, K], k and v [B, Lk, H, K]. On a device with some of `whole_heads` heads, `first_head` is its first head.
     """
     because = refusal(q, k, visibility=visibility, scores=scores, precision=precision)
     if because:
@@ -124,7 +124,7 @@ def _plan(q, k, visibility, scale, scores, dropout, whole_heads):
         fields=tuple(fields),
         holds=tuple(holds),
     )
-    # Two teams share the copies of the keys: the best that short rows and shared memory leave room for.
+    # Two teams share the copies of the keys. Takes the first shape that suits the number of queries and shared memory.
     shapes = [(2, 2), (1, 2), (1, 1)][0 if queries > SIZE else 1 :]
     plans = [dataclasses.replace(plan, teams=teams, stages=stages) for teams, stages in shapes]
     plan = next((plan for plan in plans if _shared(plan) <= MEMORY), plans[-1])
@@ -133,7 +133,7 @@ def _plan(q, k, visibility, scale, scores, dropout, whole_heads):
 
 
 def _shared(plan):
-    """Bytes of shared memory that the kernel with most of it takes."""
+    """Returns the bytes of shared memory of the kernel that needs most."""
     teams, stages, side = plan.teams, plan.stages, 2 * SIZE * plan.width
     tables = plan.has("window") + plan.has("mixes")
     slant = 4 * SIZE * WIDE if tables else 0
@@ -148,13 +148,13 @@ def _shared(plan):
 
 
 def _padded(x, sizes: dict, value=0):
-    """x with zeros (or `value`) behind it, to the given sizes of some dimensions."""
+    """Pads x at the end with `value` to the given {axis: size}."""
     extra = [(0, sizes.get(axis, size) - size) for axis, size in enumerate(x.shape)]
     return x if all(e == (0, 0) for e in extra) else jnp.pad(x, extra, constant_values=value)
 
 
 def _given(plan, q, k, v, scores):
-    """What has a gradient, as the kernels read it."""
+    """Returns the inputs with a gradient, in the layout of the kernels."""
     pad = lambda x, length: _padded(x.astype(jnp.bfloat16), {1: length, 3: plan.width})
     given = {"q": pad(q, plan.queries), "k": pad(k, plan.keys), "v": pad(v, plan.keys)}
     if scores.bias is not None:
@@ -173,7 +173,9 @@ def _given(plan, q, k, v, scores):
 
 
 def _every(plan, table, axis):
-    """A table's lines for all Lq + Lk distances of the padded lengths, in order: its gradient is sums, in a fixed order."""
+    """Returns a table's lines for all Lq + Lk distances of the padded lengths, by a pad and a slice.
+
+    Its gradient is then a sum in a fixed order."""
     _, queries, keys = plan.whole
     first, count, limit = queries - keys - (plan.queries - 1), plan.queries + plan.keys, most(table, axis)
     before, after = max(0, -limit - first), max(0, first + count - 1 - limit)
@@ -182,20 +184,20 @@ def _every(plan, table, axis):
 
 
 def _shifted(plan, distances):
-    """[H, 64, Lq + Lk - 64]: line r holds the values of a query r places into its block, see `gpu_tile.copy_extras`."""
+    """Returns shifted copies [H, 64, Lq + Lk - 64]: line r is for query r of a block (see `gpu_tile.copy_extras`)."""
     line = _every(plan, distances, 1)
     whole = jnp.broadcast_to(line[:, None], (len(line), SIZE, line.shape[1]))
     return skew(whole, line.shape[1] - SIZE)
 
 
 def _lines(plan, table):
-    """[H or 1, Lq + Lk, K] of [2 M + 1, H or 1, K]: a table's line for every distance, in order."""
+    """Returns the line of every distance, [H or 1, Lq + Lk, K], from a table [2 M + 1, H or 1, K]."""
     whole = _every(plan, table.astype(jnp.float32), 0).astype(jnp.bfloat16)
     return _padded(whole.transpose(1, 0, 2), {2: plan.width})
 
 
 def _fields(plan, visibility, scores):
-    """Integers of the positions [B, F, L], and which blocks of keys (of queries) each block of queries (of keys) meets."""
+    """Returns the integers per position [B, F, L] and the spans of visible blocks, by query block and by key block."""
     rows, (_, queries, keys) = plan.rows, plan.whole
     segments = jnp.where(visibility.k_segments > 0, visibility.k_segments, -1)
     q = {"segments": visibility.q_segments, "order": visibility.q_order, "group": visibility.q_group}
@@ -225,7 +227,7 @@ def _fields(plan, visibility, scores):
 
 
 def _meets(plan, q_fields, k_fields):
-    """[B, blocks of queries, blocks of keys]: may one of the block's queries see one of its keys? Never wrongly no."""
+    """Returns whether a query of a block may see a key of another, [B, query blocks, key blocks]. No false negatives."""
     blocks = lambda x: x.reshape(*x.shape[:2], -1, SIZE)
     q, k = blocks(q_fields), blocks(k_fields)
     low, high = q.min(-1)[..., :, None], q.max(-1)[..., :, None]
@@ -239,7 +241,7 @@ def _meets(plan, q_fields, k_fields):
 
 
 def _bounds(meets):
-    """(first, how many) of the blocks from the first that is met to the last, int32 [B, blocks]."""
+    """Returns (first, count) of the span from the first to the last visible block, int32 [B, blocks]."""
     met = meets.any(-1)
     first = jnp.where(met, meets.argmax(-1), 0).astype(jnp.int32)
     end = meets.shape[-1] - meets[..., ::-1].argmax(-1).astype(jnp.int32)
@@ -274,7 +276,7 @@ _attend.defvjp(_attend_forward, _attend_backward)
 
 
 def blocks_met(visibility: Visibility, q: Array, k: Array) -> tuple[int, int]:
-    """(tiles that the forward kernel computes, all tiles): what skipping saves."""
+    """Returns (number of tiles that the forward kernel computes, number of all tiles)."""
     plan = _plan(q, k, visibility, 1.0, Scores(), 0.0, None)
     many = _fields(plan, visibility, Scores())["many_keys"]
     return int(many.sum()) * plan.teams, plan.rows * (plan.queries // SIZE) * (plan.keys // SIZE)

@@ -1,7 +1,7 @@
-"""Attention on a Hopper GPU, backward: see `gpu`. Weights are made again from the logarithm of their sum.
+"""Attention on a Hopper GPU, backward (see `gpu`). Recomputes the weights from their log-sums.
 
-With D = sum_d g out (`inner`): dS = P (g v^T - D), dQ = scale dS K, dK = scale dS^T Q, dV = P^T g, and dS itself is the
-gradient of what was added (Dao et al. 2022, appendix B.2). `P` before `g` is after dropout, the other is before.
+With D = sum_d g out (`inner`): dS = P (g v^T - D), dQ = scale dS K, dK = scale dS^T Q, dV = P^T g. dS is also the gradient
+of the added terms (Dao et al. 2022, appendix B.2). The P of dV is after dropout, the P of dS before.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ptm_jax.kernels.attention.gpu_tile import COLUMNS, ROWS, SIZE, WIDE, Plan
 
 
 def backward(plan: Plan, given: dict) -> dict:
-    """Gradients of everything that `gpu._given` made. `given` holds it, and g, total, inner."""
+    """Returns the gradients of the arrays of `gpu._given`. `given` also holds g, total and inner."""
     slopes = of_queries(plan, given) | of_keys(plan, given)
     for name in ("bias", "toeplitz", "window", "mixes"):
         if plan.has(name):
@@ -27,7 +27,7 @@ def backward(plan: Plan, given: dict) -> dict:
 
 
 def _slopes(plan, given, s, seen, sides, total, inner, place, memory, number, team):
-    """(weights after dropout, dS) of a tile, [64, 64] float32; `sides` are (g, values) in shared memory."""
+    """Returns (weights after dropout, dS) of a tile, [64, 64] float32; `sides` are (g, values) in shared memory."""
     g, v = sides
     p = jnp.where(seen, jnp.exp(s - tile.across(total)), 0.0)
     above = tile.product(g, tile.turned(v))
@@ -41,12 +41,12 @@ def _slopes(plan, given, s, seen, sides, total, inner, place, memory, number, te
 
 
 def _by_query(plan) -> tuple[str, ...]:
-    """Matrices of which a tile needs the lines of its queries."""
+    """Names of the matrices with a line per query."""
     return ("q", "g", "relative") if plan.has("window") else ("q", "g")
 
 
 def of_queries(plan: Plan, given: dict) -> dict:
-    """Gradients of queries and of what types add: the walk of the forward kernel."""
+    """Returns the gradients of queries, relative queries and types. It loops over keys, like the forward kernel."""
     teams, stages = plan.teams, plan.stages
     names = _by_query(plan)
     memory = {
@@ -131,7 +131,7 @@ def _queries_block(plan, given, out, memory, barriers, own):
 
 
 def of_keys(plan: Plan, given: dict) -> dict:
-    """Gradients of keys and values: 64 keys for every team, against every block of queries that may see one of them."""
+    """Returns the gradients of keys and values: 64 keys per team, over all blocks of queries that may see one of them."""
     teams, stages = plan.teams, plan.stages
     memory = {
         "k": tile.memory((teams, SIZE, plan.width)),
@@ -187,7 +187,7 @@ def _keys_block(plan, given, dk, dv, memory, barriers, own):
         s, seen = tile.scores(plan, tiles, rows, columns, types, memory, number, team)
         place, sides = (row, head, q0, keys(team)), (g, memory["v"].at[team])
         weights, ds = _slopes(plan, given, s, seen, sides, total, inner, place, memory, number, team)
-        # Both are read with keys as rows: a product takes its left side turned from shared memory, not from registers.
+        # The products need the transposes: wgmma reads a transposed left side from shared memory, not from registers.
         shared = memory["weights"].at[team]
         shared[...] = weights.astype(jnp.bfloat16)
         plgpu.commit_smem()
@@ -210,8 +210,10 @@ def _keys_block(plan, given, dk, dv, memory, barriers, own):
 
 
 def of_added(plan: Plan, given: dict, name: str):
-    """Gradient of the bias, summed over the rows and heads that share it, or of what goes by distance, summed over rows and
-    along diagonals: the shifted distances, or the lines of a table. One tile of the result for every block of threads."""
+    """Returns the gradient of the bias, of the shifted distances, or of the lines of a table.
+
+    The bias sums over the rows and heads that share it, the others over rows and along diagonals. Each block of threads
+    computes one tile of the result."""
     stages = plan.stages
     sides = {key: tile.memory((stages, SIZE, plan.width)) for key in (*_by_query(plan), "k", "v")}
     lines = {key: plgpu.SMEM((stages, SIZE), jnp.float32) for key in ("total", "inner")}
@@ -240,7 +242,7 @@ def of_added(plan: Plan, given: dict, name: str):
 
 
 def _overlapped(slope, shape):
-    """Gradient of a table's lines [H or 1, Lq + Lk, K] of those that each diagonal met [H, diagonals, 128, K]."""
+    """Sums the gradients of each diagonal [H, diagonals, 128, K] to those of a table's lines [H or 1, Lq + Lk, K]."""
     first, second = slope[:, :, :SIZE], slope[:, :, SIZE:]
     whole = jnp.pad(first, ((0, 0), (0, 1), (0, 0), (0, 0))) + jnp.pad(second, ((0, 0), (1, 0), (0, 0), (0, 0)))
     whole = whole.reshape(len(slope), shape[1], shape[2])
@@ -248,7 +250,7 @@ def _overlapped(slope, shape):
 
 
 def _bias_walk(plan, shape, out):
-    """(steps, step -> (row, head, first query, first key), where the tile goes) of a tile of the bias."""
+    """Returns (steps, function from step to (row, head, first query, first key), output reference) of a bias tile."""
     q0, k0 = (lax.axis_index(name) * SIZE for name in ("query", "key"))
     shared = lax.axis_index("shared")
     of_row, of_head = lax.div(shared, jnp.int32(shape[1])), lax.rem(shared, jnp.int32(shape[1]))
@@ -261,7 +263,7 @@ def _bias_walk(plan, shape, out):
 
 
 def _diagonal_walk(plan, given, out, table):
-    """The same of what goes by distance: every row, and every tile of scores on one diagonal."""
+    """Returns the same as `_bias_walk` for scores by distance: all rows and all tiles of one diagonal."""
     head, diagonal = lax.axis_index("head"), lax.axis_index("diagonal")
     q_blocks, k_blocks = plan.queries // SIZE, plan.keys // SIZE
     apart = diagonal - (q_blocks - 1)
@@ -310,7 +312,7 @@ def _added_block(plan, name, given, steps, where, out, memory, barriers):
 
     def last(team, state):
         if table:
-            # Written from registers: shared memory has no room left for it, and it is written once.
+            # Written from registers: it does not fit into shared memory, and it is written only once.
             out[...] = state
             return
         memory["out"][...] = state

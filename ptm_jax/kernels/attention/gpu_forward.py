@@ -12,7 +12,7 @@ from ptm_jax.kernels.attention.gpu_tile import COLUMNS, LOW, SIZE, Plan
 
 
 def forward(plan: Plan, given: dict):
-    """(result [B, Lq, H, K] bfloat16, log of the sum of exponentials [B, H, Lq] float32), both of the padded lengths."""
+    """Returns (result [B, Lq, H, K] bfloat16, log of the sum of exponentials [B, H, Lq] float32) of the padded lengths."""
     teams, stages = plan.teams, plan.stages
     memory = {
         "k": tile.memory((stages, SIZE, plan.width)),
@@ -38,7 +38,7 @@ def forward(plan: Plan, given: dict):
 
 
 def _block(plan, sides, given, out, total, memory, barriers, own):
-    """64 queries of one row and head for every team, against every block of keys that one of them may see."""
+    """Computes 64 queries of one row and head per team, over all blocks of keys that one of them may see."""
     row, head, block = (lax.axis_index(name) for name in ("row", "head", "block"))
     begin, steps = given["first_keys"][row, block], given["many_keys"][row, block]
     queries = lambda team: (block * plan.teams + team) * SIZE

@@ -1,11 +1,13 @@
-"""One tile of scores on a Hopper GPU: what the forward and the backward kernels of `gpu` share.
+"""One tile of scores on a Hopper GPU, shared by the forward and backward kernels of `gpu`.
 
-A tile is 64 queries by 64 keys, in the registers of one warpgroup in the layout of wgmma's accumulator. Vectors of queries
-lie in that layout's rows, vectors of keys in its columns. A block of threads is `teams` warpgroups that compute and one
-that copies: it fills `stages` places in shared memory ahead of them (TMA), `stream` below. As long as a place is being
-read nobody overwrites it: "full" barriers say that its copies have arrived, "free" ones that every team is done with it.
+A tile is 64 queries by 64 keys, in the registers of one warpgroup in the layout of wgmma's accumulator. Vectors per query
+use the layout of its rows, vectors per key the layout of its columns.
 
-Written after JAX's documentation of Pallas on Mosaic GPU (docs/pallas/gpu) and Shah et al. 2024 (FlashAttention-3).
+A block of threads has `teams` warpgroups that compute and one that copies (`stream`). The latter fills `stages` slots of
+shared memory ahead of the teams (TMA). Two kinds of barriers protect a slot: "full" signals that its copies have arrived,
+"free" that every team has read it.
+
+Follows JAX's documentation of Pallas on Mosaic GPU (docs/pallas/gpu) and Shah et al. 2024 (FlashAttention-3).
 """
 
 from __future__ import annotations
@@ -23,23 +25,25 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 from ptm_jax.core.streams import counter_bits, least_kept
 
 SIZE = 64  # queries and keys of a tile: the height of a wgmma
-WIDE = 2 * SIZE  # lines of a table of distances that one tile meets: 127, and one more
+WIDE = 2 * SIZE  # lines of a table of distances that one tile reads: 127, padded by one
 LOW = -1e30
-MEMORY = 220 * 1024  # bytes of shared memory that a block of threads may ask for, less what the compiler takes
+MEMORY = 220 * 1024  # bytes of shared memory for a block of threads, without the compiler's share
 TILE = plgpu.Layout.WGMMA
-# A warp reads 32 numbers of one line, each thread one: any line may begin anywhere.
+# A warp reads 32 numbers of one line, one per thread, so lines need no alignment.
 LOOSE = plgpu.Layout.TILED(plgpu.Tiling(((4, 32), (1,))), warp_dims=(-3,), lane_dims=(-2,), vector_dim=-1)
 ROWS, COLUMNS = plgpu.Layout.WGMMA.reduce(1), plgpu.Layout.WGMMA.reduce(0)
-# JAX 0.10 wants an index beside the reference, 0.11 wants none.
+# JAX 0.10 requires an index beside the reference, 0.11 does not.
 _INDEX = ((),) if inspect.signature(plgpu.load).parameters["idx"].default is inspect.Parameter.empty else ()
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What is fixed when a kernel is traced.
+    """Static arguments of a kernel.
 
-    `queries` and `keys` are lengths after padding, `width` is a head's; `whole` (H, Lq, Lk) counts what dropout counts.
-    `fields` names the integers of every position: segments, then order, group and types where they are in use.
+    queries, keys   lengths after padding
+    width           width of a head
+    whole           (H, Lq, Lk) of all devices together, for the numbering of dropout's bits
+    fields          names of the integers per position: segments, then order, group and types if used
     """
 
     rows: int
@@ -61,13 +65,13 @@ class Plan:
 
 
 def memory(shape: tuple[int, ...], dtype=jnp.bfloat16):
-    """Shared memory for matrices that wgmma reads and TMA fills: tiles of 8 lines of 128 bytes, swizzled."""
+    """Returns shared memory for matrices that TMA writes and wgmma reads: tiles of 8 lines of 128 bytes, swizzled."""
     line = 128 // jnp.dtype(dtype).itemsize
     return plgpu.SMEM(shape, dtype, transforms=(plgpu.TilingTransform((8, line)), plgpu.SwizzleTransform(128)))
 
 
 def extra_memory(plan: Plan) -> dict:
-    """Places for what the copies of a tile bring beside queries, keys and values."""
+    """Returns shared memory for the copies of a tile other than queries, keys and values."""
     places = plan.stages * plan.teams
     kinds = {"bias": jnp.float32, "toeplitz": jnp.float32, "allow": jnp.bfloat16}
     extra = {name: memory((places, SIZE, SIZE), kind) for name, kind in kinds.items() if plan.has(name)}
@@ -78,7 +82,7 @@ def extra_memory(plan: Plan) -> dict:
 
 
 def copy_extras(plan: Plan, given: dict, places: dict, arrived, number, place: tuple) -> None:
-    """Start the copies of what a tile adds to its scores; `place` is (row, head, first query, first key)."""
+    """Starts the copies of a tile's added terms; `place` is (row, head, first query, first key)."""
     row, head, q0, k0 = place
     for name in ("bias", "allow"):
         if plan.has(name):
@@ -96,7 +100,7 @@ def copy_extras(plan: Plan, given: dict, places: dict, arrived, number, place: t
 
 
 def copy_keys(plan: Plan, given: dict, places: dict, arrived, slot, queries: Callable, place: tuple) -> None:
-    """Start the copies of 64 keys and values and of what every team adds; `place` is (row, head, first key)."""
+    """Starts the copies of 64 keys and values and of every team's added terms; `place` is (row, head, first key)."""
     row, head, k0 = place
     for name in ("k", "v"):
         plgpu.copy_gmem_to_smem(given[name].at[row, pl.ds(k0, SIZE), head], places[name].at[slot], arrived)
@@ -106,27 +110,27 @@ def copy_keys(plan: Plan, given: dict, places: dict, arrived, slot, queries: Cal
 
 
 def extras(plan: Plan) -> int:
-    """How many copies `copy_extras` starts."""
+    """Returns the number of copies that `copy_extras` starts."""
     return sum(plan.has(name) for name in ("bias", "toeplitz", "allow", "window", "mixes"))
 
 
 def load(ref, layout, optimized: bool = True):
-    """What a reference holds, in registers; `optimized` refuses a read of shared memory that would be slow."""
+    """Loads a reference into registers; `optimized` refuses slow reads of shared memory."""
     return plgpu.load(ref, *_INDEX, layout=layout, optimized=optimized)
 
 
 def across(vector):
-    """A value for every query, [64, 64]."""
+    """Broadcasts a value per query to [64, 64]."""
     return lax.broadcast_in_dim(vector, (SIZE, SIZE), [0])
 
 
 def down(vector):
-    """A value for every key, [64, 64]."""
+    """Broadcasts a value per key to [64, 64]."""
     return lax.broadcast_in_dim(vector, (SIZE, SIZE), [1])
 
 
 def product(a, b):
-    """a b [m, n] float32 in registers."""
+    """Returns a b [m, n] float32 in registers."""
 
     def run(sums):
         plgpu.wgmma(sums, a, b)
@@ -136,14 +140,14 @@ def product(a, b):
 
 
 def added(sums, a, b):
-    """sums + a b, in the registers of `sums`."""
+    """Returns sums + a b, in the registers of `sums`."""
     return pl.run_state(lambda place: plgpu.wgmma(place, a, b))(plgpu.ACC.init(sums))
 
 
 def slanted(slant, x):
-    """[64, 64] of [64, 128]: line i from its place 63 - i on, the column of distance j - i (`kernels.scores.skew`).
+    """Selects [64, 64] from [64, 128]: line i from column 63 - i on, the columns of distance j - i (`kernels.scores.skew`).
 
-    In shared memory it is a view: lines of 128 that are read as lines of 127."""
+    It is a view of shared memory that reads lines of 128 as lines of 127."""
     whole, view, square = _views(slant)
     whole[...] = x
     square[...] = load(view, LOOSE, optimized=False)
@@ -151,7 +155,7 @@ def slanted(slant, x):
 
 
 def straightened(slant, x):
-    """[64, 128] of [64, 64], the transpose of `slanted`: zeros where there is no score."""
+    """The transpose of `slanted`, [64, 64] to [64, 128], with zeros elsewhere."""
     whole, view, square = _views(slant)
     square[...] = x
     loose = load(square, LOOSE, optimized=False)
@@ -170,7 +174,7 @@ def turned(matrix):
 
 
 def line(value: float):
-    """The same number for every query, [64]."""
+    """Returns `value` for every query, [64]."""
     return plgpu.layout_cast(jnp.full((SIZE,), value, jnp.float32), ROWS)
 
 
@@ -179,7 +183,7 @@ def zeros(width: int, lines: int = SIZE):
 
 
 def row_fields(plan: Plan, given: dict, row, q0) -> dict:
-    """The integers of 64 queries, from global memory."""
+    """Loads the integers of 64 queries from global memory."""
     of = lambda i: load(given["q_fields"].at[row, i, pl.ds(q0, SIZE)], ROWS, optimized=False)
     return {name: of(i) for i, name in enumerate(plan.fields)}
 
@@ -189,18 +193,18 @@ def row_values(given: dict, name: str, *place):
 
 
 def column_fields(plan: Plan, given: dict, row, k0) -> dict:
-    """The integers of 64 keys, from global memory."""
+    """Loads the integers of 64 keys from global memory."""
     of = lambda i: load(given["k_fields"].at[row, i, pl.ds(k0, SIZE)], COLUMNS, optimized=False)
     return {name: of(i) for i, name in enumerate(plan.fields)}
 
 
 def staged(plan: Plan, fields, slot, layout) -> dict:
-    """The integers of 64 queries or keys that were copied to shared memory."""
+    """Loads the integers of 64 queries or keys from shared memory."""
     return {name: load(fields.at[slot, i], layout) for i, name in enumerate(plan.fields)}
 
 
 def visible(plan: Plan, rows: dict, columns: dict, allow=None):
-    """Which scores of the tile count: `Visibility`, with the segment of padding -1 among the keys."""
+    """Returns the tile's mask by the rules of `Visibility`. Keys of padding have segment -1."""
     seen = across(rows["segments"]) == down(columns["segments"])
     if "order" in rows:
         q, k = across(rows["order"]), down(columns["order"])
@@ -214,7 +218,7 @@ def visible(plan: Plan, rows: dict, columns: dict, allow=None):
 
 
 def types_of(plan: Plan, given: dict, row, head, q0) -> tuple:
-    """What types add to the scores of 64 queries: where the key's is the same, and where it is another."""
+    """Loads what types add to the scores of 64 queries: (for keys of the same type, for keys of the other type)."""
     if not plan.has("types"):
         return None, None
     return tuple(row_values(given, "types", row, head, i, pl.ds(q0, SIZE)) for i in range(2))
@@ -225,9 +229,9 @@ def other_type(rows: dict, columns: dict):
 
 
 def scores(plan: Plan, sides: tuple, rows: dict, columns: dict, types: tuple, places: dict, number, team):
-    """(scores [64, 64] float32, which are seen) of the tile whose (queries, keys, relative queries) lie in shared memory.
+    """Returns (scores [64, 64] float32, mask) of a tile.
 
-    `types` is what they add to the scores of every query: where the key's is the same, and where it is another."""
+    `sides` are (queries, keys, relative queries) in shared memory; `types` is the result of `types_of`."""
     q, k, relative = sides
     s = product(q, turned(k))
     if plan.has("window"):
@@ -244,7 +248,7 @@ def scores(plan: Plan, sides: tuple, rows: dict, columns: dict, types: tuple, pl
 
 
 def kept(plan: Plan, given: dict, place: tuple):
-    """Which weights dropout keeps: the bits of `core.streams.uniform_bits` at the tile's places in the whole row."""
+    """Returns dropout's mask of a tile, with the bits of `core.streams.uniform_bits` at the global positions."""
     row, head, q0, k0 = place
     _, queries, keys = plan.whole
     number = lambda x: jnp.asarray(x, jnp.int32)
@@ -260,15 +264,17 @@ def dropped(plan: Plan, x, keep):
 
 
 def stream(plan: Plan, steps, barriers: tuple, copy: Callable, compute: Callable, first, last: Callable) -> None:
-    """The block of threads: one warpgroup runs `copy(step, slot, arrived)` ahead of the teams, each of which runs
-    `compute(step, slot, team, fixed, state) -> state`. `first(team)` is (fixed, state), `last(team, state)` writes out."""
+    """Runs a block of threads: one warpgroup copies ahead, the teams compute.
+
+    The copying warpgroup runs `copy(step, slot, arrived)`. Each team runs `first(team)`, which returns (fixed, state), then
+    `compute(step, slot, team, fixed, state)`, which returns the state, and `last(team, state)`, which writes the result."""
     full, free = barriers
     thread = lax.axis_index("thread")
     place = lambda step: lax.rem(step, jnp.int32(plan.stages))
 
     @pl.when(thread == plan.teams)
     def _():
-        if plan.teams == 2:  # 512 registers for three warpgroups; two have 255 each from the start
+        if plan.teams == 2:  # three warpgroups share 512 registers; two have 255 each from the start
             plgpu.set_max_registers(40, action="decrease")
 
         def ahead(step, _):
@@ -282,7 +288,7 @@ def stream(plan: Plan, steps, barriers: tuple, copy: Callable, compute: Callable
             def _():
                 copy(step, slot, full.at[slot])
 
-        # The last rounds only wait: a block does not end while a team is still reading.
+        # The last rounds only wait: the block must not end while a team is still reading.
         lax.fori_loop(0, steps + jnp.minimum(steps, plan.stages), ahead, None)
 
     @pl.when(thread < plan.teams)
@@ -302,15 +308,15 @@ def stream(plan: Plan, steps, barriers: tuple, copy: Callable, compute: Callable
 
 
 def barriers(plan: Plan, copies: int) -> tuple:
-    """The barriers of `stream`, for so many copies a step."""
+    """Returns the barriers of `stream` for this number of copies per step."""
     full = plgpu.Barrier(num_arrivals=copies, num_barriers=plan.stages)
     return full, plgpu.Barrier(num_arrivals=plan.teams, num_barriers=plan.stages)
 
 
 def launch(plan: Plan, body: Callable, out, scratch: list, grid: tuple, *operands):
-    """Run `body(operands, outputs, scratch)` for every point of the grid, (name, size) pairs."""
+    """Runs `body(operands, outputs, scratch)` for every point of the grid, given as (name, size) pairs."""
     names, sizes = zip(*grid, strict=True)
-    # Layouts are given, not looked for: the search that JAX 0.11 makes of its own accord does not find these.
+    # Layouts are set explicitly: the search that JAX 0.11 runs by default does not find them.
     options = plgpu.CompilerParams(approx_math=True, lowering_semantics=plgpu.LoweringSemantics.Lane)
     kernel = plgpu.kernel(
         body,

@@ -1,7 +1,7 @@
-"""One block of scores and what it gives: the inside of `blocked.py`, of one row and one head.
+"""Computes one block of scores of one row and head, and its gradients, for `blocked.py`.
 
-Leaves of `Parts` and `Given` begin with two axes, of rows and heads (1: the same for all). Here they are read block by
-block, `cut`, at the row and head in `at`; or they have lost those axes to `jax.vmap`, and `at` is ().
+Leaves of `Parts` and `Given` start with two axes, rows and heads (size 1: shared by all). `cut` reads a block at the row
+and head in `at`. Under `jax.vmap` the leaves lack these axes, and `at` is ().
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from ptm_jax.core.types import Array, Visibility, record
 from ptm_jax.kernels.scores import Scores, lines, most, skew, unskew
 
 LOW = -1e30
-FLOOR = -1e20  # the least maximum: exp(LOW - FLOOR) is 0, so that a query that sees nothing has weights 0
+FLOOR = -1e20  # least running maximum: exp(LOW - FLOOR) is 0, so a query that sees no key has weights of 0
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What is fixed when the computation is traced. `whole` is (H, Lq, Lk), of all devices together, before padding."""
+    """Static arguments of the computation. `whole` is (H, Lq, Lk) of all devices together, before padding."""
 
     strict: bool
     ordered: bool
@@ -41,17 +41,18 @@ class Plan:
 
     @property
     def step(self) -> int:
-        """By how many lines the tables of two blocks of scores can differ at least."""
+        """The least offset, in lines, between the tables of two blocks of scores."""
         return math.gcd(self.q_block, self.k_block)
 
 
 @record
 class Parts:
-    """What has a gradient.
+    """Inputs with a gradient.
 
-    q, queries, types as in attention and `Scores` with heads before length; bias [.., Lq, Lk];
-    distances  in order: [.., D, q_block, k_block], one for every diagonal of blocks; else the table [.., 2 M + 1]
-    table, values   in order: [.., Lq + Lk, K], a line for every distance from the last query's to the first; else as given
+    q, k, v, queries, types   as in `attention` and `Scores`, with heads before length
+    bias                      [.., Lq, Lk]
+    distances                 regular positions: [.., D, q_block, k_block], a block per diagonal; else [.., 2 M + 1]
+    table, values             regular positions: [.., Lq + Lk, K], a line per distance; else as given
     """
 
     q: Any
@@ -67,8 +68,13 @@ class Parts:
 
 @record
 class Given:
-    """What has none: fields [.., 3, L] int32 of segment, order and group; `row` and `head` number rows and heads of all
-    devices, `first` is the place of the first query in the whole row; `visible` [.., blocks of queries, of keys]."""
+    """Inputs without a gradient.
+
+    q_fields, k_fields   [.., 3, L] int32: segment, order and group
+    visible              [.., blocks of queries, blocks of keys]
+    row, head            global numbers of rows and heads
+    first                position of the first query in the global row
+    """
 
     q_fields: Any
     k_fields: Any
@@ -85,60 +91,60 @@ class Given:
 
 
 def cut(x: Array, at: tuple, starts: tuple, sizes: tuple[int, ...]) -> Array:
-    """x[at][starts : starts + sizes]; an axis of one row or head is that of all."""
+    """Returns x[at][starts : starts + sizes]. An axis of size 1 is shared by all rows or heads."""
     lead = tuple(0 if size == 1 else place for place, size in zip(at, x.shape, strict=False))
     found = jax.lax.dynamic_slice(x, (*lead, *starts), (*(1 for _ in at), *sizes), allow_negative_indices=False)
     return found.reshape(sizes)
 
 
 def put(x: Array, at: tuple, starts: tuple, block: Array) -> Array:
-    """x with the block at x[at][starts]."""
+    """Returns x with the block written at x[at][starts]."""
     lead = tuple(0 if size == 1 else place for place, size in zip(at, x.shape, strict=False))
     block = block.reshape(*(1 for _ in at), *block.shape)
     return jax.lax.dynamic_update_slice(x, block, (*lead, *starts), allow_negative_indices=False)
 
 
 def number(x: Array, at: tuple) -> Array:
-    """The scalar x[at]."""
+    """Returns the scalar x[at]."""
     return cut(x[..., None], at, (0,), (1,))[0]
 
 
 def rows_of(plan: Plan, x: Array, at: tuple, i) -> Array:
-    """Lines [q_block, ..] of query block i."""
+    """Returns the lines [q_block, ..] of query block i."""
     return cut(x, at, (i * plan.q_block, 0), (plan.q_block, x.shape[-1]))
 
 
 def keys_of(plan: Plan, x: Array, at: tuple, j) -> Array:
-    """Lines [k_block, ..] of key block j."""
+    """Returns the lines [k_block, ..] of key block j."""
     return cut(x, at, (j * plan.k_block, 0), (plan.k_block, x.shape[-1]))
 
 
 def _line(plan, i, j):
-    """Where the lines of a block of scores begin in a table of all distances; there are q_block + k_block."""
+    """Returns the start of the q_block + k_block lines of a block of scores in a table of all distances."""
     return j * plan.k_block - i * plan.q_block + (plan.q_blocks - 1) * plan.q_block
 
 
 def table_of(plan: Plan, table: Array, at: tuple, i, j) -> Array:
-    """The lines [T, K] of a table that a block of scores needs."""
+    """Returns the lines [T, K] of a table for a block of scores."""
     if plan.regular:
         return cut(table, at, (_line(plan, i, j), 0), (plan.q_block + plan.k_block, table.shape[-1]))
     return cut(table, at, (0, 0), table.shape[-2:])
 
 
 def spread(plan: Plan, by_line: Array, index: Array | None) -> Array:
-    """Scores [q_block, k_block] of scores by line [q_block, T]."""
+    """Converts scores by line [q_block, T] to scores by key [q_block, k_block]."""
     return skew(by_line, plan.k_block) if index is None else jnp.take_along_axis(by_line, index, 1)
 
 
 def collect(plan: Plan, scores: Array, index: Array | None, count: int) -> Array:
-    """By line [q_block, T] of scores: the transpose of `spread`."""
+    """Sums scores [q_block, k_block] by line, [q_block, T]: the transpose of `spread`."""
     if index is None:
         return unskew(scores)
     return jnp.zeros((len(scores), count), scores.dtype).at[jnp.arange(len(scores))[:, None], index].add(scores)
 
 
 def index_of(plan: Plan, given: Given, at: tuple, i, j, limit: int) -> Array | None:
-    """The line of every score of a block in a table of 2 `limit` + 1; None where they stand in order."""
+    """Returns the line of every score of a block in a table of 2 `limit` + 1 lines; None for regular positions."""
     if plan.regular:
         return None
     q = cut(given.q_places, at, (i * plan.q_block,), (plan.q_block,))
@@ -147,9 +153,9 @@ def index_of(plan: Plan, given: Given, at: tuple, i, j, limit: int) -> Array | N
 
 
 def seen(plan: Plan, given: Given, at: tuple, i, j) -> Array:
-    """Which scores [q_block, k_block] count."""
+    """Returns the mask [q_block, k_block] of a block of scores."""
 
-    def both(field):  # one field at a time: all three together cost a CPU as much as the products
+    def both(field):  # one field at a time: on a CPU, reading all three at once takes as long as the products
         q = cut(given.q_fields, at, (field, i * plan.q_block), (1, plan.q_block))
         return q.reshape(-1, 1), cut(given.k_fields, at, (field, j * plan.k_block), (1, plan.k_block))
 
@@ -173,7 +179,7 @@ def _other_type(plan, given, at, i, j):
 
 
 def scores_of(plan: Plan, parts: Parts, given: Given, at: tuple, i, j) -> Array:
-    """The scores [q_block, k_block] float32 of a block, LOW where they are not seen."""
+    """Returns the scores [q_block, k_block] float32 of a block, LOW where masked."""
     product = plan.precision.einsum
     s = product("qd,kd->qk", rows_of(plan, parts.q, at, i), keys_of(plan, parts.k, at, j), jnp.float32)
     if parts.queries is not None:
@@ -196,7 +202,7 @@ def scores_of(plan: Plan, parts: Parts, given: Given, at: tuple, i, j) -> Array:
 
 
 def dropped(plan: Plan, weights: Array, given: Given, at: tuple, i, j) -> Array:
-    """Weights [q_block, k_block] after dropout, by their places in the whole row."""
+    """Applies dropout to the weights [q_block, k_block]; its bits depend on their global positions."""
     if not plan.dropout:
         return weights
     start = number(given.head, at), number(given.first, at) + i * plan.q_block, j * plan.k_block
@@ -206,7 +212,7 @@ def dropped(plan: Plan, weights: Array, given: Given, at: tuple, i, j) -> Array:
 
 
 def mixed(plan: Plan, weights: Array, parts: Parts, given: Given, at: tuple, i, j) -> Array:
-    """[q_block, K] float32 of weights after dropout, the values of the keys and of their distances."""
+    """Returns the weighted sum [q_block, K] float32 of v and of the relative values; `weights` are after dropout."""
     product = plan.precision.einsum
     out = product("qk,kd->qd", weights, keys_of(plan, parts.v, at, j), jnp.float32)
     if parts.values is not None:
@@ -217,8 +223,10 @@ def mixed(plan: Plan, weights: Array, parts: Parts, given: Given, at: tuple, i, 
 
 
 class Grads:
-    """Gradients, float32, that blocks are added to: full leaves at `at`, or one row's and head's under `jax.vmap`, where
-    what rows or heads have in common is summed over the named axes in `alone`."""
+    """Accumulates the float32 gradients of blocks.
+
+    `leaves` are full arrays, addressed by `at`, or those of one row and head under `jax.vmap`. There, gradients that rows or
+    heads share are summed over the named axes in `alone`."""
 
     def __init__(self, plan: Plan, leaves: dict[str, Array], at: tuple, alone: dict[str, tuple[str, ...]]):
         self.plan, self.leaves, self.at, self.alone = plan, leaves, at, alone
@@ -230,7 +238,7 @@ class Grads:
         self.leaves[name] = put(x, self.at, starts, cut(x, self.at, starts, block.shape) + block)
 
     def of_scores(self, parts: Parts, given: Given, ds: Array, i, j) -> Array:
-        """Add what the gradient of a block of scores gives to all but q, of which it returns the block's part."""
+        """Adds the gradients that follow from `ds` to all leaves but q; returns the block's gradient of q."""
         plan, at, product = self.plan, self.at, self.plan.precision.einsum
         begin, end = i * plan.q_block, j * plan.k_block
         if parts.bias is not None:
@@ -256,8 +264,9 @@ class Grads:
         return product("qk,kd->qd", ds, keys_of(plan, parts.k, at, j), jnp.float32)
 
     def of_weights(self, parts: Parts, given: Given, weights: Array, g: Array, i, j) -> Array:
-        """The gradient [q_block, k_block] of the weights after dropout, of that of the result g [q_block, K]; what they
-        give to the values is added."""
+        """Returns the gradient [q_block, k_block] of the weights after dropout, from the result's gradient g [q_block, K].
+
+        Adds the gradients of v and of the relative values."""
         plan, at, product = self.plan, self.at, self.plan.precision.einsum
         self.add("v", (j * plan.k_block, 0), product("qk,qd->kd", weights, g, jnp.float32))
         above = product("qd,kd->qk", g, keys_of(plan, parts.v, at, j), jnp.float32)
@@ -272,10 +281,10 @@ class Grads:
 
 
 def visible_blocks(plan: Plan, q_fields: Array, k_fields: Array) -> Array:
-    """[.., blocks of queries, of keys]: whether any score of a block may be seen, by what segments and orders it holds.
+    """Returns, for each pair of blocks [.., query blocks, key blocks], whether any of its scores may be visible.
 
-    Segments are told by their least and greatest and by 32 bits, one for the numbers that leave the same rest: a block may
-    be computed for nothing (a padding query sees the first document), and none that counts is left out.
+    Compares the blocks' least and greatest segment, a 32-bit set of their segments modulo 32, and their orders. The result
+    may have false positives (a padding query sees the first document) but no false negatives.
     """
     split = lambda x, size: x.reshape(*x.shape[:-1], -1, size)
     (of_q, q_order, _), (of_k, k_order, _) = (
@@ -299,13 +308,15 @@ def visible_blocks(plan: Plan, q_fields: Array, k_fields: Array) -> Array:
 
 
 def _bits(segment, real):
-    """uint32 of which bit segment % 32 is set for every real one."""
+    """Returns a uint32 with bit (segment % 32) set for every real segment."""
     bits = jnp.where(real, jnp.uint32(1) << (segment % 32).astype(jnp.uint32), jnp.uint32(0))
     return jax.lax.reduce(bits, jnp.uint32(0), jax.lax.bitwise_or, (bits.ndim - 1,))
 
 
 def fields(visibility: Visibility, queries: int, keys: int) -> tuple[Array, Array]:
-    """[1 or B, 1, 3, L] int32 of queries and keys, padded; segments that see nothing are -2, those not seen -1."""
+    """Returns the padded fields of queries and of keys, [1 or B, 1, 3, L] int32.
+
+    The segment of padding is -2 for queries and -1 for keys, so it never matches."""
 
     def stacked(segments, order, group, length, none):
         rows = max(len(x) for x in (segments, order, group) if x is not None)
@@ -319,10 +330,10 @@ def fields(visibility: Visibility, queries: int, keys: int) -> tuple[Array, Arra
 
 
 def tables(plan: Plan, scores: Scores, shift) -> dict[str, Any]:
-    """`distances`, `table` and `values` of `Parts`. `shift` is the place of the first query. Outside of the custom
-    derivative: their gradients with respect to what was given come by autodiff.
+    """Returns `distances`, `table` and `values` of `Parts`. `shift` is the position of the first query.
 
-    In order, a table by distance becomes one block for every diagonal of blocks (they are the same along it), O(L x block).
+    Runs outside of the custom derivative, so autodiff computes the gradients of the given tables. With regular positions
+    `distances` has one block per diagonal of blocks (all blocks on a diagonal are equal), O(L x block) memory.
     """
     found: dict[str, Any] = {"distances": None, "table": None, "values": None}
     span = plan.q_block * plan.q_blocks + plan.k_block * plan.k_blocks
@@ -342,7 +353,7 @@ def tables(plan: Plan, scores: Scores, shift) -> dict[str, Any]:
 
 
 def _diagonals(plan, table):
-    """[H, D, q_block, k_block] of [H, Lq + Lk]."""
+    """Returns one block per diagonal, [H, D, q_block, k_block], from lines [H, Lq + Lk]."""
     size = plan.q_block + plan.k_block
     by_line = jnp.stack([table[:, first : first + size] for first in range(0, table.shape[1] - size + 1, plan.step)], 1)
     by_line = jnp.broadcast_to(by_line[:, :, None], (*by_line.shape[:2], plan.q_block, size))

@@ -1,20 +1,21 @@
-"""Attention on TPU: a Mosaic kernel that never holds more than a block of scores (`tpu_backward` has the gradients).
+"""Attention on TPU: a Mosaic kernel that holds only one block of scores (`tpu_backward` computes the gradients).
 
-FlashAttention-2 (Dao 2023, arXiv 2307.08691, Algorithm 1) with everything of `kernels.scores` and `Visibility`:
+FlashAttention-2 (Dao 2023, arXiv 2307.08691, Algorithm 1) with all terms of `kernels.scores` and all masks of `Visibility`:
 
-1. heads before positions, lengths padded to blocks, head widths to 16; what is said of tokens as integers [B, fields, L];
-2. by the least and greatest segment and order of every block, the span of key blocks that a block of queries may see; the
-   spans are prefetched scalars, so that a grid step outside of them fetches nothing and computes nothing;
-3. for each (head, row, block of queries), over its key blocks: scores = scale (k q^T + relative + types) + bias + distances;
-   what is not seen is LOW; running maximum, running sum, and the mixed values scaled down as the maximum grows;
-4. dropout's bits are made again from key, row and place, in either direction;
-5. the result is divided by the sum once, at the end; the log of the sum [B, H, Lq] is kept for the backward pass.
+1. Put heads before positions. Pad lengths to blocks and head widths to multiples of 16. Stack the fields of the tokens as
+   integers [B, fields, L].
+2. Compute the span of key blocks that each query block may see, from the least and greatest segment and order of every
+   block. The spans are prefetched scalars, so grid steps outside of them fetch and compute nothing.
+3. For each (head, row, query block), loop over its key blocks: scores = scale (k q^T + relative + types) + bias +
+   distances, LOW where masked. Keep the running maximum, the running sum and the rescaled sum of values.
+4. Draw dropout's bits from key, row and position, so both passes draw the same.
+5. Divide the result by the sum once, at the end. Keep the log-sums [B, H, Lq] for the backward pass.
 
-Memory: O(L) beside operands and result, where the matrix of probabilities is O(L^2): at B 8, H 16, L 512 134 MB a layer in
-float32, kept for the backward pass.
-Refused (`refusal`): places that are not in order, where scores depend on them; tables of relative keys or values whose
-gradient does not fit into a core's memory; rows of 2^32 probabilities and more, with dropout.
-Not run on hardware: interpreted, and compiled for v4, v5e, v5p and v6e. "auto" does not choose it.
+Memory: O(L) beside operands and result. The matrix of probabilities would take O(L^2): 134 MB per layer in float32 at
+B 8, H 16, L 512, kept for the backward pass.
+Refuses (`refusal`) scores by distance with irregular positions, and tables of relative keys or values if their gradient
+does not fit into a core's memory. Also refuses dropout on rows of 2^32 or more probabilities.
+Not run on hardware: interpreted, and compiled for v4, v5e, v5p and v6e. "auto" does not select it.
 """
 
 from __future__ import annotations
@@ -49,13 +50,13 @@ from ptm_jax.kernels.attention.tpu_block import (
 )
 from ptm_jax.kernels.scores import Scores, most
 
-BLIND, UNSEEN = -2, -1  # segments of queries that see nothing, of keys that none sees
-RESIDENT = 4 * 2**20  # bytes of a table's gradient that a core holds
+BLIND, UNSEEN = -2, -1  # segments of padding queries and of padding keys, which match no other segment
+RESIDENT = 4 * 2**20  # maximum bytes of a table's gradient in a core's memory
 
 
 def refusal(q: Array, k: Array, *, scores: Scores, **_: Any) -> str | None:
-    """Why these shapes [B, L, H, K] and scores are not for this kernel, or None."""
-    distant = [name for name in ("distances", "relative", "values") if getattr(scores, name) is not None]
+    """Returns why the kernel cannot compute these shapes [B, L, H, K] and scores, or None."""
+    distant = [name for name in scores.holds if name in ("distances", "relative", "values")]
     if distant and not scores.regular:
         return f"{distant[0]} with places that are not in order; take impl='xla'"
     widths = [] if scores.relative is None else [scores.relative.queries.shape[3]]
@@ -83,10 +84,11 @@ def attention(
     block: int | None = None,
     interpret: Any = False,
 ) -> Array:
-    """[B, Lq, H, K] in the precision's type: `reference.attention` without its matrix.
+    """Returns the result of `reference.attention`, [B, Lq, H, K] in the precision's type.
 
-    q [B, Lq, H, K], k and v [B, Lk, H, K]. On a device that holds some of `whole_heads` heads, `first_head` is the first.
-    `block` is the size of a block of queries or keys (None: by the lengths), `interpret` what `pallas_call` takes."""
+    q [B, Lq, H, K], k and v [B, Lk, H, K]. On a device with some of `whole_heads` heads, `first_head` is its first head.
+    `block` is the size of a block of queries or keys (None: chosen by the lengths); `interpret` is passed to
+    `pallas_call`."""
     if why := refusal(q, k, scores=scores):
         raise UserError(f"the TPU kernel of attention cannot do {why}")
     rows_count, queries, heads, width = q.shape
@@ -113,10 +115,10 @@ def attention(
 
 
 def _fields(visibility: Visibility, scores: Scores, sizes):
-    """{name: (of queries [B, Lq], of keys [B, Lk])} int32, such that every rule is one comparison.
+    """Returns {name: (queries [B, Lq], keys [B, Lk])} int32, prepared so that each mask needs one comparison.
 
-    Segments are seen where they are equal; padding gets other numbers on either side. A strict order is that of queries one
-    place earlier. An absent order or group hides nothing and is left out."""
+    Queries see keys of the same segment; padding gets different numbers for queries and keys. A strict order subtracts 1
+    from the order of queries. A missing order or group is left out."""
     rows, queries, keys = sizes
     of_q = lambda x: jnp.broadcast_to(x, (rows, queries)).astype(jnp.int32)
     of_k = lambda x: jnp.broadcast_to(x, (rows, keys)).astype(jnp.int32)
@@ -132,8 +134,9 @@ def _fields(visibility: Visibility, scores: Scores, sizes):
 
 
 def _blocks(queries, keys, scores: Scores):
-    """(queries, keys) of a block, multiples of the lanes: large ones, but for what padding would cost. Where scores go by
-    distance both are the same, and smaller where the product with a table is held beside the scores."""
+    """Returns the block's numbers of queries and keys, multiples of the lanes: large, but with little padding.
+
+    Scores by distance need equal numbers. Blocks are smaller if the product with a table is held beside the scores."""
     wide = scores.relative is not None or scores.values is not None
     sizes = range(LANES, (256 if wide else 512) + 1, LANES)
     fit = lambda length: min(sizes, key=lambda size: (-(-length // size) * (size + LANES // 2), -size))
@@ -149,12 +152,12 @@ def _padded(x, axis, size, fill=0):
 
 
 def _square(plan, x):
-    """[1 or B, 1 or H, Lq, Lk], padded."""
+    """Pads x [1 or B, 1 or H, Lq, Lk]."""
     return _padded(_padded(x, 2, plan.padded[0]), 3, plan.padded[1])
 
 
 def _operands(plan: Plan, q, k, v, scores: Scores):
-    """What has a gradient, by the names and shapes of `tpu_block.layout`."""
+    """Returns the inputs with a gradient, with the names and shapes of `tpu_block.layout`."""
     dtype = plan.precision.dtype
     wide = lambda x: _padded(x, x.ndim - 1, -(-x.shape[-1] // 16) * 16)
     place = lambda x, length: wide(_padded(x.astype(dtype).swapaxes(1, 2), 2, length))
@@ -177,7 +180,9 @@ def _operands(plan: Plan, q, k, v, scores: Scores):
 
 
 def _spread(table, least, count):
-    """The lines (axis 1) of distances least .. least + count - 1, 0 among them, by slices: no scatter in its gradient."""
+    """Returns the lines (axis 1) of distances least .. least + count - 1, which must include 0.
+
+    Uses slices, so that the gradient needs no scatter."""
     limit, last = most(table, 1), least + count - 1
     ends = (max(-limit - least, 0), table[:, :1]), (max(last - limit, 0), table[:, -1:])
     below, above = (jnp.broadcast_to(end, (*end.shape[:1], times, *end.shape[2:])) for times, end in ends)
@@ -204,7 +209,7 @@ _attention.defvjp(_attention_forward, _attention_backward)
 
 
 def _forward(plan: Plan, operands, given):
-    """(result [B, H, K, Lq] in the precision's type, log-sums [B, H, 1, Lq] float32), padded."""
+    """Returns (result [B, H, K, Lq] in the precision's type, log-sums [B, H, 1, Lq] float32), padded."""
     (rows, heads, queries, width), (nq, nk), (bq, _) = operands["q"].shape, plan.counts, plan.blocks
     out, of_out = output(plan, over_keys(plan), "out", (rows, heads, width, queries), plan.precision.dtype)
     total, of_total = output(plan, over_keys(plan), "total", (rows, heads, 1, queries))

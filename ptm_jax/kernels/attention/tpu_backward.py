@@ -1,17 +1,17 @@
-"""Gradients of attention on TPU: probabilities made again from the log-sums, block by block (Dao 2023, Algorithm 2).
+"""Gradients of attention on TPU: recomputes the probabilities from the log-sums, block by block (Dao 2023, Algorithm 2).
 
 With p = exp(s - log-sum), w = p after dropout, inner_i = sum_k g_ik out_ik:
 
     ds_ij = p_ij (dropout'(g_i . (v_j + values_ij)) - inner_i)
 
-1. over the keys of a block of queries: dq = scale ds k; of relative keys, unskewed: dqueries = scale dS table, dtable =
-   scale dS^T queries; of values, dvalues = W^T g; of distances the sums of ds over the diagonals; of types the sums of ds
-   over keys of the same type and of others. What belongs to a head (tables, distances) stays in the core's memory over all
-   blocks and rows and is written once.
-2. over the queries of a block of keys: dk = scale ds^T q, dv = w^T g.
-3. where there is a bias: ds, summed over the rows or heads that share it, which are the innermost loop.
+1. A loop over keys for each block of queries: dq = scale ds k. With unskewed dS and W, relative keys get dqueries = scale
+   dS table and dtable = scale dS^T queries; relative values get dvalues = W^T g. Distances get the sums of ds over
+   diagonals. Types get the sums of ds over keys of the same type and of the other type. Gradients per head (tables,
+   distances) stay in the core's memory over all blocks and rows and are written once.
+2. A loop over queries for each block of keys: dk = scale ds^T q, dv = w^T g.
+3. With a bias: ds, summed in the innermost loop over the rows or heads that share the bias.
 
-Each makes s again: two products more than the forward pass for every kernel, no memory but the gradients themselves.
+Each kernel recomputes s, which costs two more products than the forward pass. The gradients are the only extra memory.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from ptm_jax.kernels.attention.tpu_block import (
 
 
 def gradients(plan: Plan, operands, given, out, total, g):
-    """{name: gradient} of the operands; out and g [B, Lq, H, K], total [B, H, 1, Lq]."""
+    """Returns {name: gradient} of the operands, for out and g [B, Lq, H, K] and log-sums `total` [B, H, 1, Lq]."""
     width, queries = operands["q"].shape[-1], plan.padded[0]
     inner = jnp.einsum("bqhk,bqhk->bhq", g, out, preferred_element_type=jnp.float32)
     behind = (0, queries - plan.lengths[0])
@@ -58,7 +58,7 @@ def gradients(plan: Plan, operands, given, out, total, g):
 
 
 def _slopes(plan: Plan, refs, seed, head, i, j):
-    """(p, ds) of a block, [keys, queries] float32."""
+    """Returns (p, ds) of a block, [keys, queries] float32."""
     p = jnp.exp(scores_of(plan, refs) - refs["total"][...])
     dp = dot(plan, refs["v"][...], refs["g"][...], 1, 1)
     if "values" in refs:
@@ -67,7 +67,7 @@ def _slopes(plan: Plan, refs, seed, head, i, j):
 
 
 def _of_queries(plan: Plan, operands, given, further):
-    """Gradients of what lies with the queries or belongs to a head."""
+    """Computes the gradients of operands per query (q, queries, types) and per head (strip, table, values)."""
     (rows, heads, queries, width), (nq, nk), (bq, _) = operands["q"].shape, plan.counts, plan.blocks
     where = over_keys(plan)
     whole = [name for name in ("strip", "table", "values") if name in operands]
@@ -144,7 +144,7 @@ def _queries_kernel(plan: Plan, first, count, seed, first_head, refs, found, sum
 
 
 def _of_keys(plan: Plan, operands, given, further):
-    """Gradients of k and v."""
+    """Computes the gradients of k and v."""
     (rows, heads, _, width), (nq, nk), (_, bk) = operands["q"].shape, plan.counts, plan.blocks
     where = over_queries(plan)
     shape, spec = output(plan, where, "k", operands["k"].shape, plan.precision.dtype)
@@ -187,7 +187,7 @@ def _keys_kernel(plan: Plan, first, count, seed, first_head, refs, found, sums):
 
 
 def _of_bias(plan: Plan, operands, given, further):
-    """The gradient [1 or B, 1 or H, Lq, Lk] of the bias; rows and heads that share it are the innermost steps."""
+    """Computes the bias gradient [1 or B, 1 or H, Lq, Lk]; the innermost steps sum over rows and heads that share it."""
     (rows, heads, *_), bias = operands["q"].shape, operands["bias"]
     of_rows, of_heads = (rows, 1) if len(bias) == 1 else (1, rows), (heads, 1) if bias.shape[1] == 1 else (1, heads)
 

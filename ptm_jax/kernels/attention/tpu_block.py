@@ -1,10 +1,11 @@
-"""What the TPU kernels of attention share: the plan, where operands lie, and the block of scores that a kernel holds.
+"""Shared parts of the TPU kernels of attention: the plan, the layout of operands, and one block of scores.
 
-A block of scores is [keys, queries], the transpose of what is written: maximum, sum and every number of a query are then
-rows, which the vector unit reduces and broadcasts over sublanes, and log-sums and results lie in memory without padding
-of lanes. What depends on the distance of a key from its query comes from a strip or table laid out for every distance of
-the padded lengths, two blocks of it for each block of scores; `skew` turns its product with the queries into scores by
-rotating row r by r lanes (what Dai et al. 2019, appendix B, do by a reshape), `unskew` goes back.
+A block of scores is [keys, queries], the transpose of the equations. Maximum, sum and other values per query are then rows,
+which the vector unit reduces and broadcasts over sublanes; log-sums and results need no padding of lanes.
+
+Terms by distance come from a strip or table with a line for every distance of the padded lengths. A block of scores reads
+two blocks of it. `skew` converts its product with the queries to scores by rotating row r by r lanes (Dai et al. 2019,
+appendix B, use a reshape); `unskew` is its transpose.
 """
 
 from __future__ import annotations
@@ -22,17 +23,20 @@ from ptm_jax.core import streams
 from ptm_jax.core.precision import Precision
 
 LANES = 128
-LOW = -1e30  # a score that is not seen
-FLOOR = -5e29  # least running maximum, above LOW: the exponential of what is not seen is 0 without a second select
+LOW = -1e30  # a masked score
+FLOOR = -5e29  # least running maximum, above LOW: the exponential of a masked score is 0 without a second select
 PAIRS = ("strip", "table", "values")
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What is fixed when a kernel is traced.
+    """Static arguments of a kernel.
 
-    `whole` is (H, Lq, Lk) of all devices together, by which dropout's bits are counted; `lengths` (Lq, Lk) and `width` K
-    before padding; `blocks` (queries, keys) of a block; `fields` the integers given of every token, in their order."""
+    whole            (H, Lq, Lk) of all devices together, for the numbering of dropout's bits
+    lengths, width   (Lq, Lk) and K before padding
+    blocks           (queries, keys) of a block
+    fields           names of the integers of every token, in order
+    """
 
     scale: float
     dropout: float
@@ -46,7 +50,7 @@ class Plan:
 
     @property
     def counts(self) -> tuple[int, int]:
-        """Blocks of queries, blocks of keys."""
+        """Numbers of query blocks and key blocks."""
         return tuple(-(-length // block) for length, block in zip(self.lengths, self.blocks, strict=True))
 
     @property
@@ -55,7 +59,7 @@ class Plan:
 
 
 def layout(plan: Plan, name: str, shape: tuple[int, ...]):
-    """(shape of a block, function of (b, h, i, j) that gives its index) of an operand."""
+    """Returns an operand's (block shape, function from (b, h, i, j) to the block's index)."""
     (bq, bk), (nq, nk), last = plan.blocks, plan.counts, shape[-1]
     if name in ("q", "queries", "g"):  # [B, H, Lq, K]
         return (None, None, bq, last), lambda b, h, i, j: (b, h, i, 0)
@@ -77,7 +81,7 @@ def layout(plan: Plan, name: str, shape: tuple[int, ...]):
 
 
 def specs(plan: Plan, operands: dict, where) -> dict:
-    """Block specs of operands; `where(*grid, *scalars)` gives (b, h, i, j). Those of PAIRS have two blocks."""
+    """Returns the block specs of operands, two for each operand in PAIRS. `where(*grid, *scalars)` returns (b, h, i, j)."""
 
     def spec(name, shape, further=0):
         block, index = layout(plan, name, shape)
@@ -96,7 +100,7 @@ def specs(plan: Plan, operands: dict, where) -> dict:
 
 
 def over_keys(plan: Plan):
-    """(h, b, i, step) of a grid that goes over the key blocks which block i of the queries may see -> (b, h, i, j)."""
+    """Returns a function from grid (h, b, i, step) to (b, h, i, j), over the key blocks that query block i may see."""
 
     def where(h, b, i, step, first, count, *_):
         at = b * plan.counts[0] + i
@@ -106,7 +110,7 @@ def over_keys(plan: Plan):
 
 
 def over_queries(plan: Plan):
-    """The same of a grid (h, b, j, step) over the query blocks that may see block j of the keys."""
+    """Returns a function from grid (h, b, j, step) to (b, h, i, j), over the query blocks that may see key block j."""
 
     def where(h, b, j, step, first, count, *_):
         at = b * plan.counts[1] + j
@@ -116,13 +120,13 @@ def over_queries(plan: Plan):
 
 
 def output(plan: Plan, where, name: str, shape: tuple[int, ...], dtype=jnp.float32):
-    """(shape and type, block spec) of a result that lies as the operand `name` does."""
+    """Returns (shape and type, block spec) of a result with the layout of the operand `name`."""
     block, index = layout(plan, name, shape)
     return jax.ShapeDtypeStruct(shape, dtype), pl.BlockSpec(block, lambda *ids: index(*where(*ids)))
 
 
 def call(plan: Plan, kernel, *, grid, where, spans, operands, given, outputs, out_specs, scratch, semantics, name):
-    """The kernel over the grid: `kernel(first, count, seeds, first_head, refs of operands, *outputs, *scratch)`."""
+    """Runs `kernel(first, count, seeds, first_head, refs of operands, *outputs, *scratch)` over the grid."""
     operands = operands | {key: given[key] for key in ("q_fields", "k_fields", "allow") if key in given}
     arrays = {key: (x, x) if key in PAIRS else x for key, x in operands.items()}
     return pl.pallas_call(
@@ -142,10 +146,10 @@ def call(plan: Plan, kernel, *, grid, where, spans, operands, given, outputs, ou
 
 
 def visible(plan: Plan, q_fields, k_fields):
-    """((first, count) of the key blocks that each block of queries may see, the same of query blocks by block of keys).
+    """Returns ((first, count) of the key blocks that each query block may see, and the same with queries and keys swapped).
 
-    Each [B * blocks] int32. By the least and greatest segment and order of a block: what is not counted holds nothing to
-    see, what is counted may. q_fields [B, fields, Lq], k_fields [B, Lk, fields]."""
+    Each is [B * blocks] int32. Compares the least and greatest segment and order of blocks: false positives are possible,
+    false negatives are not. q_fields [B, fields, Lq], k_fields [B, Lk, fields]."""
     (nq, nk), far = plan.counts, np.iinfo(np.int32).max
     cut = lambda x, count: x.reshape(x.shape[0], count, -1)
     q, k = cut(q_fields[:, 0], nq), cut(k_fields[..., 0], nk)
@@ -169,7 +173,7 @@ def visible(plan: Plan, q_fields, k_fields):
 
 
 def dot(plan: Plan, a, b, of_a: int, of_b: int):
-    """The product over dimension `of_a` of a and `of_b` of b, at the plan's precision, in float32."""
+    """Contracts dimension `of_a` of a with `of_b` of b at the plan's precision; the result is float32."""
     exact = plan.precision.compute == "float32"
     return jax.lax.dot_general(
         a.astype(plan.precision.dtype),
@@ -181,12 +185,12 @@ def dot(plan: Plan, a, b, of_a: int, of_b: int):
 
 
 def tables(pair):
-    """The two blocks of a table as one, [2 block, K]."""
+    """Concatenates the two blocks of a table, [2 block, K]."""
     return jnp.concatenate([part[...] for part in pair], 0)
 
 
 def _turned(x, left: bool):
-    """x [n, w], its row r rotated by r mod 8 lanes: bit by bit, since v4 has no rotation that differs within a tile."""
+    """Rotates row r of x [n, w] by r mod 8 lanes, bit by bit, because v4 cannot rotate rows of a tile differently."""
     row, wide, bit = jax.lax.broadcasted_iota(jnp.int32, x.shape, 0), x.shape[1], 1
     while bit < min(8, x.shape[0]):
         x = jnp.where((row & bit) != 0, pltpu.roll(x, wide - bit if left else bit, 1), x)
@@ -195,7 +199,7 @@ def _turned(x, left: bool):
 
 
 def _turned_tiles(x, left: bool):
-    """x [n / 8, 8, w], its tile t rotated by 8 t lanes: a stride between tiles, which costs nothing more."""
+    """Rotates tile t of x [n / 8, 8, w] by 8 t lanes, with a stride between tiles, which is free."""
     wide, tile = x.shape[2], x.shape[1]
     return pltpu.roll(x, 0, 2, stride=wide - tile if left else tile, stride_axis=0)
 
@@ -205,14 +209,14 @@ def _tiles(x):
 
 
 def skew(x):
-    """[n, n] of [n, 2 n]: out[r, c] = x[r, n + c - r]."""
+    """Selects [n, n] from [n, 2 n]: out[r, c] = x[r, n + c - r]."""
     size = x.shape[0]
     x = _turned_tiles(_tiles(x), left=False).reshape(x.shape)
     return _turned(x[:, size - min(size, LANES) :], left=False)[:, -size:]
 
 
 def unskew(x):
-    """[n, 2 n] of [n, n], the transpose of `skew`."""
+    """The transpose of `skew`, [n, n] to [n, 2 n]."""
     size = x.shape[0]
     beside = min(size, LANES)
     x = _turned(jnp.concatenate([jnp.zeros((size, beside), x.dtype), x], 1), left=True)
@@ -222,7 +226,7 @@ def unskew(x):
 
 
 def diagonals(x):
-    """[n, n] of [1, 2 n]: out[r, c] = x[n + c - r], `skew` of equal rows."""
+    """Expands [1, 2 n] to [n, n]: out[r, c] = x[n + c - r], `skew` of equal rows."""
     size, tile = x.shape[1] // 2, min(8, x.shape[1] // 2)
     x = _turned(jnp.broadcast_to(x, (tile, 2 * size)), left=False)
     x = _turned_tiles(jnp.broadcast_to(x, (size // tile, tile, 2 * size)), left=False)
@@ -230,8 +234,9 @@ def diagonals(x):
 
 
 def folded(x):
-    """[1, 2 n] of [n, n], the transpose of `diagonals`: the lower half of the rows, rotated as far as it lies below, is
-    added to the upper one; in the end tiles are."""
+    """The transpose of `diagonals`, [n, n] to [1, 2 n].
+
+    Repeatedly rotates the lower half of the rows by its offset and adds it to the upper half; then does so with tiles."""
     size = x.shape[0]
     wide = 2 * size
     x = jnp.concatenate([jnp.zeros_like(x), x], 1)
@@ -244,7 +249,7 @@ def folded(x):
 
 
 def scores_of(plan: Plan, refs):
-    """[keys, queries] float32 of a block, LOW where the key is not seen."""
+    """Returns a block of scores [keys, queries] float32, LOW where masked."""
     s = dot(plan, refs["k"][...], refs["q"][...], 1, 1)
     if "table" in refs:
         s += skew(dot(plan, refs["queries"][...], tables(refs["table"]), 1, 1)).T
@@ -259,7 +264,7 @@ def scores_of(plan: Plan, refs):
 
 
 def _field(plan, refs, name):
-    """(column [keys, 1], row [1, queries]) of a field."""
+    """Returns a field as (column of keys [keys, 1], row of queries [1, queries])."""
     place = plan.fields.index(name)
     return refs["k_fields"][:, place : place + 1], refs["q_fields"][place : place + 1, :]
 
@@ -270,7 +275,7 @@ def same_type(plan: Plan, refs):
 
 
 def _seen(plan, refs):
-    """Every rule is one comparison of what `tpu._fields` has made of it."""
+    """Returns the mask of a block; `tpu._fields` prepares one comparison per rule."""
     k, q = _field(plan, refs, "segments")
     seen = k == q
     if "order" in plan.fields:
@@ -285,7 +290,7 @@ def _seen(plan, refs):
 
 
 def dropped(plan: Plan, x, seed, head, i, j):
-    """A block [keys, queries] after dropout: the bits of `core.streams.keep_mask` at (head, query, key) of the whole."""
+    """Applies dropout to a block [keys, queries], with the bits of `core.streams.keep_mask` at the global positions."""
     if not plan.dropout:
         return x
     _, queries, keys = plan.whole

@@ -1,20 +1,20 @@
-"""Cross-entropy of a linear layer over the vocabulary without its scores.
+"""Cross-entropy of a linear layer over the vocabulary, without scores [tokens, V] in memory.
 
     nll = linear_cross_entropy(features [.., D], table [V, D], bias [V] or None, labels [..], precision=precision)
 
--log softmax(features . table^T + bias)[label] in nats, with gradients to features, table and bias from one pass over
-blocks of words. Scores of tokens x V are never in memory: 125 MB a copy for a thousand tokens and BERT's vocabulary,
-a gigabyte for XLM-R's. `impl` says who computes it:
+Computes -log softmax(features . table^T + bias)[label] in nats, and the gradients of features, table and bias in one pass
+over blocks of words. The scores would take 125 MB per copy for a thousand tokens and BERT's vocabulary, 1 GB for XLM-R's.
+`impl` selects the implementation:
 
-    reference   `plain`: the scores in memory and autodiff; the definition
-    xla         `blocked`: blocks of words on any platform
+    reference   `plain`: scores in memory and autodiff; defines the result
+    xla         `blocked`: blocks of words, on any platform
     pallas      `tpu`: a kernel for TPUs. Not run on hardware yet
-    auto        reference up to `HELD` scores on a device, xla above; pallas by name only
+    auto        reference up to `HELD` scores per device, xla above; never pallas
 
-A word of the same softmax, without its scores either: `draw` (`drawn`).
+`draw` (module `drawn`) samples a word from the same softmax, also without the scores.
 
-Label smoothing (Vaswani et al. 2017, section 5.4), the z-loss (Chowdhery et al. 2022, section 5), soft targets of a teacher
-(Hinton et al. 2015), a vocabulary that a layout splits (`scored`); losses by samples are in `sampled`.
+Supports label smoothing (Vaswani et al. 2017, section 5.4), the z-loss (Chowdhery et al. 2022, section 5), soft targets of
+a teacher (Hinton et al. 2015) and a split vocabulary (`scored`). `sampled` has sampled losses.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ import math
 import jax
 import jax.numpy as jnp
 
+from ptm_jax.core.constraint import current
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.layout import current
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import Array, record
 from ptm_jax.kernels.choice import Impl, named
@@ -38,14 +38,18 @@ __all__ = ["HELD", "Judged", "Linear", "Scored"]
 __all__ += ["distillation", "draw", "judge", "linear_cross_entropy", "logits", "race", "score"]
 
 HELD = 1 << 22
-"""So many scores on a device are held: 16 MB. On a CPU (768 wide, bfloat16, 30,522 words) the plain way takes 0.7 of the
-time of blocks for 40 tokens, the same for 160, and 1.2 times as long for 512."""
+"""Maximum scores per device that "auto" holds in memory: 16 MB. On a CPU (width 768, bfloat16, 30,522 words) `plain` takes
+0.7 times as long as `blocked` for 40 tokens, as long for 160, and 1.2 times as long for 512."""
 
 
 @record
 class Judged:
-    """Of every token [..], float32: `nll` in nats, `loss` (the same smoothed, with its z-loss), and whether no word has a
-    greater score than the label."""
+    """Results per token [..].
+
+    nll     negative log-likelihood in nats, float32
+    loss    nll with label smoothing and z-loss, float32
+    right   whether no word has a greater score than the label
+    """
 
     nll: Array
     loss: Array
@@ -64,12 +68,14 @@ def linear_cross_entropy(
     precision: Precision = Precision(),
     impl: Impl = "auto",
 ) -> Array:
-    """-log p(label) [..] in nats, float32, for features [.., D], table [V, D], bias [V] and labels [..] int32.
+    """Returns -log p(label) [..] in nats, float32, for features [.., D], table [V, D], bias [V] and labels [..] int32.
 
-    smoothing   this share of the target goes to all V words alike
-    z_loss      this times log(Z)^2 is added, which keeps the sum of exponentials near 1
-    soft        a teacher of the same words, whose softmax is the target in place of `labels`: -sum_v q_v log p_v. It gets
-                no gradient; both sides' scores may be divided by a temperature through features and bias (`distillation`)
+    smoothing   share of the target that is spread evenly over all V words
+    z_loss      weight of log(Z)^2, which keeps the sum of exponentials Z near 1
+    soft        a teacher over the same words. Its softmax q replaces `labels`: -sum_v q_v log p_v. It gets no gradient.
+                For a temperature, divide the features and biases of both sides (`distillation`)
+
+    Raises ValueError if `soft` is given with `labels` or `smoothing`.
     """
     student = Linear(features, table, bias)
     if soft is not None:
@@ -90,7 +96,7 @@ def judge(
     precision: Precision = Precision(),
     impl: Impl = "auto",
 ) -> Judged:
-    """What an objective wants to know of its predictions, by one pass over the vocabulary."""
+    """Returns the losses and the correctness of predictions, from one pass over the vocabulary."""
     found = score(student, labels, mean=smoothing > 0, precision=precision, impl=impl)
     nll = found.log_sum - found.label
     loss = nll if not smoothing else (1 - smoothing) * nll + smoothing * (found.log_sum - found.mean)
@@ -106,7 +112,9 @@ def distillation(
     precision: Precision = Precision(),
     impl: Impl = "auto",
 ) -> Array:
-    """KL(teacher || student) [..] at a temperature, not yet times its square (Hinton et al. 2015, section 2)."""
+    """Returns KL(teacher || student) [..] at a temperature (Hinton et al. 2015, section 2).
+
+    It is not multiplied by the squared temperature."""
     at = lambda one: Linear(
         one.features.astype(jnp.float32) / temperature, one.table, None if one.bias is None else one.bias / temperature
     )
@@ -118,16 +126,16 @@ def distillation(
 def draw(
     one: Linear, seeds: Array, *, temperature: float = 1.0, precision: Precision = Precision(), impl: Impl = "auto"
 ) -> Array:
-    """A word [..] int32 of softmax(scores / temperature) for every token, by its own seed: seeds [..] uint32.
+    """Samples a word [..] int32 from softmax(scores / temperature) for every token, with seeds [..] uint32.
 
-    The draw is a function of scores, seed and word number: of no block, slice or layout. No gradient goes through."""
+    The result depends only on scores, seeds and word numbers, not on blocks or layout. It has no gradient."""
     return race(one, seeds, temperature=temperature, precision=precision, impl=impl)[0]
 
 
 def race(
     one: Linear, seeds: Array, *, temperature: float = 1.0, precision: Precision = Precision(), impl: Impl = "auto"
 ) -> tuple[Array, Array]:
-    """(`draw`, the value by which that word is the best [..] float32): of several softmaxes, the best value tells whose."""
+    """Returns (the word of `draw`, its value [..] float32). For several softmaxes, take the word with the greatest value."""
     words = len(one.table)
     whole = named(impl) == "reference" or (impl == "auto" and seeds.size * words / _devices() <= HELD)
     return drawn(one, seeds, temperature=temperature, precision=precision, block=words if whole else None)
@@ -142,7 +150,7 @@ def score(
     precision: Precision = Precision(),
     impl: Impl = "auto",
 ) -> Scored:
-    """`Scored` of labels [..] by the implementation `impl`."""
+    """Computes `Scored` for labels [..] with the implementation `impl`."""
     if teacher is not None and len(teacher.table) != len(student.table):
         raise ValueError(f"the teacher has {len(teacher.table)} words and the student {len(student.table)}")
     options = {"mean": mean, "teacher": teacher, "precision": precision}
@@ -151,7 +159,7 @@ def score(
 
 
 def choose(impl: str, tokens: int, words: int, width: int, soft: bool = False):
-    """The module that computes it, or None for the plain one. Raises UserError where the named one cannot."""
+    """Returns the module to use, or None for `plain`. Raises UserError if the named implementation cannot compute this."""
     named(impl)
     if impl == "auto":
         return None if tokens * words / _devices() <= HELD else blocked
@@ -170,6 +178,6 @@ def _platform() -> str:
 
 
 def _devices() -> int:
-    """Over how many devices scores are divided."""
+    """Returns the number of devices over which the scores are split."""
     layout = current()
     return 1 if layout is None else math.prod(layout.parts(name) for name in ("rows", "length", "vocab"))

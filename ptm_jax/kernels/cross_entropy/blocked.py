@@ -1,20 +1,20 @@
-"""Scores over the vocabulary in blocks of words, on any platform: no [tokens, V] array exists.
+"""Scores over the vocabulary in blocks of words, on any platform, without a [tokens, V] array.
 
 Forward, for every block of words (Milakov & Gimelshein 2018, arXiv 1805.02867, algorithm 3, over blocks):
 
     z = W_block x^T + b_block                                   [words, tokens]
     top' = max(top, max z);  total = total exp(top - top') + sum exp(z - top')
-    and the label's score, the sum of z, and the sums of a teacher's scores u, where asked for
+    also the label's score and, if requested, the sum of z and the sums of a teacher's scores u
 
-Backward, the same blocks again, each score made once more from x and W (Wijmans et al. 2024, arXiv 2411.09009, without
-its filter): dz as `scored` has it, then
+Backward recomputes the scores of each block from x and W (Wijmans et al. 2024, arXiv 2411.09009, without its filter), with
+dz from `scored`:
 
-    d x += dz^T W_block;   d W_block = dz x;   d b_block = sum dz      each block's lines written where they belong
+    d x += dz^T W_block;   d W_block = dz x;   d b_block = sum dz
 
-It costs one product of tokens x V x D more than autodiff, and holds tokens x block scores where that holds tokens x V
-twice. Words lie first, tokens last, so that the product for d W is in the form for which a CPU has fast bfloat16 kernels
-(`core.precision`); for d x a block of dz is turned. To turn W in its place would save a twentieth where tokens are many, and
-XLA then chooses a layout of dz that it has no kernel for ("Unsupported element type for DotThunk", JAX 0.10.2).
+This costs one more product of tokens x V x D than autodiff. It holds tokens x block scores; autodiff holds tokens x V twice.
+The order [words, tokens] gives the product for d W the form that has fast bfloat16 kernels on a CPU (`core.precision`); the
+product for d x transposes a block of dz. Transposing W instead would be a twentieth faster for many tokens, but XLA then
+picks a layout of dz without a kernel ("Unsupported element type for DotThunk", JAX 0.10.2).
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ import jax.numpy as jnp
 from ptm_jax.kernels.cross_entropy.scored import LOW, Sums
 
 SCORES, LEAST, MOST = 1 << 20, 512, 2048
-"""A block holds about so many scores, and so many words at least and at most. Measured on a CPU with 1 MB of cache for a
-core: 512 to 2,048 words by 1,024 tokens take the same time; of few tokens, larger blocks are no faster and hold more lines
-of the table's gradient."""
+"""Scores per block (approximate), least and most words per block. Measured on a CPU with 1 MB of cache per core: 512 to
+2,048 words by 1,024 tokens take the same time. With few tokens, larger blocks are no faster and hold more lines of the
+table's gradient."""
 
 
 def words_of_block(tokens: int, words: int) -> int:
-    """How many words a block has: blocks of a vocabulary are as equal as multiples of 128 can be."""
+    """Returns the number of words per block. Blocks have nearly equal sizes, multiples of 128."""
     most = min(max(SCORES // max(tokens, 1), LEAST), MOST)
     if words <= most:
         return words
@@ -40,14 +40,14 @@ def words_of_block(tokens: int, words: int) -> int:
 
 
 def loop(words, block, body, state):
-    """body(start, size, state) for every block; the last may be smaller."""
+    """Loops `state = body(start, size, state)` over the blocks; the last may be smaller."""
     full = words // block
     state = jax.lax.fori_loop(0, full, lambda i, state: body(i * block, block, state), state)
     return body(full * block, words % block, state) if words % block else state
 
 
 def scores_of(plan, one, start, size):
-    """(the block's lines of the table in the type of products, scores [size, T] float32)."""
+    """Returns (the block's lines of the table in the compute type, scores [size, T] float32)."""
     lines = jax.lax.dynamic_slice_in_dim(one.table, start, size).astype(plan.precision.dtype)
     scores = plan.precision.einsum("vd,td->vt", lines, one.features, jnp.float32)
     if one.bias is not None:
@@ -56,20 +56,20 @@ def scores_of(plan, one, start, size):
 
 
 def numbers_of(start, size, first):
-    """The numbers of the block's words [size, 1]."""
+    """Returns the numbers of the block's words [size, 1]."""
     numbers = start + jax.lax.broadcasted_iota(jnp.int32, (size, 1), 0)
     return numbers if first is None else numbers + first
 
 
 def _met(top, total, scores):
-    """(greatest, sum of exponentials, how the sums so far fade, exponentials) with a block more."""
+    """Adds a block; returns (maximum, sum of exponentials, factor for the previous sums, the block's exponentials)."""
     higher = jnp.maximum(top, scores.max(0))
     weights, fade = jnp.exp(scores - higher[None]), jnp.exp(top - higher)
     return higher, total * fade + weights.sum(0), fade, weights
 
 
 def forward(plan, student, labels, teacher, first):
-    """`Sums` of tokens [T] over the words of one device."""
+    """Returns the `Sums` of tokens [T] over one device's words."""
     student, teacher = cast(plan, student), cast(plan, teacher)
 
     def meet(start, size, sums):
@@ -80,7 +80,7 @@ def forward(plan, student, labels, teacher, first):
         top, total, _, _ = _met(sums.top, sums.total, z)
         label = sums.label + jnp.where(numbers == labels[None], scores, 0.0).sum(0)
         every = sums.all
-        if plan.mean:  # padded words have no table and no bias: their score is 0
+        if plan.mean:  # padded words need no mask: table and bias are zeros, so their score is 0
             every = every + scores.sum(0)
         if teacher is None:
             return Sums(top, total, label, every)
@@ -100,7 +100,7 @@ def forward(plan, student, labels, teacher, first):
 
 
 def backward(plan, student, labels, teacher, log_sums, grads, first):
-    """(d features [T, D], d table, d bias or None), float32, of one device's words."""
+    """Returns (d features [T, D], d table, d bias or None), float32, for one device's words."""
     student, teacher = cast(plan, student), cast(plan, teacher)
     (log_sum, soft_log_sum), (tokens, width) = log_sums, student.features.shape
     words, product = len(student.table), plan.precision.einsum
@@ -127,5 +127,5 @@ def backward(plan, student, labels, teacher, log_sums, grads, first):
 
 
 def cast(plan, one):
-    """Features in the type of products, once for all blocks."""
+    """Casts features to the compute type, once for all blocks."""
     return one and type(one)(one.features.astype(plan.precision.dtype), one.table, one.bias)

@@ -1,25 +1,25 @@
-"""The scores themselves, [.., V] in memory, and what autodiff makes of them: the least work where they are few."""
+"""Computes scores [.., V] in memory and differentiates them by autodiff, which is fastest for few tokens."""
 
 from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
 
-from ptm_jax.core.layout import constrain, current
+from ptm_jax.core.constraint import constrain, current
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import Array
 from ptm_jax.kernels.cross_entropy.scored import Linear, Scored
 
 
 def logits(one: Linear, precision: Precision) -> Array:
-    """[.., V] float32; where a layout splits the vocabulary, each device has its own words' scores."""
+    """Returns the scores [.., V] float32. If a layout splits the vocabulary, each device holds the scores of its words."""
     features, table, bias = one.features, one.table, one.bias
     if current() is not None:
         rows = "abcdefgh"[: features.ndim - 1]
         scores = precision.einsum(f"{rows}d,vd->{rows}v", features, table, jnp.float32)
         scores = scores if bias is None else scores + bias
         return constrain(scores, "rows", *["length"] * (scores.ndim - 2), "vocab") if scores.ndim > 1 else scores
-    # Not `dense` with table.T: the transpose would be folded into the gradient's product and cost its fast form.
+    # Not `dense` with table.T: the transpose would be folded into the gradient's product, which would lose its fast form.
     scores = precision.einsum("md,vd->mv", features.reshape(-1, features.shape[-1]), table, jnp.float32)
     scores = scores.reshape(*features.shape[:-1], -1)
     return scores if bias is None else scores + bias
@@ -28,7 +28,7 @@ def logits(one: Linear, precision: Precision) -> Array:
 def scored(
     student: Linear, labels: Array, *, mean: bool = False, teacher: Linear | None = None, precision: Precision
 ) -> Scored:
-    """`Scored` of labels [..]; no gradient goes to the teacher."""
+    """Computes `Scored` for labels [..]. The teacher gets no gradient."""
     z = logits(student, precision)
     if current() is None:
         label = jnp.take_along_axis(z, labels[..., None], -1)[..., 0]

@@ -1,13 +1,15 @@
-"""Losses over the vocabulary by a few sampled words, for objectives that cannot afford all: [.., S] scores for S samples.
+"""Losses over a few sampled words instead of the whole vocabulary: [.., S] scores for S samples.
 
     sample = log_uniform(key, 8192, vocab.size)
     loss = sampled_softmax(features, table, bias, labels, sample)
 
-Sampled softmax is the cross-entropy among the label and the samples, each score less the logarithm of how often its word is
-expected (Jean et al. 2015, arXiv 1412.2007, section 3; ELMo: 8,192 samples). Noise-contrastive estimation tells the label
-from samples by a logistic loss with the same correction (Gutmann & Hyvarinen 2010; Mnih & Teh 2012, arXiv 1206.6426, section
-3); without it, it is negative sampling. Training only: score a text by `linear_cross_entropy`. The label's score is
-corrected as the samples' are (`tf.nn.sampled_softmax_loss`): the optimum is that of all words, the way there is not.
+Sampled softmax is the cross-entropy over the label and the samples. It subtracts from each score the log of the word's
+expected count (Jean et al. 2015, arXiv 1412.2007, section 3; ELMo: 8,192 samples). Noise-contrastive estimation separates
+the label from samples by a logistic loss with the same correction (Gutmann & Hyvarinen 2010; Mnih & Teh 2012, arXiv
+1206.6426, section 3); without the correction it is negative sampling.
+
+For training only: evaluate with `linear_cross_entropy`. The label's score is corrected like those of the samples
+(`tf.nn.sampled_softmax_loss`). The optimum is that of the full softmax; the gradients are not.
 """
 
 from __future__ import annotations
@@ -24,25 +26,27 @@ from ptm_jax.kernels.cross_entropy.scored import LOW
 
 @record
 class Sample:
-    """Words [S] int32 that serve all tokens; `count` and `words` say how they were drawn."""
+    """Sampled words [S] int32, shared by all tokens; `count` and `words` are the arguments of `log_uniform`."""
 
     ids: Any
     count: Any
     words: Any
 
     def log_expected(self, ids: Array) -> Array:
-        """log of how often a word is expected among the samples: S P(v)."""
+        """Returns the log of a word's expected count among the samples, log(S P(v))."""
         return jnp.log(self.count) + log_probability(ids, self.words)
 
 
 def log_probability(ids: Array, words: int) -> Array:
-    """log P(v) = log(log((v + 2) / (v + 1)) / log(V + 1)): Zipf's law over words sorted by frequency."""
+    """Returns log P(v) = log(log((v + 2) / (v + 1)) / log(V + 1)), Zipf's law over words sorted by frequency."""
     return jnp.log(jnp.log1p(1 / (ids + 1.0))) - jnp.log(jnp.log(words + 1.0))
 
 
 def log_uniform(key: Array, count: int, words: int) -> Sample:
-    """`count` draws with replacement from the log-uniform distribution (TensorFlow's `log_uniform_candidate_sampler`, not
-    unique): frequent words come first in the vocabulary."""
+    """Draws `count` words with replacement from the log-uniform distribution.
+
+    The vocabulary must be sorted by frequency, frequent words first. Follows TensorFlow's `log_uniform_candidate_sampler`
+    with unique=False."""
     uniform = jax.random.uniform(key, (count,))
     ids = jnp.expm1(uniform * jnp.log(words + 1.0)).astype(jnp.int32)
     return Sample(jnp.clip(ids, 0, words - 1), jnp.float32(count), jnp.float32(words))
@@ -57,7 +61,7 @@ def sampled_softmax(
     *,
     precision: Precision = Precision(),
 ) -> Array:
-    """[..] float32 for features [.., D], table [V, D] and labels [..]; samples that are the label do not count."""
+    """Returns the loss [..] float32 for features [.., D], table [V, D], labels [..]. Ignores samples equal to the label."""
     label, others = _corrected(features, table, bias, labels, sample, precision)
     others = jnp.where(sample.ids == labels[..., None], LOW, others)
     return jnp.logaddexp(label, jax.nn.logsumexp(others, -1)) - label
@@ -73,15 +77,15 @@ def nce(
     corrected: bool = True,
     precision: Precision = Precision(),
 ) -> Array:
-    """-log sigma(s(label) - log S P(label)) - sum_i log sigma(-(s(w_i) - log S P(w_i))) [..] float32; the normaliser is 1.
+    """Returns -log sigma(s(label) - log S P(label)) - sum_i log sigma(-(s(w_i) - log S P(w_i))), [..] float32.
 
-    `corrected=False` leaves the correction out (Mikolov et al. 2013, Eq. 4)."""
+    The normaliser is 1. `corrected=False` omits the correction (Mikolov et al. 2013, Eq. 4)."""
     label, others = _corrected(features, table, bias, labels, sample, precision, corrected)
     return jax.nn.softplus(-label) + jax.nn.softplus(others).sum(-1)
 
 
 def _corrected(features, table, bias, labels, sample, precision, corrected=True):
-    """Scores of the label [..] and of the samples [.., S], less the logarithms of their expected counts."""
+    """Returns the scores of the label [..] and of the samples [.., S], less the logs of their expected counts."""
     flat = features.reshape(-1, features.shape[-1])
     others = precision.einsum("td,sd->ts", flat, table[sample.ids], jnp.float32)
     others = others.reshape(*labels.shape, -1)

@@ -1,15 +1,15 @@
-"""What a loss over the vocabulary needs of the scores, without the scores; and how devices share it out.
+"""Statistics per token of the scores over the vocabulary, computed without an array of scores, also over several devices.
 
-Of every token: the logarithm of the sum of exponentials, the score of its label, the mean and the greatest score, and the
-mean score under a teacher's distribution. The losses of this package are arithmetic on these; their gradients come back
-as one number of every token for each, and the gradient of a score is
+The statistics are the log of the sum of exponentials, the label's score, the mean and the greatest score, and the mean
+score under a teacher's distribution. The losses of this package are computed from them. Each statistic has one gradient g
+per token, and the gradient of a score is
 
     dz_tv = g_log_sum p_tv + g_label [v = label] + g_mean / V + g_soft q_tv
 
-(p the softmax, q the teacher's), which one pass over blocks of words makes, uses and forgets.
+with the softmax p and the teacher's softmax q. A pass over blocks of words computes dz one block at a time.
 
-Under a layout every device has its own tokens and, where the vocabulary is split, its own words; devices exchange the
-greatest score, the sum of exponentials and the label's score of every token (Shoeybi et al. 2019, section 3).
+Under a layout every device has its own tokens and, if the vocabulary is split, its own words. Devices exchange the greatest
+score, the sum of exponentials and the label's score of every token (Shoeybi et al. 2019, section 3).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
-from ptm_jax.core.layout import current
+from ptm_jax.core.constraint import current
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import Array, record
 
@@ -32,26 +32,26 @@ LOW = -1e30
 
 @record
 class Linear:
-    """Scores that are not multiplied out: features [.., D] . table [V, D] + bias [V] or None."""
+    """Factors of the scores features [.., D] . table [V, D] + bias [V]; `bias` may be None."""
 
     features: Any
     table: Any
     bias: Any = None
 
     def flat(self) -> Linear:
-        """With one dimension of tokens."""
+        """Flattens the dimensions of tokens into one."""
         return Linear(self.features.reshape(-1, self.features.shape[-1]), self.table, self.bias)
 
 
 @record
 class Scored:
-    """Of every token [..], float32. `top` has no gradient, and None stands for what was not asked for.
+    """Statistics per token [..], float32, of the scores z. Statistics that were not requested are None.
 
     log_sum   log sum_v exp z_v          mean      the mean of z_v over the words
     label     z of the label             soft      sum_v q_v z_v, q the teacher's softmax
     top       the greatest z             entropy   -sum_v q_v log q_v
 
-    `entropy` and the teacher's `soft_log_sum` have no gradient either.
+    `soft_log_sum` is the teacher's log-sum. `top`, `entropy` and `soft_log_sum` have no gradient.
     """
 
     log_sum: Any
@@ -65,8 +65,11 @@ class Scored:
 
 @record
 class Sums:
-    """Of one device's words: `total` is sum exp(z - top), `all` the sum of z; `mixed` is sum exp(u - soft_top) z
-    and `own` sum exp(u - soft_top) u, of the teacher's scores u."""
+    """Sums per token over one device's words, with scores z and a teacher's scores u.
+
+    total   sum exp(z - top)             mixed   sum exp(u - soft_top) z
+    all     sum of z                     own     sum exp(u - soft_top) u
+    """
 
     top: Any
     total: Any
@@ -80,13 +83,14 @@ class Sums:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What is fixed when the computation is traced.
+    """Static arguments of the computation.
 
-    kernel   a module with `forward(plan, student, labels, teacher, first) -> Sums` and `backward(plan, student, labels,
-             teacher, log_sums, grads) -> (d features, d table, d bias)` of one device's tokens [T] and words, float32;
-             `first` is the number of its first word, or None
-    words    of the whole vocabulary; `padded` says that a device's words may lie beyond it, as rows of zeros
-    interpret   what `pallas_call` takes: how a kernel runs where its device is not
+    kernel      a module with `forward(plan, student, labels, teacher, first) -> Sums` and `backward(plan, student, labels,
+                teacher, log_sums, grads, first) -> (d features, d table, d bias)` for one device's tokens [T] and words,
+                float32; `first` is the number of its first word, or None
+    words       size of the whole vocabulary
+    padded      whether a device may have rows of zeros beyond the vocabulary
+    interpret   passed to `pallas_call`, to run a kernel without its device
     """
 
     kernel: Any
@@ -99,8 +103,8 @@ class Plan:
 
 @dataclasses.dataclass(frozen=True)
 class _Places:
-    """Where things lie: the specs of features and table, and the mesh axes over which tokens, words and the width of the
-    table's gradient are divided."""
+    """Partition specs under a layout. `tokens`, `words` and `width` are the mesh axes over which tokens, words and the
+    width of the table's gradient are split."""
 
     mesh: Any
     features: P
@@ -121,7 +125,7 @@ class _Places:
         return P(*self.features[:-1])
 
     def linear(self, one: Linear):
-        """The specs of a `Linear`."""
+        """Returns the specs of a `Linear`."""
         return Linear(self.features, self.table, None if one.bias is None else self.bias)
 
     @property
@@ -139,7 +143,7 @@ def scored(
     precision: Precision,
     interpret: Any = False,
 ) -> Scored:
-    """`Scored` of labels [..] by a kernel; no gradient goes to the teacher."""
+    """Computes `Scored` for labels [..] with a kernel. The teacher gets no gradient."""
     plan = Plan(kernel, len(student.table), precision, mean, interpret=interpret)
     layout = current()
     teacher = jax.lax.stop_gradient(teacher)
@@ -154,7 +158,7 @@ def scored(
 
 
 def places_of(layout, student):
-    """One token [D] has no rows to divide; a dimension that its axes do not divide is whole on every device."""
+    """Returns the `_Places` of a layout. A dimension that its mesh axes do not divide is not split, nor is one token [D]."""
     shape = student.features.shape
     names = ["rows", *["length"] * (len(shape) - 2), None][: len(shape)] if len(shape) > 1 else [None]
     spec = P(*(None if entry is P.UNCONSTRAINED else entry for entry in layout.spec(names, shape)))
@@ -166,7 +170,7 @@ def places_of(layout, student):
 
 
 def padded(one, parts):
-    """With rows of zeros, so that every device has as many words."""
+    """Pads the table with rows of zeros so that every device has the same number of words."""
     if one is None or len(one.table) % parts == 0:
         return one
     more = -len(one.table) % parts
@@ -189,7 +193,7 @@ def _forward(plan, places, student, labels, teacher):
 
 
 def _share(plan, places, student, labels, teacher):
-    """One device's tokens and words, and what it learns of the words of others."""
+    """Computes the statistics of one device's tokens, with the sums of other devices' words."""
     shape, student = labels.shape, student.flat()
     teacher = None if teacher is None else teacher.flat()
     first = jax.lax.axis_index(places.words) * len(student.table) if places.words else None
@@ -246,7 +250,7 @@ def _share_backward(plan, places, student, labels, teacher, log_sums, grads):
     first = jax.lax.axis_index(places.words) * len(student.table) if places.words else None
     given = student.flat(), flat(labels), teacher, flat(log_sums), flat(grads), first
     features, table, bias = plan.kernel.backward(plan, *given)
-    # What devices add up travels in the type of the result, as it does for every other product.
+    # Cast before the psum, so that devices exchange the type of the result, as for every other product.
     features = features.astype(student.features.dtype)
     features = jax.lax.psum(features, places.words) if places.words else features
     rest = tuple(axis for axis in places.tokens if axis not in places.width)

@@ -1,18 +1,18 @@
-"""The same on TPUs, by Pallas: the scores of a block of tokens and words live in a core's vector memory alone.
+"""Cross-entropy on TPUs by Pallas, with the scores of a block of tokens and words only in a core's vector memory.
 
-Forward, a grid of (block of tokens, block of words): z = x W^T on the matrix unit, and running greatest score, sum of
-exponentials, label's score and sum of scores in columns of one [tokens, 128] scratch, written at the last block of words.
-Backward, each score made once more by either of two kernels (Dao et al. 2022, algorithm 4, split as its TPU forms are):
+The forward grid is (block of tokens, block of words). It computes z = x W^T on the matrix unit. The maximum, the sum of
+exponentials, the label's score and the sum of scores are columns of one [tokens, 128] scratch, written after the last block
+of words. The backward pass recomputes the scores in each of two kernels (Dao et al. 2022, algorithm 4, split in two):
 
-    d x   the same grid; dz W is added up in the block of the result while the words go by
-    d W   a grid of (block of words, block of tokens); dz^T x and the sum of dz are added up while the tokens go by
+    d x   the forward grid; accumulates dz W over the words
+    d W   a grid of (block of words, block of tokens); accumulates dz^T x and the sum of dz over the tokens
 
-Saved: 2 tokens x V float32 in HBM, written once and read three times by autodiff. Features are cast before, lines of the
-table inside, so that no copy of the table is made. The last block of words hangs over: what lies there is masked, and
-not written.
+This saves 2 tokens x V float32 in HBM, which autodiff writes once and reads three times. Features are cast before the
+kernel, lines of the table inside it, so the table is not copied. Words beyond the end of the last block are masked and not
+written.
 
-Compiled for v4, v5e, v5p and v6e and run in the interpreter; not run on hardware. Refused: other platforms, soft targets,
-features wider than 4,096, of which the lines of 128 words are more than vector memory holds.
+Compiled for v4, v5e, v5p and v6e and run in the interpreter; not run on hardware. Refuses other platforms, soft targets,
+and features wider than 4,096, because the lines of 128 words would not fit into vector memory.
 """
 
 from __future__ import annotations
@@ -27,14 +27,16 @@ from jax.experimental.pallas import tpu as pltpu
 from ptm_jax.kernels.cross_entropy.scored import LOW, Sums
 
 TOKENS, FEATURES, LINES, WIDEST = 512, 1 << 19, 1 << 18, 4096
-"""A block has at most so many tokens, numbers of features, and numbers of the table (half of either in float32, whose
-products are made of several), and features are at most so wide: what 16 MB of vector memory hold, twice for the next."""
+"""Maximum tokens, feature elements and table elements of a block, and maximum width of features.
+
+Chosen for 16 MB of vector memory with double buffering. Elements are halved in float32, because its products are made of
+several."""
 
 COLUMNS = ("top", "total", "label", "all")
 
 
 def refusal(platform: str, width: int, soft: bool) -> str | None:
-    """Why the kernels cannot, and what to take instead."""
+    """Returns why the kernels cannot compute this and what to use instead, or None."""
     if platform != "tpu":
         return f"the cross-entropy kernel is for TPUs, and this is {platform}; take impl='xla'"
     if soft:
@@ -45,7 +47,7 @@ def refusal(platform: str, width: int, soft: bool) -> str | None:
 
 
 def forward(plan, student, labels, teacher, first):
-    """`Sums` of tokens [T] over the words of one device."""
+    """Returns the `Sums` of tokens [T] over one device's words."""
     del teacher
     tokens, shape = len(labels), _Shape(plan, student, len(labels))
     x, labels, lines, bias, words = _operands(plan, shape, student, labels, first)
@@ -68,13 +70,13 @@ def forward(plan, student, labels, teacher, first):
 
 
 def backward(plan, student, labels, teacher, log_sums, grads, first):
-    """(d features [T, D], d table, d bias or None), float32, of one device's words."""
+    """Returns (d features [T, D], d table, d bias or None), float32, for one device's words."""
     del teacher
     tokens, shape = len(labels), _Shape(plan, student, len(labels))
     x, labels, lines, bias, words = _operands(plan, shape, student, labels, first)
     mean = jnp.zeros((tokens,), jnp.float32) if grads.mean is None else grads.mean
     given = jnp.stack([log_sums[0], grads.log_sum, grads.label, mean], 1)
-    given = jnp.pad(given, ((0, shape.spare), (0, 0)))  # tokens that are none have no gradient
+    given = jnp.pad(given, ((0, shape.spare), (0, 0)))  # padding tokens have no gradient
     has_bias, arguments = bias is not None, (words, x, labels, given, lines, *([bias] if bias is not None else []))
     call = functools.partial(
         pl.pallas_call,
@@ -114,7 +116,7 @@ def backward(plan, student, labels, teacher, log_sums, grads, first):
 
 
 class _Shape:
-    """Blocks of t tokens and v words, and the block specs of what has either; `axis` is that of the grid."""
+    """Sizes of blocks (t tokens, v words) and block specs of the operands; `axis` is an axis of the grid."""
 
     def __init__(self, plan, student, tokens: int):
         words, self.width = student.table.shape
@@ -138,7 +140,9 @@ class _Shape:
 
 
 def _operands(plan, shape, student, labels, first):
-    """Padded features and labels [T, 1] (of no word), table, bias [1, V], and (first word, how many are words)."""
+    """Returns padded features, padded labels [T, 1], table, bias [1, V], and (first word, number of real words).
+
+    The label of padding is -1."""
     x = jnp.pad(student.features.astype(plan.precision.dtype), ((0, shape.spare), (0, 0)))
     labels = jnp.pad(labels.astype(jnp.int32), (0, shape.spare), constant_values=-1)[:, None]
     bias = None if student.bias is None else student.bias[None].astype(jnp.float32)
@@ -153,7 +157,9 @@ def _product(precision, a, b, axes):
 
 
 def _scores(precision, words, block, x, lines, bias):
-    """(scores [t, v], lines of the table, numbers [1, v], which are words [1, v]) of a block; lines beyond are zeros."""
+    """Returns a block's (scores [t, v], lines of the table, word numbers [1, v], mask of real words [1, v]).
+
+    Lines beyond the table are zeros."""
     size = lines.shape[0]
     here = block * size + jax.lax.broadcasted_iota(jnp.int32, (1, size), 1)
     down = block * size + jax.lax.broadcasted_iota(jnp.int32, (size, 1), 0)
@@ -190,7 +196,7 @@ def _forward(precision, mean, has_bias, words, x, labels, lines, *rest):
 
 
 def _slopes(precision, mean, words, block, x, labels, given, lines, bias):
-    """(dz [t, v] float32, the block's lines of the table)."""
+    """Returns (dz [t, v] float32, the block's lines of the table)."""
     scores, table, numbers, real = _scores(precision, words, block, x, lines, bias)
     log_sum, of_sum, of_label, of_mean = (given[:, i : i + 1] for i in range(4))
     dz = of_sum * jnp.exp(scores - log_sum) + jnp.where(numbers == labels[...], of_label, 0.0)

@@ -1,0 +1,1 @@
+"""Benchmark results and comparisons with other libraries. Not part of the installed package."""

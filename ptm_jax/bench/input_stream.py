@@ -1,0 +1,87 @@
+"""Benchmark of the input stream: tokens/s of packed rows from a prepared corpus, relative to disk and memory rates."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from ptm_jax.bench import timing
+from ptm_jax.bench.peers import Peers
+from ptm_jax.bench.record import Entry, median, settings, spread
+from ptm_jax.data.corpora import stream
+from ptm_jax.data.corpora.prepare import prepare
+from ptm_jax.data.rows.examples import Packed
+from ptm_jax.data.text import pydocs
+from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InputSizes:
+    """The corpus has `text` characters of documentation. Each measurement of the stream takes `seconds`."""
+
+    text: int = pydocs.MAX_BYTES
+    vocab: int = 8192
+    lengths: tuple[int, ...] = (128, 512)
+    batch: int = 64
+    seconds: float = 1.0
+
+
+def run(sizes: InputSizes, repeats: int, say: timing.Say, peers: Peers = Peers()) -> list[Entry]:
+    """Measures the tokens/s of packed rows, and the share of positions that hold a token."""
+    with tempfile.TemporaryDirectory(prefix="ptm-bench-") as folder:
+        say("input: preparing the documentation of the installed packages")
+        corpus = _corpus(Path(folder), sizes)
+        shards = [Path(path) for path in corpus.paths("train")]
+        stored = sum(path.stat().st_size for path in shards) / corpus.size("train")["tokens"]
+        return [_entry(sizes, length, corpus, shards, stored, repeats, say) for length in sizes.lengths]
+
+
+def _corpus(folder: Path, sizes: InputSizes) -> Any:
+    documents = pydocs.documents(sizes.text)
+    text = folder / "pydocs.txt"
+    text.write_text("\n\n".join("\n".join(document.sentences) for document in documents), encoding="utf8")
+    tokenizer = TokenizerSpec(kind="wordpiece", vocab=sizes.vocab, lowercase=True)
+    return prepare([str(text)], folder / "prepared", tokenizer=tokenizer)
+
+
+def _entry(sizes, length, corpus, shards, stored, repeats, say) -> Entry:
+    say(f"input: rows of {length} tokens")
+    measured = []
+
+    def ours() -> float:
+        measured.append(stream.measure(corpus, Packed(), length=length, batch=sizes.batch, seconds=sizes.seconds))
+        return measured[-1]["tokens_per_second"]
+
+    meters = {"ours": ours, "disk": lambda: timing.read_raw(shards), "memory": timing.copies()}
+    found = timing.alternate(meters, repeats, say=say)
+    real = median([m["utilisation"] for m in measured])
+    fields = Packed().spec(length, corpus.vocab)
+    placed = 2 * 4 * len(fields) / real  # bytes read and written to put one real token into a batch
+    limits = [min(d / stored, c / placed) for d, c in zip(found["disk"], found["memory"], strict=True)]
+    ratios = [rate / limit for rate, limit in zip(found["ours"], limits, strict=True)]
+    return Entry(
+        name=f"input/{length}",
+        ours={"packed": {"tokens_per_second": median(found["ours"]), "real_tokens": real}},
+        peers={},
+        ratio=median(ratios),
+        spread=spread(ratios),
+        roofline={
+            "disk_bytes_per_second": median(found["disk"]),
+            "disk_tokens_per_second": median(found["disk"]) / stored,
+            "copy_bytes_per_second": median(found["memory"]),
+            "copy_tokens_per_second": median(found["memory"]) / placed,
+            "share": median(ratios),
+        },
+        settings=settings(
+            ratio="tokens/s of the stream over the lower of disk and memory",
+            compares="tokens_per_second",
+            length=length,
+            batch=sizes.batch,
+            corpus=f"pydocs, {corpus.size('train')['tokens']:,} tokens, vocabulary {corpus.vocab.size:,}",
+            processes="one, with a thread that reads ahead",
+            bytes_per_stored_token=stored,
+            bytes_moved_per_served_token=placed,
+        ),
+    )

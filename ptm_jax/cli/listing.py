@@ -1,0 +1,271 @@
+"""List systems, survey rows, tasks, adaptations, or which encoder works with which pre-training task.
+
+Example:
+  ptm list
+  ptm list --status matches --text t5
+  ptm list --rows --group Adaptation
+  ptm list --json
+  ptm list --matrix
+  ptm list --adaptations
+  ptm list --tasks
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+import textwrap
+import types
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ptm_jax.cli.options import Flag, Text, print_json, table
+from ptm_jax.core.errors import UserError, unknown
+
+WIDTH = 80
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Args:
+    rows: Flag = False
+    """List the 270 rows of the survey with the values that implement them."""
+    status: Text = None
+    """Only systems or rows with this status word, or "none"."""
+    group: Text = None
+    """Only systems or rows whose group contains this text (rows: or whose table is it, as A3)."""
+    text: Text = None
+    """Only systems or rows that contain this text anywhere."""
+    json: Flag = False
+    """Print one JSON list of objects with all fields."""
+    matrix: Flag = False
+    """List which encoder works with which pre-training task, and why the others do not."""
+    tasks: Flag = False
+    """List the downstream tasks, values of --task of `ptm train`, `evaluate` and `predict`."""
+    adaptations: Flag = False
+    """List the adaptations, values of `ptm train --adapt`, with their fields and defaults."""
+
+
+def run(args: Args) -> int:
+    """Print the list that the arguments ask for."""
+    listed = [name for name in ("rows", "tasks", "adaptations", "matrix") if vars(args)[name]]
+    if len(listed) > 1:
+        raise UserError(f"--{listed[0]} and --{listed[1]} are two lists; give one of them")
+    if listed and listed[0] != "rows" and (args.status or args.group or args.text):
+        raise UserError(f"--status, --group and --text filter systems and --rows; leave --{listed[0]} out")
+    if listed and listed[0] != "rows":
+        return {"tasks": _tasks, "adaptations": _adaptations, "matrix": _matrix}[listed[0]](args.json)
+    from ptm_jax.systems.survey import WORDS
+
+    if args.status not in (None, "none", *WORDS):
+        raise unknown("status", args.status, [*WORDS, "none"])
+    entries = [one for one in (rows() if args.rows else map(entry, systems())) if _kept(one, args)]
+    if args.json:
+        print_json(entries)
+    elif not entries:
+        print("nothing matches")
+    else:
+        filtered = args.status or args.group or args.text
+        print("\n".join(_rows_text(entries) if args.rows else _systems_text(entries, folded=not filtered)))
+    return 0
+
+
+def systems() -> list[Any]:
+    """Every system, in the order of the catalogue."""
+    from ptm_jax import systems
+
+    return [systems.get(name) for name in systems.names()]
+
+
+def entry(system: Any) -> dict[str, Any]:
+    """The fields of `ptm list --json` of a system."""
+    from ptm_jax.core import slots
+    from ptm_jax.systems.survey import status
+
+    return {
+        "name": system.name,
+        "rows": list(system.rows),
+        "group": system.group,
+        "section": system.section,
+        "paper": system.paper,
+        "towers": {name: label(slots.encoder_in(tower) or tower) for name, tower in system.towers.items()},
+        "corruption": label(system.corruption),
+        "objective": label(system.objective),
+        "adapt": [label(part) for part in system.adapt],
+        "compress": [label(part) for part in system.compress],
+        "status": list(status().get(system.name, ())),
+    }
+
+
+def rows() -> list[dict[str, Any]]:
+    """The fields of `ptm list --rows --json`: a row, the names of its values, the words earned with date and commit."""
+    from ptm_jax.adapt import catalogue as adaptations
+    from ptm_jax.systems import survey
+    from ptm_jax.tasks.catalogue import catalogue as tasks
+
+    named = [(system.name, system.rows) for system in systems()]
+    named += [(name, tasks.get(name).rows) for name in tasks.names()]
+    named += [(name, numbers) for name, (_, numbers) in adaptations.NAMES.items()]
+    found = []
+    for row in survey.rows():
+        values = list(dict.fromkeys([*(name for name, numbers in named if row.number in numbers), *row.parts]))
+        earned = [
+            {"word": word, "value": value, "date": date, "commit": commit}
+            for value in values
+            for word, (date, commit) in survey.status().get(value, {}).items()
+        ]
+        words = [word for word in survey.WORDS if any(one["word"] == word for one in earned)]
+        found.append(
+            {"row": row.number, "name": row.name, "section": row.section, "table": row.table, "group": row.group}
+            | {"kind": row.kind, "values": values, "status": words, "earned": earned}
+        )
+    return found
+
+
+def label(part: Any) -> str | None:
+    """The name of the value in a slot: its class, or its own name where it is a function."""
+    return None if part is None else part.__name__ if isinstance(part, types.FunctionType) else type(part).__name__
+
+
+def fold(names: Iterable[str]) -> str:
+    """Names with a common beginning in short: 'bert_base, _large', 'bert_L{2..12}_H{128..768}'."""
+    folded = []
+    for _, several in itertools.groupby(names, lambda name: name.partition("_")[0]):
+        several = list(several)
+        grid = [re.fullmatch(r"(.*_L)(\d+)(_H)(\d+)", name) for name in several]
+        if len(several) > 2 and all(grid) and len({match[1] for match in grid}) == 1:
+            depths, widths = ([int(match[i]) for match in grid] for i in (2, 4))
+            folded.append(f"{grid[0][1]}{{{min(depths)}..{max(depths)}}}_H{{{min(widths)}..{max(widths)}}}")
+            continue
+        parts = zip(*(name.split("_") for name in several), strict=False)
+        common = [each[0] for each in itertools.takewhile(lambda each: len({*each}) == 1, parts)]
+        start = len("_".join(common))
+        folded += [several[0], *(name[start:] for name in several[1:])]
+    return ", ".join(folded)
+
+
+def _kept(one: Mapping[str, Any], args: Args) -> bool:
+    if args.status is not None and (args.status not in one["status"] if args.status != "none" else one["status"]):
+        return False
+    group = (one["group"].lower(), str(one.get("table", "")).lower())
+    if args.group is not None and args.group.lower() not in group[0] and args.group.lower() != group[1]:
+        return False
+    return args.text is None or args.text.lower() in " ".join(map(str, one.values())).lower()
+
+
+def _systems_text(entries: Sequence[Mapping[str, Any]], folded: bool) -> list[str]:
+    """A line for each system, or `folded` for each family: systems of the same rows and slots."""
+    from ptm_jax.systems.survey import WORDS
+
+    families: dict[Any, list[Mapping[str, Any]]] = {}
+    for one in entries:
+        slots = tuple(_cell(one[name]) for name in ("towers", "corruption", "objective", "adapt", "compress"))
+        families.setdefault((*slots, *one["rows"], "" if folded else one["name"]), []).append(one)
+    cells = []
+    for several in families.values():
+        first, words = several[0], [word for word in WORDS if any(word in one["status"] for one in several)]
+        parts = [_cell(first[name]) for name in ("corruption", "objective", "adapt", "compress") if first[name]]
+        names = fold(one["name"] for one in several)
+        names = names if len(names) <= 27 else names[:26].rpartition(",")[0] + ", …"
+        slots = textwrap.shorten(" > ".join(parts), 24, placeholder=" …")
+        cells.append([names, _cell(first["rows"]), slots, " ".join(words)])
+    remark = "A line is a family of sizes, and has the words of any of them; a filter lists each: ptm list --text albert"
+    return [
+        table(["name", "row", "corruption > objective", "status"], cells, WIDTH),
+        "",
+        f"{len(entries)} systems. row: number in the survey (--rows). --json: all fields.",
+        *(textwrap.wrap(remark, WIDTH) if folded else ()),
+        "status: the words that tests earned",
+        *_meanings(),
+    ]
+
+
+def _rows_text(entries: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Rows under the titles of their tables, with their values and the newest run that earned each word."""
+    lines = []
+    for _, several in itertools.groupby(entries, lambda one: one["table"]):
+        several = list(several)
+        head = several[0]
+        lines.append(f"{head['table']}  {head['group']} (survey {head['section']})")
+        for one in several:
+            lines.append(f"{one['row']:>5}  {one['name']:<44} {one['kind']:<7} {' '.join(one['status'])}".rstrip())
+            if one["values"]:
+                lines += textwrap.wrap(fold(one["values"]), WIDTH, initial_indent=" " * 7, subsequent_indent=" " * 7)
+            runs: dict[str, list[str]] = {}
+            for word in one["status"]:
+                date, commit = max((e["date"], e["commit"]) for e in one["earned"] if e["word"] == word)
+                runs.setdefault(f"{date} {commit}", []).append(word)
+            earned = ", ".join(f"{' '.join(words)} {run}" for run, words in runs.items())
+            lines += textwrap.wrap(earned, WIDTH, initial_indent=" " * 7, subsequent_indent=" " * 7)
+    done = sum(bool(one["status"]) for one in entries)
+    return [
+        *lines,
+        "",
+        f"{len(entries)} rows, {sum(bool(one['values']) for one in entries)} with a value, {done} with a word.",
+        "Below a row: the systems, tasks, adaptations and classes that implement it, and",
+        "date and commit of the newest test run that earned a word.",
+        *_meanings(),
+    ]
+
+
+def _meanings() -> list[str]:
+    from ptm_jax.systems.survey import WORDS
+
+    lines = [textwrap.wrap(f"{word:<11} {text}", WIDTH - 2, subsequent_indent=" " * 12) for word, text in WORDS.items()]
+    return [f"  {line}" for several in lines for line in several]
+
+
+def _tasks(as_json: bool) -> int:
+    from ptm_jax.tasks.catalogue import catalogue as tasks
+
+    found = [tasks.get(name) for name in tasks.names()]
+    keys = ("name", "examples", "classes", "metrics", "group", "paper")
+    classes = lambda labels: "" if not labels else str(len(labels)) if labels != "found" else "found"
+    cells = [[t.name, label(t.examples), classes(t.examples.labels), list(t.metrics), t.group, t.paper] for t in found]
+    if as_json:
+        print_json([dict(zip(keys, row, strict=True)) for row in cells])
+    else:
+        print(table(keys, [[_cell(part) for part in row] for row in cells]))
+    return 0
+
+
+def _adaptations(as_json: bool) -> int:
+    from ptm_jax.adapt import catalogue as adaptations
+
+    found = adaptations.entries()
+    if as_json:
+        print_json(found)
+        return 0
+    for each in found:
+        fields = ", ".join(f"{name}={value!r}" for name, value in each["fields"].items())
+        print(f"{each['name']}({fields})")
+        print(textwrap.fill(each["what"], 110, initial_indent="    ", subsequent_indent="    "))
+    return 0
+
+
+def _matrix(as_json: bool) -> int:
+    from ptm_jax.systems import matrix
+
+    cells = matrix.cells()
+    if as_json:
+        found = [{"encoder": row, "task": column, "works": not why, "reason": why} for (row, column), why in cells.items()]
+        print_json(found)
+        return 0
+    reasons = list(dict.fromkeys(why for why in cells.values() if why))
+    mark = lambda why: str(reasons.index(why) + 1) if why else "yes"
+    print(table(["encoder", *matrix.TASKS], [
+        [row, *(mark(cells[row, column]) for column in matrix.TASKS)] for row in matrix.ENCODERS
+    ], width=200))  # fmt: skip
+    print()
+    for number, why in enumerate(reasons, 1):
+        print(f"{number}: {why}")
+    print("ptm train ENCODER+TASK trains a cell, by the names of the systems: ptm train albert_mini+spanbert_mini")
+    return 0
+
+
+def _cell(part: Any) -> str:
+    if isinstance(part, dict):
+        return part["main"] if list(part) == ["main"] else " ".join(f"{name}:{kind}" for name, kind in part.items())
+    if isinstance(part, list):
+        return " ".join(str(word) for word in part)
+    return "" if part is None else str(part)

@@ -1,0 +1,31 @@
+"""Helpers on a batch: segments, row indices, and writes at chosen positions."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from ptm_jax.core.types import Array, Batch
+
+
+def rows_of(batch: Batch, states: Array | None = None) -> Array:
+    """Returns the global row indices [B] int32, which seed dropout and corruptions; 0, 1, ... if the batch has none.
+
+    The number of rows is taken from `states` [B, ...] if the batch has no `input_ids`.
+    """
+    if "rows" in batch:
+        return batch["rows"]
+    return jnp.arange(len(batch["input_ids"] if states is None else states), dtype=jnp.int32)
+
+
+def segments_of(batch: Batch) -> Array:
+    """Returns the segments [B, L]. A batch without segments is one document per row, without padding."""
+    return batch["segment_ids"] if "segment_ids" in batch else jnp.ones_like(batch["input_ids"])
+
+
+def put(field: Array, positions: Array, used: Array, new: Array | int | bool) -> Array:
+    """Writes `new` [B, P, ...], or one value, into a field [B, L, ...] at `positions` [B, P] where `used` [B, P] > 0."""
+    # Unused places write to column L, which mode="drop" ignores.
+    where = jnp.where(used > 0, positions, field.shape[1])
+    write = jax.vmap(lambda row, at, value: row.at[at].set(value, mode="drop"))
+    return write(field, where, jnp.broadcast_to(new, where.shape + field.shape[2:]))

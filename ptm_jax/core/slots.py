@@ -1,0 +1,252 @@
+"""The slots of a system: one base class for each, with a default for every fact that it may declare.
+
+To add a value, inherit the class of its slot and override the attributes that differ. Other code reads only attributes
+that are declared here.
+
+    class LSTMEncoder(slots.Encoder, nn.Module): ...        an encoder, head or embedding (`core.networks`)
+    @dataclass(frozen=True, kw_only=True)
+    class MyCorruption(slots.Corruption): ...               examples, corruptions, objectives, wrappers
+
+A corpus statistic, such as the vocabulary (`core.types.Vocab`) or the unigram counts (`core.facts.Counts`), is a field that
+the set-up fills in.
+
+Do not declare a name here that a subclass has as a *required* dataclass field: a dataclass takes an inherited attribute as
+the default of its field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ptm_jax.core.fields import Field
+from ptm_jax.core.networks import (
+    ClassHead,
+    Direction,
+    Embedding,
+    Encoder,
+    Head,
+    Kernel,
+    Layered,
+    Network,
+    Slot,
+    encoder_in,
+    encoder_of,
+    heads_of,
+)
+from ptm_jax.core.types import Array, Batch, Loss, Params
+
+__all__ = [
+    "ClassHead",
+    "Corruption",
+    "Direction",
+    "Embedding",
+    "Encoder",
+    "Examples",
+    "Head",
+    "Kernel",
+    "Layered",
+    "Network",
+    "Objective",
+    "Slot",
+    "Wrapper",
+    "corruption",
+    "encoder_in",
+    "encoder_of",
+    "heads_of",
+    "objective",
+    "overrides",
+]
+
+
+class Examples(Slot):
+    """How rows are cut from a corpus.
+
+    begin, end       names in `core.types.Vocab` of the tokens before and after a text (None: none)
+    continuing       whether row b of a batch continues row b of the previous batch
+    needs_words      whether it needs the first tokens of words (`Block.words`)
+    spells           whether it needs the spellings of `table` (`Block.spellings`)
+    labelled         whether it reads labelled files (`corpus`) instead of running text (`rows`)
+    labels           names of the classes of a labelled task
+    windowing        windows of long texts, for question answering (`inference.answering.Windowing`)
+    second           whether an example may have a second text
+    readings         number of batch rows per example
+    alphabet         number of character ids, if words are read as characters, else None
+    slot_width       tokens of a sentence slot; None: rows have no slots
+
+    Fields have any NumPy type (`core.fields`). `data.rows.columns` adds columns of tokens to any way of cutting rows.
+    """
+
+    begin: str | None = "cls"
+    end: str | None = "sep"
+    continuing: bool = False
+    needs_words: bool = False
+    spells: bool = False
+    labelled: bool = False
+    labels: tuple[str, ...] = ()
+    windowing: Any = None
+    second: bool = True
+    readings: int = 1
+    alphabet: int | None = None
+    slot_width: int | None = None
+
+    def corpus(self, sources: Any, folder: Any, tokenizer: Any, progress: Any = None) -> Any:
+        """Returns the prepared corpus of labelled files; prepares it in `folder` if necessary."""
+        raise NotImplementedError
+
+    def table(self, tokenizer: Any) -> Any:
+        """Returns the spelling of every token id, [V, C]."""
+        raise NotImplementedError
+
+    def spec(self, length: int, vocab: Any) -> Mapping[str, Field]:
+        """Returns {field: Field}, the shape and type of one row. Raises UserError if vocabulary or length do not fit."""
+        raise NotImplementedError
+
+    def rows(self, block: Any, *, length: int, vocab: Any, rng: Any) -> Mapping[str, Any]:
+        """Returns {field: [R, ...]} of the rows of a block."""
+        raise NotImplementedError
+
+
+class Corruption(Slot):
+    """A pure function of a batch with static shapes. It runs inside the jitted step and does not depend on the model.
+
+    left_to_right    whether it writes an `order` in which every token attends only to earlier ones
+    single_stream    whether it writes source and target into one row
+    start            name in the vocabulary of the first token of a decoder's input, or None
+    """
+
+    left_to_right: bool = False
+    single_stream: bool = False
+    start: str | None = None
+
+    def __call__(self, key: Array, batch: Batch) -> Batch:
+        """Returns the batch with fields replaced or added."""
+        raise NotImplementedError
+
+    def flat(self) -> tuple[Corruption, ...]:
+        """Returns the corruptions of a composition; only itself if it is a single one."""
+        return (self,)
+
+
+class Change(Corruption):
+    """A plain function as a corruption."""
+
+    def __init__(self, function: Callable[[Array, Batch], Batch]):
+        self.function = function
+
+    def __call__(self, key: Array, batch: Batch) -> Batch:
+        return self.function(key, batch)
+
+
+def corruption(value: Any) -> Corruption:
+    """Returns `value` as a corruption. A plain function gets the defaults of the slot."""
+    return value if isinstance(value, Corruption) else Change(value)
+
+
+class Objective(Slot):
+    """Computes the loss of the towers on a batch, including the forward passes. A plain function works too.
+
+    tower       the tower that is trained
+    head        the head that predicts the labels, or None
+    kind        the kind of the labels; "classes" are integers
+    given       names of towers that are never trained, such as a teacher; a run must start with a model for each
+    baseline    the metric to compare with the loss of predicting word or class frequencies, or None
+    """
+
+    tower: str = "main"
+    head: str | None = None
+    kind: str = "classes"
+    baseline: str | None = None
+    given: tuple[str, ...] = ()
+
+    def __call__(self, towers: Mapping[str, Any], batch: Batch, key: Array) -> Loss:
+        """Returns the loss as sum and weight."""
+        raise NotImplementedError
+
+    def initial_carry(self, towers: Mapping[str, Any], batch: Batch) -> Any:
+        """Returns the carry of the first batch of a stream, a tree with leaves [B, ...], or None."""
+        del towers, batch
+        return None
+
+    def select(self, batch: Batch) -> tuple[Batch, Mapping[str, Array]]:
+        """Returns (batch, {parameter path: rows}): the rows of sparse tables that the step reads and updates; {} for a
+        dense step. The ids in the batch are renumbered to these rows."""
+        return batch, {}
+
+
+class Function(Objective):
+    """A plain function as an objective."""
+
+    def __init__(self, function: Callable[..., Loss]):
+        self.function = function
+
+    def __call__(self, towers: Mapping[str, Any], batch: Batch, key: Array) -> Loss:
+        return self.function(towers, batch, key)
+
+
+def objective(value: Any) -> Objective:
+    """Returns `value` as an objective. A plain function gets the defaults of the slot."""
+    return value if isinstance(value, Objective) else Function(value)
+
+
+class Wrapper(Slot):
+    """An adaptation or compression of a model. The model itself is not changed.
+
+    towers           names of the wrapped towers (None: all)
+    owns             pattern of the paths of the wrapper's parameters, which the initial model does not have
+    fresh            pattern of the paths of parameters that a run initialises even if the initial model has them
+    cache            whether the features of the frozen encoder may be kept on disk
+    """
+
+    towers: tuple[str, ...] | None = None
+    owns: str | None = None
+    fresh: str | None = None
+    cache: bool = False
+
+    def within(self, system: Any) -> Wrapper:
+        """Returns the wrapper with open fields, such as the number of steps, filled in from the system."""
+        del system
+        return self
+
+    def rewrite(self, system: Any) -> Any:
+        """Returns the system with another objective, head or tower."""
+        return system
+
+    def wrap(self, module: Any) -> Any:
+        """Returns the tower with other values in its slots. The paths of the model's parameters do not change."""
+        return module
+
+    def init(self, params: Params, source: Params | None) -> Params:
+        """Adds the wrapper's initial parameters to {tower: tree}. Called again with the initial model as `source`."""
+        del source
+        return params
+
+    def trainable(self, path: str, step: Any) -> Any:
+        """Returns whether a parameter is updated at a step: a bool, a traced bool, or booleans [N] for stacked layers.
+        `path` has a `level` (`core.levels.Place`)."""
+        del path, step
+        return True
+
+    def rate(self, path: str) -> Any:
+        """Returns the learning-rate multiplier of a parameter: a number, or [N] for stacked layers."""
+        del path
+        return 1.0
+
+    def effective(self, params: Params, train: bool) -> Params:
+        """Returns the parameters that the networks use, computed from the trained ones."""
+        del train
+        return params
+
+    def on_step(self, params: Params, step: Any) -> Params:
+        """Returns the parameters after an update."""
+        del step
+        return params
+
+    def finish(self, params: Params) -> Params:
+        """Returns the parameters of the model without the wrapper."""
+        return params
+
+
+def overrides(value: Slot, name: str, slot: type = Wrapper) -> bool:
+    """Whether the class of a value overrides `name`."""
+    return getattr(type(value), name) is not getattr(slot, name)

@@ -1,0 +1,108 @@
+"""Looks up the classes that a record names.
+
+A kind is the short name of a public dataclass of the package, such as "Transformer". If two rooms have a class of that
+name, the kind is "room.Transformer". An index of the class statements in `ROOMS` gives the one module to import.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ptm_jax.core import slots
+from ptm_jax.core.errors import UserError
+
+PACKAGE = Path(__file__).parents[2]
+ROOMS = (
+    *("core", "nn", "encoders", "corruptions", "objectives", "adapt", "compress"),
+    *("data/rows", "data/tokenizers", "tasks/formats", "tasks/kinds"),
+)
+"""Folders of the package that contain kinds."""
+
+
+class Kinds(Mapping[str, Any]):
+    """{kind: class} of the package and of the user.
+
+    own   {kind: class or function of the user}
+    lost  {kind: why it is missing}
+
+    An imported class of the user is found too if it inherits a slot and no class of the package has its name.
+    """
+
+    def __init__(self, own: Mapping[str, Any] | None = None, lost: Mapping[str, str] | None = None):
+        self.own, self.lost = dict(own or {}), dict(lost or {})
+
+    def __getitem__(self, kind: str) -> Any:
+        if kind in self.own:
+            return self.own[kind]
+        if kind in self.lost:
+            raise UserError(f"{kind} {self.lost[kind]}")
+        found = _classes(kind) or _imported(slots.Slot, kind)
+        if len(found) > 1:
+            raise UserError(f"{kind} is the name of several classes: {', '.join(map(kind_of, found))}; give one of these")
+        if not found:
+            raise KeyError(kind)
+        return found[0]
+
+    def __contains__(self, kind: object) -> bool:
+        if kind in self.own or kind in self.lost:
+            return True
+        return isinstance(kind, str) and bool(_classes(kind) or _imported(slots.Slot, kind))
+
+    def __iter__(self) -> Iterator[str]:
+        classes = (found for name in _index() if not name.startswith("_") for found in _classes(name))
+        return iter({**self.own, **dict.fromkeys(map(kind_of, classes))})
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+@functools.cache
+def kinds_of() -> Kinds:
+    """Returns the kinds of the package."""
+    return Kinds()
+
+
+def kind_of(cls: type) -> str:
+    """Returns the kind of a class: its name, with its room if two rooms of the package have that name."""
+    name = cls.__name__
+    if not cls.__module__.startswith("ptm_jax.") or len(_index().get(name, ())) < 2 or len(_classes(name)) < 2:
+        return name
+    return f"{cls.__module__.split('.')[1]}.{name}"
+
+
+@functools.cache
+def _index() -> Mapping[str, tuple[str, ...]]:
+    """{class name: modules with a class statement of that name}."""
+    found = defaultdict(list)
+    for room in ROOMS:
+        for path in sorted((PACKAGE / room).rglob("*.py")):
+            module = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+            for name in re.findall(r"^class (\w+)", path.read_text(encoding="utf8"), re.M):
+                found[name].append(module)
+    return {name: tuple(modules) for name, modules in found.items()}
+
+
+@functools.cache
+def _classes(kind: str) -> tuple[type, ...]:
+    """Returns the public dataclasses of the package that match a kind."""
+    room, _, name = kind.rpartition(".")
+    modules = [m for m in _index().get(name, ()) if not name.startswith("_") and room in ("", m.split(".")[1])]
+    found = (vars(importlib.import_module(module)).get(name) for module in modules)
+    return tuple(cls for cls in found if dataclasses.is_dataclass(cls))
+
+
+def _imported(base: type, kind: str) -> tuple[type, ...]:
+    """Returns the newest dataclass named `kind` outside the package that inherits `base`."""
+    found: tuple[type, ...] = ()
+    for each in base.__subclasses__():
+        mine = each.__name__ == kind and dataclasses.is_dataclass(each) and not each.__module__.startswith("ptm_jax.")
+        found = (each,) if mine else found
+        found = _imported(each, kind) or found
+    return found

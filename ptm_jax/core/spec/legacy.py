@@ -1,0 +1,32 @@
+"""Converts old records: one rule for each kind with changed fields."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def _embeddings(fields: dict[str, Any]) -> dict[str, Any]:
+    """`Embeddings(types, word_types, languages, tasks)` became `parts`."""
+    if "parts" in fields:
+        return fields
+    types = "WordTypes" if fields.pop("word_types", False) else "Types"
+    sizes = {types: fields.pop("types", 0), "Languages": fields.pop("languages", 0), "TaskTypes": fields.pop("tasks", 0)}
+    return fields | {"parts": [{"kind": kind, "size": size} for kind, size in sizes.items() if size]}
+
+
+RULES: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]] = {"Embeddings": _embeddings}
+"""{kind: function from its old fields to the current ones}."""
+
+
+def current(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns one record with current fields; nested records are not converted."""
+    kind = record.get("kind")
+    return RULES[kind](dict(record)) if isinstance(kind, str) and kind in RULES else record
+
+
+def renewed(record: Any) -> Any:
+    """Returns a JSON value with current fields in every record."""
+    if isinstance(record, list):
+        return [renewed(part) for part in record]
+    return {name: renewed(part) for name, part in current(record).items()} if isinstance(record, Mapping) else record

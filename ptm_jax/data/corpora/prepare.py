@@ -1,0 +1,317 @@
+"""Preparation of a corpus: read, shuffle and split, train the tokenizer, tokenize in parallel, write shards.
+
+Everything is written into `.NAME.preparing` beside the output and renamed at the end, so the output is complete or absent.
+Every stage renames its result when it is complete, and an interrupted run continues with the first unfinished stage or
+shard. The result is a function of the inputs alone, byte for byte, for any number of workers.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import errno
+import fcntl
+import hashlib
+import itertools
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ptm_jax.core.errors import UserError
+from ptm_jax.data.corpora import cooccurrence as pairs
+from ptm_jax.data.corpora import direct, splits, spool, store, worker
+from ptm_jax.data.corpora.jobs import CHUNK_BYTES, REPORT, Job
+from ptm_jax.data.corpora.runners import Runner
+from ptm_jax.data.corpora.shards import Shard
+from ptm_jax.data.text import cleaning as clean_text
+from ptm_jax.data.text import remote
+from ptm_jax.data.text import sources as text_sources
+from ptm_jax.data.text.documents import Document
+from ptm_jax.data.tokenizers import saved, tokenizing, vocabularies
+from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
+
+Progress = Callable[[str, int, int], None]
+SHARD_BYTES = 64_000_000
+PARALLEL_BYTES = 4_000_000
+"""Text below which one process is faster than several."""
+
+
+def prepare(
+    sources: Sequence[str],
+    out: str | Path,
+    *,
+    tokenizer: TokenizerSpec,
+    heldout: float = 0.02,
+    seed: int = 0,
+    workers: int | None = None,
+    block_tokens: int = 8192,
+    cleaning: Sequence[clean_text.Rule | clean_text.Duplicates] = (),
+    cooccurrence: int | None = None,
+    runner: Runner | None = None,
+    progress: Progress | None = None,
+) -> store.Corpus:
+    """Prepares the corpus of `sources` in `out` and returns it; returns at once where it is prepared already.
+
+    heldout       share of the text for evaluation, in whole documents
+    workers       processes (None: one per core, or one for little text); no effect on the result
+    block_tokens  tokens of a block, the unit of reading and shuffling
+    cleaning      steps that documents pass in order; counts of what they remove are in the manifest's `cleaning`
+    cooccurrence  words to either side that count as near in `cooccurrence.npy` (None: the file is not written)
+    runner        the runner of an Apache Beam pipeline (None: this machine, without Beam); no effect on the result
+    progress      called as (stage, done, total), total 0 where it is unknown
+
+    Raises UserError for bad sources, for an `out` of other inputs (naming them), and for a full or read-only disk.
+    """
+    if not 0 <= heldout < 1 or block_tokens < 16:
+        raise UserError(f"heldout={heldout}, block_tokens={block_tokens}; expected a share in [0, 1) and at least 16")
+    pairs.check(cooccurrence)
+    out = Path(out).expanduser()
+    request = _request(sources, tokenizer, heldout, seed, block_tokens)
+    request |= {"cleaning": clean_text.described(cleaning)} if cleaning else {}
+    request |= {"cooccurrence": cooccurrence} if cooccurrence else {}
+    if (out / "manifest.json").exists():
+        return _same(store.open_corpus(out), request)
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(f"{out} exists and is not a prepared corpus; choose another --out or delete it")
+    partial = out.absolute().parent / f".{out.name}.preparing"
+    with _plain_errors(out, partial), _locked(partial, out):
+        if (out / "manifest.json").exists():  # another run finished while this one waited
+            return _same(store.open_corpus(out), request)
+        try:
+            _begin(partial, request)
+            job = Job(
+                tuple(text_sources.parts(sources)), partial, str(partial), tokenizer, heldout, seed, block_tokens,
+                tuple(cleaning), cooccurrence, SHARD_BYTES,
+            )  # fmt: skip
+            shards = _here(job, workers, progress) if runner is None else _there(job, runner, progress)
+            _write_manifest(partial, shards, request)
+        except UserError:  # bad input: there is nothing to continue
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+        _clear(partial)
+        if out.exists():
+            out.rmdir()
+        partial.rename(out)
+    return store.open_corpus(out)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Run:
+    """A job on this machine: its text, and the documents of each split in order."""
+
+    job: Job
+    text: spool.Spool
+    documents: dict[str, np.ndarray]
+    workers: int | None
+    progress: Progress | None
+
+    def report(self, stage: str, done: int = 0, total: int = 0) -> None:
+        if self.progress:
+            self.progress(stage, done, total)
+
+
+def _here(job: Job, workers: int | None, progress: Progress | None) -> dict[str, list[Shard]]:
+    """Writes the shards of each split that an earlier run did not finish, on this machine."""
+    documents = itertools.chain.from_iterable(itertools.starmap(text_sources.read, job.parts))
+    if job.steps:
+        documents = _cleaned(documents, job.steps, job.folder / REPORT)
+    text = spool.write(documents, job.folder / "spool", job.seed, progress)
+    _refuse_nothing(job.folder)
+    run = _Run(job, text, text.split(job.heldout), workers, progress)
+    tokenizer, done, written = _tokenizer(run), 0, {}
+    for split in store.SPLITS:
+        written[split] = []
+        for shard, documents in _shards(run, split, len(tokenizer.pieces)):
+            if not shard.finished:
+                _fill(run, shard, documents, done)
+            done += len(documents)
+            written[split].append(shard)
+    return written
+
+
+def _there(job: Job, runner: Runner, progress: Progress | None) -> dict[str, list[Shard]]:
+    """Writes the shards by a pipeline, whose workers may have another working directory."""
+    here = [kind == "file" and not remote.is_remote(name) for kind, name in job.parts]
+    if runner.kind == "dataflow" and (runner.staging is None or any(here)):
+        raise UserError("the workers of dataflow see no folder of this machine; give --staging and --data as gs:// URLs")
+    from ptm_jax.data.corpora import beam  # Apache Beam is an optional dependency
+
+    beam.options(runner)
+    if progress:
+        progress(f"running on {runner.kind}", 0, 0)
+    run = direct.run if runner.kind == "direct" else beam.submit
+    parts = [(kind, str(Path(name).absolute()) if own else name) for own, (kind, name) in zip(here, job.parts, strict=True)]
+    job = dataclasses.replace(job, parts=tuple(parts))
+    if runner.staging is None:
+        run(job, runner)
+    else:  # a folder of its own for every request, so that files in it are of this request
+        name = hashlib.sha256((job.folder / "request.json").read_bytes()).hexdigest()[:16]
+        job = dataclasses.replace(job, place=f"{runner.staging.rstrip('/')}/ptm-prepare-{name}")
+        remote.make(job.place)
+        run(job, runner)
+        remote.fetch(job.place, job.folder)
+        remote.delete(job.place)
+    _refuse_nothing(job.folder)
+    beam.unpack(job.folder)
+    vocab, found = len(saved.load(job.folder / "tokenizer").pieces), {}
+    for split in store.SPLITS:
+        count = len(list(job.folder.glob(f"{split}-*.done.json")))
+        found[split] = [job.shard(split, number, count, vocab) for number in range(count)]
+    return found
+
+
+def _cleaned(documents: Iterator[Document], steps: Sequence[Any], path: Path) -> Iterator[Document]:
+    """Yields the documents after the cleaning, then writes its report into `path`."""
+    counts = collections.Counter()
+    yield from clean_text.clean(documents, steps, counts)
+    path.write_text(json.dumps(clean_text.report(counts)))
+
+
+def _refuse_nothing(folder: Path) -> None:
+    """Raises UserError where the cleaning dropped every document."""
+    found = json.loads((folder / REPORT).read_text()) if (folder / REPORT).exists() else {"kept": 1}
+    if not found["kept"]:
+        most = max(found["dropped"], key=found["dropped"].get, default="nothing")
+        raise UserError(f"the cleaning left none of {found['read']} documents (mostly {most}); clean less")
+
+
+def _write_manifest(folder: Path, written: dict[str, list[Shard]], request: dict[str, Any]) -> None:
+    """Writes the sums over all shards: `counts.npy`, `cooccurrence.npy` and `manifest.json`."""
+    tokenizer = saved.load(folder / "tokenizer")
+    facts, counts = {}, np.zeros((len(store.SPLITS), len(tokenizer.pieces)), np.int64)
+    for row, split in enumerate(store.SPLITS):
+        shards = [shard.facts() for shard in written[split]]
+        for shard in written[split]:
+            counts[row] += shard.counts()
+        sums = {k: sum(s[k] for s in shards) for k in ("documents", "sentences", "tokens", "blocks")}
+        facts[split] = sums | {"shards": [{k: s[k] for k in ("file", "bytes", "blocks")} for s in shards]}
+    np.save(folder / "counts.npy", counts)
+    if window := request.get("cooccurrence"):
+        parts = (shard.pairs() for shard in written["train"])
+        np.save(folder / "cooccurrence.npy", pairs.total(parts, len(tokenizer.pieces), window))
+    manifest = {
+        "format": store.FORMAT,
+        "vocab": dataclasses.asdict(tokenizer.vocab),
+        "tokenizer": {"hash": tokenizer.hash, "kind": tokenizer.kind},
+        "splits": facts,
+        "request": request,
+    }
+    if (folder / REPORT).exists():
+        manifest["cleaning"] = json.loads((folder / REPORT).read_text())
+    manifest["digest"] = store.digest(manifest)
+    (folder / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
+
+
+def _tokenizer(run: _Run) -> tokenizing.Tokenizer:
+    """Returns the tokenizer of an earlier run, else trains it on the first `train_bytes` of the train split."""
+    folder, train = run.job.folder / "tokenizer", run.documents["train"]
+    if not folder.exists():
+        run.report("training the tokenizer")
+        fits = splits.training(run.text.sizes(train), run.job.spec.train_bytes)
+        chunks = run.text.chunks(train[:fits], CHUNK_BYTES)
+        lines = (line for chunk in chunks for raw in chunk for line in spool.from_bytes(raw))
+        found = vocabularies.make(run.job.spec, lines)
+        temporary = run.job.folder / "tokenizer.partial"
+        found.save(temporary)
+        temporary.rename(folder)
+    return saved.load(folder)
+
+
+def _shards(run: _Run, split: str, vocab: int) -> list[tuple[Shard, np.ndarray]]:
+    """Returns the shards of a split with their documents, of about equal bytes."""
+    documents = run.documents[split]
+    if not len(documents):
+        return []
+    parts = np.split(documents, splits.cuts(run.text.sizes(documents), run.job.shard_bytes))
+    return [(run.job.shard(split, number, len(parts), vocab), part) for number, part in enumerate(parts)]
+
+
+def _fill(run: _Run, shard: Shard, documents: np.ndarray, before: int) -> None:
+    """Tokenizes the documents into the shard, after `before` documents in other shards."""
+    workers = run.workers
+    if workers is None:
+        workers = os.cpu_count() or 1 if run.text.offsets[-1] > PARALLEL_BYTES else 1
+    chunks = run.text.chunks(documents, CHUNK_BYTES)
+    for chunk in worker.tokenize(chunks, run.job.folder / "tokenizer", workers):
+        shard.add(chunk)
+        run.report("tokenizing", before + shard.documents, len(run.text.order))
+    shard.finish()
+
+
+def _clear(partial: Path) -> None:
+    """Deletes everything that is not part of the result."""
+    shutil.rmtree(partial / "spool", ignore_errors=True)
+    for path in [partial / "request.json", partial / "lock", *partial.glob("*.done*"), *partial.glob(".*")]:
+        path.unlink()
+
+
+def _request(sources, spec: TokenizerSpec, heldout: float, seed: int, block_tokens: int) -> dict[str, Any]:
+    """Returns the inputs that determine the corpus."""
+    described = {f"tokenizer.{k}": v for k, v in dataclasses.asdict(spec).items()}
+    if spec.path is not None:
+        path = Path(spec.path)
+        files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+        content = hashlib.sha256(b"".join(p.read_bytes() for p in files if p.exists()))
+        described["tokenizer.path"] = content.hexdigest()
+    inputs = {"heldout": heldout, "seed": seed, "block_tokens": block_tokens}
+    return {"sources": text_sources.fingerprints(sources)} | described | inputs
+
+
+def _same(corpus: store.Corpus, request: dict[str, Any]) -> store.Corpus:
+    """Returns the corpus if it was prepared from `request`, comparing sources by hash. Raises UserError otherwise."""
+    old = corpus.manifest["request"]
+    changed = []
+    for field in sorted(old.keys() | request.keys()):
+        before, now = old.get(field), request.get(field)
+        if field == "sources":
+            if [s["sha256"] for s in before] != [s["sha256"] for s in now]:
+                names = ", ".join(sorted({s["source"] for s in before}))
+                changed.append(f"sources (it holds {names if len(names) < 200 else f'{len(before)} files'})")
+        elif before != now:
+            changed.append(f"{field} (it has {before}, given {now})")
+    if changed:
+        facts = "; ".join(changed)
+        raise UserError(f"{corpus.dir} was prepared with other inputs: {facts}; choose another --out or --workdir")
+    return corpus
+
+
+def _begin(partial: Path, request: dict[str, Any]) -> None:
+    """Deletes the files of earlier runs unless they had the same inputs."""
+    path, text = partial / "request.json", json.dumps(request, sort_keys=True)
+    if path.exists() and path.read_text() == text:
+        return
+    for entry in partial.iterdir():
+        if entry.name != "lock":
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+    path.write_text(text)
+
+
+@contextlib.contextmanager
+def _locked(partial: Path, out: Path) -> Iterator[None]:
+    partial.mkdir(parents=True, exist_ok=True)
+    with (partial / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(f"another process is preparing {out}; wait for it or choose another --out") from None
+        yield
+
+
+@contextlib.contextmanager
+def _plain_errors(out: Path, partial: Path) -> Iterator[None]:
+    """Raises UserError for OSError; on a full disk the written files are deleted."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            shutil.rmtree(partial, ignore_errors=True)
+            free = f"free some space or choose an --out on another disk ({reason})"
+            raise UserError(f"no space left to write {out}; nothing was kept: {free}") from None
+        raise UserError(f"cannot write {out}: {reason}; choose an --out that can be written") from None

@@ -1,0 +1,204 @@
+"""A prepared corpus on disk: blocks of whole documents in array_record shards, and a manifest.
+
+    manifest.json                        format, vocabulary, hashes, sizes; its own digest last
+    counts.npy                           [2, V] int64: unigram counts of train and of heldout
+    tokenizer/                           read by `tokenizers.saved.load`
+    train-00000-of-0000N.array_record    records are blocks
+    heldout-00000-of-0000N.array_record
+    cooccurrence.npy                     optional, [N] of `cooccurrence.PAIR`: co-occurrences in train
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ptm_jax.core.errors import UserError, unknown
+from ptm_jax.data.tokenizers import saved, tokenizing
+
+FORMAT = 1
+SPLITS = ("train", "heldout")
+
+formats = {"mixed-1": "ptm_jax.tasks.formats.mixed:MixedCorpus", "labelled-2": "ptm_jax.tasks.formats.taskdata:TaskCorpus"}
+"""{format in a manifest: "module:Class"} of further kinds of corpora, imported when opened; add your own here."""
+
+_HEADER = np.dtype("<u4")
+_MAGIC = 0x314D5450  # 'PTM1'
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """Several documents, or a piece of a long one.
+
+    tokens     [T] int32    ids of all documents, concatenated, without special tokens
+    sentences  [S] int32    tokens of every sentence
+    documents  [N] int32    sentences of every document
+    continued  [N] bool     whether the document continues from the block written before this one
+    words      [V] bool     ids that begin a word (`Corpus.word_starts`), where examples need them; not stored
+    spellings  [V, C] int16 characters of every id (`data.tokenizers.words.spellings`), where examples need them; not stored
+    """
+
+    tokens: np.ndarray
+    sentences: np.ndarray
+    documents: np.ndarray
+    continued: np.ndarray
+    words: np.ndarray | None = None
+    spellings: np.ndarray | None = None
+
+    @functools.cached_property
+    def sentence_starts(self) -> np.ndarray:
+        """[S + 1] int64: the starts of sentences in `tokens`, and the end."""
+        return np.concatenate([[0], np.cumsum(self.sentences, dtype=np.int64)])
+
+    @functools.cached_property
+    def document_starts(self) -> np.ndarray:
+        """[N + 1] int64: the starts of documents in `sentences`, and the end."""
+        return np.concatenate([[0], np.cumsum(self.documents, dtype=np.int64)])
+
+    @functools.cached_property
+    def document_tokens(self) -> np.ndarray:
+        """[N + 1] int64: the starts of documents in `tokens`, and the end."""
+        return self.sentence_starts[self.document_starts]
+
+
+def join(blocks: list[Block]) -> Block:
+    """Returns one block with the documents of all."""
+    columns = zip(*((b.tokens, b.sentences, b.documents, b.continued) for b in blocks), strict=True)
+    return Block(*map(np.concatenate, columns), words=blocks[0].words)
+
+
+def to_bytes(block: Block) -> bytes:
+    """Returns the record of a block: five sizes, sentences, documents, tokens (uint16 where they fit) and flags."""
+    wide = bool(block.tokens.size and block.tokens.max() > 0xFFFF)
+    head = np.array([_MAGIC, wide, len(block.tokens), len(block.sentences), len(block.documents)], _HEADER)
+    return b"".join([
+        head.tobytes(),
+        block.sentences.astype("<u4").tobytes(),
+        block.documents.astype("<u4").tobytes(),
+        block.tokens.astype("<u4" if wide else "<u2").tobytes(),
+        block.continued.astype("u1").tobytes(),
+    ])  # fmt: skip
+
+
+def from_bytes(record: bytes) -> Block:
+    """Returns the block of a record. Raises UserError for a damaged record."""
+    head = np.frombuffer(record, _HEADER, 5) if len(record) >= 20 else np.zeros(5, _HEADER)
+    wide, tokens, sentences, documents = (int(n) for n in head[1:])
+    size = 20 + 4 * (sentences + documents) + tokens * (4 if wide else 2) + documents
+    if head[0] != _MAGIC or size != len(record):
+        raise UserError("a record of the corpus is damaged; delete the prepared directory and prepare it again")
+    offset, parts = 20, []
+    for count, kind in ((sentences, "<u4"), (documents, "<u4"), (tokens, "<u4" if wide else "<u2"), (documents, "u1")):
+        parts.append(np.frombuffer(record, kind, count, offset))
+        offset += parts[-1].nbytes
+    lengths, counts, ids, continued = parts
+    return Block(ids.astype(np.int32), lengths.astype(np.int32), counts.astype(np.int32), continued.astype(bool))
+
+
+@dataclasses.dataclass(frozen=True)
+class Corpus:
+    """A prepared directory and its parsed manifest."""
+
+    dir: Path
+    manifest: dict[str, Any]
+    baseline = "unigram baseline"
+    stream = None  # how batches of another kind of corpus are made: stream(split, examples, **options)
+
+    @functools.cached_property
+    def vocab(self):
+        """The vocabulary, from the manifest; the tokenizer need not be loaded."""
+        from ptm_jax.core.types import Vocab
+
+        return Vocab(**{k: tuple(v) if k == "extra" else v for k, v in self.manifest["vocab"].items()})
+
+    @functools.cached_property
+    def _tokenizer(self) -> tokenizing.Tokenizer:
+        found = saved.load(self.dir / "tokenizer")
+        if found.hash != self.manifest["tokenizer"]["hash"]:
+            raise UserError(f"the tokenizer in {self.dir} is not the one of its manifest; prepare the corpus again")
+        return found
+
+    def tokenizer(self) -> tokenizing.Tokenizer:
+        """Returns the tokenizer, loaded once. Raises UserError where it is damaged or not the one of the manifest."""
+        return self._tokenizer
+
+    def word_starts(self) -> np.ndarray:
+        """Returns [V] bool: the ids that begin a word. Loads the tokenizer; raises UserError as `tokenizer` does."""
+        return self._tokenizer.word_starts()
+
+    @property
+    def uncounted(self) -> tuple[int, ...]:
+        """Special ids, which a baseline leaves out of `counts` because no model predicts them."""
+        return self.vocab.specials
+
+    def counts(self, split: str = "train") -> np.ndarray:
+        """Returns [V] int64: the number of occurrences of every id in a split."""
+        try:
+            table = np.load(self.dir / "counts.npy")
+        except (OSError, ValueError, EOFError):
+            raise UserError(f"{self.dir}/counts.npy is missing or damaged; prepare the corpus again") from None
+        return table[SPLITS.index(self._split(split))]
+
+    def cooccurrence(self) -> np.ndarray:
+        """Returns [N] of (row, column, weight), sorted: co-occurrences of ids in the train split, both directions."""
+        path = self.dir / "cooccurrence.npy"
+        if not path.exists():
+            raise UserError(f"{self.dir} has no co-occurrences; prepare it with --cooccurrence WINDOW")
+        try:
+            return np.load(path)
+        except (OSError, ValueError, EOFError):
+            raise UserError(f"{path} is damaged; prepare the corpus again") from None
+
+    def size(self, split: str = "train") -> dict[str, Any]:
+        """Returns `documents`, `sentences`, `tokens`, `blocks` and `shards` of a split."""
+        return self.manifest["splits"][self._split(split)]
+
+    def paths(self, split: str = "train") -> list[str]:
+        """Returns the shards of a split in order."""
+        return [str(self.dir / shard["file"]) for shard in self.size(split)["shards"]]
+
+    def _split(self, split: str) -> str:
+        if split not in SPLITS:
+            raise unknown("split", split, SPLITS)
+        return split
+
+
+def digest(manifest: dict[str, Any]) -> str:
+    """Returns the sha256 of a manifest without its own digest."""
+    body = {k: v for k, v in manifest.items() if k != "digest"}
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def open_corpus(folder: str | Path) -> Corpus:
+    """Returns the corpus in a folder. Raises UserError where it is absent, of another format, or damaged."""
+    folder = Path(folder)
+    path = folder / "manifest.json"
+    if not path.exists():
+        raise UserError(f"{folder} is not a prepared corpus (it has no manifest.json); run ptm prepare --out {folder}")
+    try:
+        manifest = json.loads(path.read_text())
+        whole = manifest["digest"] == digest(manifest)
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UserError(f"{path} is damaged; delete {folder} and prepare the corpus again") from None
+    if whole and (found := formats.get(manifest.get("format"))):
+        module, _, name = found.partition(":")
+        return getattr(importlib.import_module(module), name)(folder, manifest)
+    if manifest.get("format") != FORMAT:
+        raise UserError(f"{folder} has format {manifest.get('format')}; this version reads {FORMAT}: prepare it again")
+    if not whole:
+        raise UserError(f"{path} was changed after it was written; delete {folder} and prepare the corpus again")
+    for split in SPLITS:
+        for shard in manifest["splits"][split]["shards"]:
+            file = folder / shard["file"]
+            size = file.stat().st_size if file.exists() else None
+            if size != shard["bytes"]:
+                state = "missing" if size is None else f"{size} bytes long instead of {shard['bytes']}"
+                raise UserError(f"{file} is {state}; delete {folder} and prepare the corpus again")
+    return Corpus(folder, manifest)

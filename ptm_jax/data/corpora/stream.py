@@ -1,0 +1,340 @@
+"""Batches of a corpus, a function of (corpus, seed) that does not depend on the number of processes and can resume exactly.
+
+The global batch is divided into G lanes of B / G rows, G a power of two. A group is a few blocks of the epoch's shuffled
+order, about `GROUP_ROWS` rows of tokens, joined so that packing can choose among them. Lane g has groups g, g + G, ... of
+every epoch and yields their rows in order. The random numbers of a group come from (seed, epoch, group), so the cursors
+(epoch, group, row) of the lanes are the whole state. A process reads only the lanes that overlap its rows. Lanes end their
+epochs independently; in an epoch no token is skipped or read twice.
+
+`continuing` examples have a lane for every row (G = B) and groups of blocks that are adjacent in the corpus, so that row b
+of a batch continues row b of the previous batch. At the end of a group (its last row may be padded) the lane continues with
+other text without a mark, so a memory is stale until it is filled again. If there are fewer blocks than rows of a batch, a
+group is a part of the rows of one block. After the last epoch, finished lanes yield padding.
+
+Grain reads and prefetches. A row is one element of a structured array, so a batch is one copy for every lane.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import time
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import grain
+import numpy as np
+
+from ptm_jax.core import fields
+from ptm_jax.core.errors import UserError
+from ptm_jax.core.slots import Examples
+from ptm_jax.data.corpora import store
+from ptm_jax.data.rows.examples import Fields
+
+MAX_LANES = 64
+GROUP_ROWS = 64
+PREFETCH = 4
+
+
+@functools.lru_cache(maxsize=3)
+def _order(seed: int, epoch: int, count: int) -> np.ndarray:
+    """Returns the blocks, or runs of blocks, in the order of an epoch."""
+    return np.random.default_rng([seed, epoch]).permutation(count)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Groups:
+    """The groups of a split. A group is one of `parts` equal parts of the rows of `size` blocks, which are adjacent in the
+    corpus where `consecutive`."""
+
+    corpus: store.Corpus
+    split: str
+    examples: Any
+    length: int
+    seed: int
+    size: int
+    row: np.dtype
+    source: Any
+    words: np.ndarray | None = None
+    consecutive: bool = False
+    parts: int = 1
+    spellings: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return self.parts * -(-self._blocks // self.size)
+
+    @property
+    def _blocks(self) -> int:
+        return self.corpus.size(self.split)["blocks"]
+
+    def cut(self, epoch: int, group: int) -> np.ndarray:
+        """Returns all rows of a group, [R] of the row's type."""
+        run, part = divmod(group, self.parts)
+        if self.consecutive:
+            first = int(_order(self.seed, epoch, -(-self._blocks // self.size))[run]) * self.size
+            blocks = range(first, min(first + self.size, self._blocks))
+        else:
+            blocks = _order(self.seed, epoch, self._blocks)[run * self.size : (run + 1) * self.size]
+        block = store.join([store.from_bytes(self.source[int(i)]) for i in blocks])
+        block = dataclasses.replace(block, words=self.words, spellings=self.spellings)
+        rng = np.random.default_rng([self.seed, epoch, run, 1])
+        found = self.examples.rows(block, length=self.length, vocab=self.corpus.vocab, rng=rng)
+        rows = np.empty(len(found["input_ids"]), self.row)
+        for name in self.row.names:
+            rows[name] = found[name]
+        return rows[len(rows) * part // self.parts : len(rows) * (part + 1) // self.parts]
+
+
+class _Lane:
+    """Reads the rows of groups g, g + G, ... of every epoch; `cursor` is (epoch, group, row) of the next row."""
+
+    def __init__(self, groups: _Groups, number: int, lanes: int, epochs: int | None):
+        self._groups, self._number, self._lanes, self._epochs = groups, number, lanes, epochs
+        self.seek((0, number, 0))
+
+    def seek(self, cursor: tuple[int, int, int]) -> None:
+        """Continues at `cursor`."""
+        self.cursor, self._rows = cursor, None
+
+    def replay(self, count: int) -> None:
+        """Reads `count` rows from the start, to reach a point whose cursor is unknown."""
+        self.seek((0, self._number, 0))
+        scratch = np.empty(256, self._groups.row)
+        while count:
+            count -= self.fill(scratch[: min(count, len(scratch))])
+
+    def fill(self, out: np.ndarray) -> int:
+        """Writes the next rows into out [R] and returns their number, less than R when the last epoch ends."""
+        done, goal = 0, len(out)
+        while done < goal:
+            epoch, group, row = self.cursor
+            if epoch == self._epochs:
+                break
+            if self._rows is None:
+                self._rows = self._groups.cut(epoch, group)
+            taken = min(goal - done, len(self._rows) - row)
+            out[done : done + taken] = self._rows[row : row + taken]
+            done += taken
+            if row + taken < len(self._rows):
+                self.cursor = (epoch, group, row + taken)
+            else:
+                self._rows, group = None, group + self._lanes
+                self.cursor = (epoch, group, 0) if group < len(self._groups) else (epoch + 1, self._number, 0)
+        return done
+
+
+class _Batches(grain.IterDataset):
+    """The batches of one process as a Grain dataset."""
+
+    def __init__(self, make):
+        super().__init__()
+        self._make = make
+
+    def __iter__(self) -> grain.DatasetIterator:
+        return self._make()
+
+
+class _BatchIterator(grain.DatasetIterator):
+    """Yields batches [rows of this process, ...] from the lanes that overlap them."""
+
+    def __init__(self, groups: _Groups, numbers: range, *, lanes: int, width: int, low: int, high: int, epochs):
+        super().__init__()
+        self._width = width
+        self._blank = np.zeros((), groups.row)
+        self._blank["input_ids"] = groups.corpus.vocab.pad or 0
+        self._lanes = [_Lane(groups, n, lanes, epochs) for n in numbers]
+        self._mine = slice(low - numbers[0] * width, high - numbers[0] * width)
+        self._places = np.arange(low, high, dtype=np.int32)
+        self._batches = 0
+
+    def __next__(self) -> Fields:
+        width, found = self._width, 0
+        out = np.empty(len(self._lanes) * width, self._blank.dtype)
+        for number, lane in enumerate(self._lanes):
+            rows = out[number * width : (number + 1) * width]
+            count = lane.fill(rows)
+            rows[count:] = self._blank
+            found += count
+        if not found:
+            raise StopIteration
+        self._batches += 1
+        mine = out[self._mine]
+        return {name: np.ascontiguousarray(mine[name]) for name in mine.dtype.names} | {"rows": self._places.copy()}
+
+    def get_state(self) -> dict[str, Any]:
+        """Returns the state in arrays, because Grain copies it for every batch that it prefetches."""
+        return {"batches": self._batches, "cursors": np.array([lane.cursor for lane in self._lanes], np.int64)}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Restores the state. A lane whose cursor is negative is read from the start."""
+        self._batches = int(state["batches"])
+        for lane, cursor in zip(self._lanes, np.asarray(state["cursors"]).tolist(), strict=True):
+            if cursor[0] >= 0:
+                lane.seek(tuple(cursor))
+            else:
+                lane.replay(self._batches * self._width)
+
+
+class Stream:
+    """Iterator of batches {field: [B_local, ...] NumPy array} of a split; `rows` [B_local] are places in the global batch.
+
+    batch           rows of the global batch; process p of P yields rows p * B / P to (p + 1) * B / P
+    epochs          None: endless. A number: every row comes exactly once an epoch, and the last batches are filled with
+                    rows of padding (segment 0); every process then reads the whole split, so that all end together
+    lanes           None: the largest power of two up to 64 that divides the batch and does not exceed the groups, or the
+                    batch for `continuing` examples
+
+    Raises UserError for an empty split, a batch that the processes do not divide, examples that do not fit the vocabulary,
+    or continuing examples of a split with less text than a batch.
+    """
+
+    cut = 0
+    remarks: Mapping[str, int] = MappingProxyType({})
+
+    def __init__(
+        self,
+        corpus: store.Corpus,
+        split: str,
+        examples: Examples,
+        *,
+        length: int,
+        batch: int,
+        seed: int,
+        epochs: int | None = None,
+        process_index: int = 0,
+        process_count: int = 1,
+        lanes: int | None = None,
+    ):
+        size = corpus.size(split)
+        if not size["blocks"]:
+            raise UserError(f"the split {split} of {corpus.dir} is empty; prepare it with a greater heldout share")
+        if batch < 1 or batch % process_count or not 0 <= process_index < process_count:
+            raise UserError(f"a batch of {batch} rows cannot be shared by {process_count} processes; choose a multiple")
+        spec = examples.spec(length, corpus.vocab)
+        if wrong := [name for name in fields.moving(spec) if spec[name][0][:1] != (length,)]:
+            raise UserError(f"the field {wrong[0]} moves with tokens, but is not [{length}, ...] in a row; see core.fields")
+        row = fields.row_type(spec)
+        groups = _groups(corpus, split, examples, length, batch, seed, row)
+        if groups.consecutive:
+            self._lanes = _continuing(batch, groups, epochs, lanes)
+        else:
+            self._lanes = _lanes(batch, len(groups), epochs, lanes)
+        self._identity = {
+            "corpus": corpus.manifest["digest"], "split": split, "examples": repr(examples), "length": length,
+            "batch": batch, "seed": seed, "lanes": self._lanes,
+        }  # fmt: skip
+        low, high = process_index * batch // process_count, (process_index + 1) * batch // process_count
+        width = batch // self._lanes
+        # to end together, every process must know when the last lane ends
+        self._numbers = range(low // width, (high - 1) // width + 1) if epochs is None else range(self._lanes)
+        options = {"lanes": self._lanes, "width": width, "low": low, "high": high, "epochs": epochs}
+        dataset = _Batches(lambda: _BatchIterator(groups, self._numbers, **options))
+        dataset = grain.experimental.ThreadPrefetchIterDataset(dataset, prefetch_buffer_size=PREFETCH)
+        self._iterator = iter(dataset)
+
+    def __iter__(self) -> Stream:
+        return self
+
+    def __next__(self) -> Fields:
+        return next(self._iterator)
+
+    def state(self) -> dict[str, Any]:
+        """Returns the position after the batches so far, in JSON types, with the cursors of this process's lanes.
+
+        `merge` combines the states of all processes.
+        """
+        state = self._iterator.get_state()
+        cursors = np.asarray(state["cursors"]).tolist()
+        lanes = {str(n): cursor for n, cursor in zip(self._numbers, cursors, strict=True)}
+        return self._identity | {"batches": int(state["batches"]), "cursors": lanes}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continues from `state`, on any number of processes.
+
+        A lane without a cursor in `state` (an unmerged state of another process count) is read again from the start,
+        which is slow but exact. Raises UserError for a state of another stream, naming the difference.
+        """
+        changed = [k for k, v in self._identity.items() if state.get(k) != v]
+        if changed:
+            facts = "; ".join(f"{k} was {state.get(k)}, is {self._identity[k]}" for k in changed)
+            raise UserError(f"the position was saved by another stream ({facts}); restore those settings")
+        cursors = [state["cursors"].get(str(n), (-1, 0, 0)) for n in self._numbers]
+        self._iterator.set_state({"batches": state["batches"], "cursors": np.array(cursors, np.int64)})
+
+    def close(self) -> None:
+        """Stops prefetching; deleting the stream does too."""
+        self._iterator.close()
+
+    def __del__(self):
+        with contextlib.suppress(Exception):  # it may not be complete, or the interpreter be shutting down
+            self._iterator.close()
+
+
+def merge(states: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Returns the states of all processes after the same number of batches as one. Raises UserError where they differ.
+
+    A stream without cursors has one position for all processes.
+    """
+    states = list(states)
+    facts = [{k: v for k, v in state.items() if k != "cursors"} for state in states]
+    if any(f != facts[0] for f in facts):
+        raise UserError("the processes' positions in the data belong to different steps; use an earlier checkpoint")
+    cursors = {k: v for state in states for k, v in state.get("cursors", {}).items()}
+    return facts[0] | ({"cursors": cursors} if "cursors" in states[0] else {})
+
+
+def measure(
+    corpus: store.Corpus, examples: Examples, *, length: int, batch: int, seconds: float = 2.0
+) -> dict[str, float]:
+    """Returns `tokens_per_second` and `utilisation` (share of places that are not padding) of one process's stream."""
+    stream = Stream(corpus, "train", examples, length=length, batch=batch, seed=0)
+    for _ in range(2 * PREFETCH):
+        next(stream)
+    start, real, places = time.perf_counter(), 0, 0
+    while time.perf_counter() - start < seconds:
+        segments = next(stream)["segment_ids"]
+        real, places = real + int(np.count_nonzero(segments)), places + segments.size
+    took = time.perf_counter() - start
+    stream.close()
+    return {"tokens_per_second": real / took, "utilisation": real / places}
+
+
+def _groups(corpus: store.Corpus, split: str, examples: Examples, length: int, batch: int, seed: int, row) -> _Groups:
+    """Returns groups of about `GROUP_ROWS` rows; for continuing examples at least one group a row of a batch."""
+    size = corpus.size(split)
+    count, parts = max(1, round(GROUP_ROWS * length * size["blocks"] / max(1, size["tokens"]))), 1
+    consecutive = examples.continuing
+    if consecutive:
+        count, parts = max(1, min(count, size["blocks"] // batch)), max(1, -(-batch // size["blocks"]))
+    words = corpus.word_starts() if examples.needs_words else None
+    spellings = examples.table(corpus.tokenizer()) if examples.spells else None
+    source = grain.sources.ArrayRecordDataSource(corpus.paths(split))
+    return _Groups(corpus, split, examples, length, seed, count, row, source, words, consecutive, parts, spellings)
+
+
+def _continuing(batch: int, groups: _Groups, epochs: int | None, lanes: int | None) -> int:
+    """Returns a lane for every row. Raises UserError where an endless stream has fewer rows than lanes."""
+    if lanes not in (None, batch):
+        raise UserError(f"continuing examples need a lane for every row of a batch of {batch}; leave lanes out")
+    rows = groups.corpus.size(groups.split)["tokens"] // groups.length
+    if epochs is None and rows < batch:
+        raise UserError(
+            f"the split {groups.split} has {rows} rows of {groups.length} tokens, too few for a batch of {batch} whose "
+            "rows continue each other; give a smaller batch, shorter rows or more text, or set examples.continuing=False"
+        )
+    return batch
+
+
+def _lanes(batch: int, groups: int, epochs: int | None, lanes: int | None) -> int:
+    if epochs is not None:
+        return 1
+    if lanes is not None:
+        if batch % lanes or not 1 <= lanes <= groups:
+            raise UserError(f"{lanes} lanes cannot serve a batch of {batch} from {groups} groups of blocks")
+        return lanes
+    found = 1
+    while 2 * found <= min(MAX_LANES, groups) and batch % (2 * found) == 0:
+        found *= 2
+    return found

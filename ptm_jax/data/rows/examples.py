@@ -1,0 +1,395 @@
+"""Ways of cutting rows from the documents of a block, one frozen value for each published way.
+
+Each is a `core.slots.Examples`. Every row has the fields `input_ids`, `segment_ids` (0 is padding; 1, 2, ... are documents,
+which do not attend to each other) and `positions` (`core.types`). A piece of a divided document counts as a document.
+Special tokens are named by the fields of `core.types.Vocab`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import numpy as np
+
+from ptm_jax.core import slots
+from ptm_jax.core.errors import UserError
+from ptm_jax.core.fields import Field
+from ptm_jax.data.corpora.store import Block
+from ptm_jax.data.rows import packing
+
+Fields = dict[str, np.ndarray]
+Spec = dict[str, Field]
+Range = tuple[int, int]
+
+COMMON = ("input_ids", "segment_ids", "positions")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Around(slots.Examples):
+    """The rows of other `examples` with further fields. All other facts are those of `examples`."""
+
+    examples: slots.Examples
+
+    @property
+    def begin(self) -> str | None:
+        return self.examples.begin
+
+    @property
+    def end(self) -> str | None:
+        return self.examples.end
+
+    @property
+    def continuing(self) -> bool:
+        return self.examples.continuing
+
+    @property
+    def needs_words(self) -> bool:
+        return self.examples.needs_words
+
+    @property
+    def second(self) -> bool:
+        return self.examples.second
+
+    @property
+    def slot_width(self) -> int | None:
+        return self.examples.slot_width
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Packed(slots.Examples):
+    """Packed documents, each between `begin` and `end`, several in a row where they are short.
+
+    A document longer than a row fills whole rows. Its rest and short documents are packed by best fit, largest first
+    (Krell et al. 2021, arXiv:2107.02027). Then the pieces of the emptiest rows are divided to fill gaps of at least
+    `least` tokens. Segments and positions restart at every piece.
+    """
+
+    begin: str | None = "cls"
+    end: str | None = "sep"
+    least: int = 8
+
+    def spec(self, length: int, vocab) -> Spec:
+        """Returns the fields. Raises UserError where the vocabulary lacks a special token or rows are too short."""
+        packing.room(length, sum(packing.special(vocab, name) is not None for name in (self.begin, self.end)))
+        return packing.fields(length, *COMMON)
+
+    def rows(self, block: Block, *, length: int, vocab, rng: np.random.Generator) -> Fields:
+        """Returns fields [R, L] in random order. Every token of the block is in exactly one place."""
+        begin, end = packing.special(vocab, self.begin), packing.special(vocab, self.end)
+        frame = (begin is not None) + (end is not None)
+        starts, sizes = packing.cut(
+            block.document_tokens[:-1], np.diff(block.document_tokens), packing.room(length, frame)
+        )
+        starts, sizes, row, column, count = self._place(starts, sizes, length, frame)
+        row = rng.permutation(count)[row]
+        out = packing.empty(count, length, vocab.pad, "segment_ids", "positions")
+        return packing.pieces(out, block.tokens, starts, sizes, row, column, begin=begin, end=end)
+
+    def _place(self, starts, sizes, length: int, frame: int):
+        """Returns starts, sizes, rows and columns of the pieces, some of them divided, and the number of rows."""
+        row, column, count = packing.best_fit(sizes + frame, length)
+        used = np.bincount(row, sizes + frame, count).astype(np.int64)
+        gap = length - used
+        least = self.least + frame
+        while count > 1:
+            emptiest = int(np.argmax(gap))
+            others = np.flatnonzero(gap >= least)
+            others = others[others != emptiest]
+            pieces = np.flatnonzero(row == emptiest)
+            if int((gap[others] - frame).sum()) < int(sizes[pieces].sum()) + frame * len(pieces):
+                break
+            moved = _divide(starts[pieces], sizes[pieces], others[np.argsort(-gap[others])], gap, least, frame)
+            if moved is None:
+                break
+            keep = row != emptiest
+            where = np.array([m[2] for m in moved])
+            starts = np.concatenate([starts[keep], [m[0] for m in moved]])
+            sizes = np.concatenate([sizes[keep], [m[1] for m in moved]])
+            columns = []
+            for _, size, target in moved:
+                columns.append(length - gap[target])
+                gap[target] -= size + frame
+            row, column = np.concatenate([row[keep], where]), np.concatenate([column[keep], columns])
+            # the last row takes the number of the removed one
+            count -= 1
+            row[row == count] = emptiest
+            gap[emptiest] = gap[count]
+            gap = gap[:count]
+        return starts, sizes, row, column, count
+
+
+def _divide(starts, sizes, targets, gap, least: int, frame: int):
+    """Returns pieces [(start, size, row)] that fit the given ones into the gaps of `targets`, None if not all fit."""
+    room = {int(t): int(gap[t]) for t in targets}
+    moved = []
+    for start, size in zip(starts.tolist(), sizes.tolist(), strict=True):
+        while size:
+            target = next((t for t in room if room[t] >= min(least, size + frame)), None)
+            if target is None:
+                return None
+            taken = min(size, room[target] - frame)
+            moved.append((start, taken, target))
+            room[target] -= taken + frame
+            start, size = start + taken, size - taken
+    return moved
+
+
+class WholeSentences(slots.Examples):
+    """Base of rows of whole sentences between `begin` and `end`."""
+
+    def spec(self, length: int, vocab) -> Spec:
+        """Returns the fields. Raises UserError where the vocabulary lacks a special token or rows are too short."""
+        packing.special(vocab, self.begin), packing.special(vocab, self.end)
+        packing.room(length, 2)
+        return packing.fields(length, *COMMON)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FullSentences(WholeSentences):
+    """RoBERTa's FULL-SENTENCES (Liu et al. 2019, section 4.2): as many whole sentences in order as fit in a row.
+
+    Rows continue across documents, with an extra separator between them. One segment, no token types.
+    """
+
+    begin: str = "cls"
+    end: str = "sep"
+
+    def rows(self, block: Block, *, length: int, vocab, rng: np.random.Generator) -> Fields:
+        """Returns fields [R, L] with every token of the block once. A sentence longer than a row is divided."""
+        begin, end = packing.special(vocab, self.begin), packing.special(vocab, self.end)
+        size = packing.room(length, 2)
+        closing = np.zeros(len(block.sentences), bool)
+        closing[block.document_starts[1:] - 1] = True
+        stream, _ = join_text(block, end)
+        starts = block.sentence_starts[:-1] + np.cumsum(closing) - closing
+        starts, lengths = packing.cut(starts, block.sentences.astype(np.int64), size)
+        ends, first, spans = starts + lengths, 0, []
+        while first < len(starts):
+            last = int(np.searchsorted(ends, starts[first] + size, "right"))
+            spans.append((starts[first], ends[last - 1] - starts[first]))
+            first = last
+        start, count = np.array(spans, np.int64).reshape(-1, 2).T
+        out = packing.empty(len(spans), length, vocab.pad, "segment_ids", "positions")
+        corner = np.arange(len(spans)) * length
+        ids = out["input_ids"].reshape(-1)
+        ids[packing.ranges(corner + 1, count)] = stream[packing.ranges(start, count)]
+        ids[corner], ids[corner + 1 + count] = begin, end
+        return one_segment(out, count + 2)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Contiguous(slots.Examples):
+    """GPT's and GPT-2's rows: documents, each followed by `separator`, cut every `length` tokens.
+
+    One segment: the documents of a row attend to each other. Rows are in the order of the text; the last may be padded.
+
+    continuing      row b of a batch continues row b of the batch before, for encoders with memory (Dai et al. 2019,
+                    section 3.2; limits in `data.corpora.stream`). The rows themselves are the same.
+    """
+
+    separator: str | None = "eos"
+    continuing: bool = False
+
+    def spec(self, length: int, vocab) -> Spec:
+        """Returns the fields. Raises UserError where the vocabulary lacks the separator."""
+        packing.special(vocab, self.separator)
+        packing.room(length, 0)
+        return packing.fields(length, *COMMON)
+
+    def rows(self, block: Block, *, length: int, vocab, rng: np.random.Generator) -> Fields:
+        """Returns fields [R, L] with every token of the block once."""
+        stream, total = join_text(block, packing.special(vocab, self.separator))
+        count = -(-total // length)
+        out = packing.empty(count, length, vocab.pad, "segment_ids", "positions")
+        out["input_ids"].reshape(-1)[:total] = stream
+        sizes = np.full(count, length)
+        sizes[-1] = total - (count - 1) * length
+        return one_segment(out, sizes)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Coded(slots.Examples):
+    """CTRL's rows: a control code, then length - 1 tokens of its text (Keskar et al. 2019, section 3.1; salesforce/ctrl,
+    training_utils/make_tf_records.py, where a file has one code).
+
+    The first token of a document is its code. The documents of one code are joined without it and cut every length - 1
+    tokens; the last row of a code may be padded (the original drops it). One segment: the documents of a row attend to
+    each other. A document that continues from another block has no code: its rows are `length` tokens of text.
+    """
+
+    def spec(self, length: int, vocab) -> Spec:
+        """Returns the fields. Raises UserError where rows are too short."""
+        packing.room(length, 1)
+        return packing.fields(length, *COMMON)
+
+    def rows(self, block: Block, *, length: int, vocab, rng: np.random.Generator) -> Fields:
+        """Returns fields [R, L] in random order, with every token of the text once."""
+        starts = block.document_tokens
+        sizes, codes = np.diff(starts), np.where(block.continued, -1, block.tokens[starts[:-1]])
+        found = []
+        for code in np.unique(codes):
+            mine, head = np.flatnonzero(codes == code), [code] * int(code >= 0)
+            text = block.tokens[packing.ranges(starts[mine] + len(head), sizes[mine] - len(head))]
+            size = length - len(head)
+            found += [np.concatenate([head, text[i : i + size]]) for i in range(0, len(text), size)]
+        out = packing.empty(len(found), length, vocab.pad, "segment_ids", "positions")
+        order = rng.permutation(len(found))
+        for r, row in zip(order, found, strict=True):
+            out["input_ids"][r, : len(row)] = row
+        counts = np.empty(len(found), np.int64)
+        counts[order] = [len(row) for row in found]
+        return one_segment(out, counts)
+
+
+class PairRows(slots.Examples):
+    """Base of the rows of pairs: [CLS] A [SEP] B [SEP], with token types 0 and 1. A subclass has a field
+    `short_probability` and overrides `pair`.
+
+    As in google-research/bert, create_pretraining_data.py: the sentences of a document are collected into chunks up to a
+    target length (the row's, or with `short_probability` a random one, drawn once a document). A chunk is divided after
+    a random sentence. Where a pair is longer than a row, the longer side loses tokens at random ends.
+    """
+
+    def __post_init__(self):
+        for name, value in vars(self).items():
+            if name.endswith("_probability") and not 0 <= value <= 1:
+                raise UserError(f"{name} is {value}; expected a probability in [0, 1]")
+
+    def spec(self, length: int, vocab) -> Spec:
+        """Returns the fields. Raises UserError where the vocabulary lacks [CLS] or [SEP] or rows are shorter than 5."""
+        packing.special(vocab, "cls"), packing.special(vocab, "sep")
+        packing.room(length, 4)
+        return packing.fields(length, *COMMON, "token_type_ids") | {"next_label": Field()}
+
+    def rows(self, block: Block, *, length: int, vocab, rng: np.random.Generator) -> Fields:
+        """Returns fields [R, L] and `next_label` [R]."""
+        cls, sep = packing.special(vocab, "cls"), packing.special(vocab, "sep")
+        packing.room(length, 4)
+        spans = self._pairs(block, length - 3, rng)
+        a, size_a, b, size_b, label = np.array(spans, np.int64).reshape(-1, 5).T
+        out = packing.empty(len(a), length, vocab.pad, "segment_ids", "positions", "token_type_ids")
+        first = np.arange(len(a)) * length
+        last = first + size_a + size_b + 2
+        ids, types = out["input_ids"].reshape(-1), out["token_type_ids"].reshape(-1)
+        ids[first], first = cls, first + 1
+        second = first + size_a + 1
+        ids[packing.ranges(first, size_a)] = block.tokens[packing.ranges(a, size_a)]
+        ids[packing.ranges(second, size_b)] = block.tokens[packing.ranges(b, size_b)]
+        ids[second - 1], ids[last] = sep, sep
+        types[packing.ranges(second, size_b + 1)] = 1
+        return one_segment(out, size_a + size_b + 3) | {"next_label": label.astype(np.int32)}
+
+    def pair(self, text: Text, chunk: tuple[int, int, int], target: int, rng) -> tuple[Range, Range, int, int] | None:
+        """Returns A, B, label and the next sentence to read, or None to leave the chunk out.
+
+        `chunk` is (start, cut, stop): sentences start..stop - 1, divided at `cut`, which is stop for one sentence."""
+        raise NotImplementedError
+
+    def _pairs(self, block: Block, room: int, rng: np.random.Generator) -> list[tuple[int, int, int, int, int]]:
+        """Returns (start of A, its size, start of B, its size, label) of every row."""
+        at, bounds = block.sentence_starts.tolist(), block.document_starts.tolist()
+        spans = []
+        for number, (start, stop) in enumerate(zip(bounds, bounds[1:], strict=False)):
+            text, target = Text(at, bounds, number), room
+            if rng.random() < self.short_probability:
+                target = int(rng.integers(2, room + 1))
+            while start < stop:
+                end = text.reach(start, stop, target)
+                cut = start + 1 if end - start < 2 else int(rng.integers(start + 1, end))
+                found = self.pair(text, (start, cut, end), target, rng)
+                start = end
+                if found:
+                    a, b, label, start = found
+                    spans.append((*truncated(*a, *b, room, rng), label))
+        return spans
+
+
+class Text(NamedTuple):
+    """Starts of a block's sentences in its tokens and of its documents in the sentences; number of the current document."""
+
+    at: list[int]
+    bounds: list[int]
+    number: int
+
+    def tokens(self, first: int, stop: int) -> Range:
+        """Returns the range of tokens of sentences first..stop - 1."""
+        return self.at[first], self.at[stop]
+
+    def reach(self, first: int, stop: int, target: int) -> int:
+        """Returns the end of the fewest sentences from `first` on that have `target` tokens, at most `stop`."""
+        end = first + 1
+        while end < stop and self.at[end] - self.at[first] < target:
+            end += 1
+        return end
+
+    def elsewhere(self, target: int, rng: np.random.Generator) -> Range:
+        """Returns a range of about `target` tokens of a random document, from a random sentence on.
+
+        Up to ten draws avoid the current document, as in the original; a block of one document has no other.
+        """
+        for _ in range(10):
+            other = int(rng.integers(len(self.bounds) - 1))
+            if other != self.number:
+                break
+        first, stop = int(rng.integers(self.bounds[other], self.bounds[other + 1])), self.bounds[other + 1]
+        return self.tokens(first, self.reach(first, stop, target))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SentencePairs(PairRows):
+    """BERT's pairs for next-sentence prediction: [CLS] A [SEP] B [SEP] (Devlin et al. 2019, appendix A.2).
+
+    A is the first part of a chunk (`PairRows`). B is the rest with `next_probability`, else text of another document
+    (here: of the same block), and the unused sentences are put back. `next_label` is 0 where B follows A, 1 where B is
+    random.
+    """
+
+    next_probability: float = 0.5
+    short_probability: float = 0.1
+
+    def pair(self, text: Text, chunk: tuple[int, int, int], target: int, rng) -> tuple[Range, Range, int, int]:
+        """Returns the pair; B of a chunk of one sentence is always random."""
+        start, cut, stop = chunk
+        a = text.tokens(start, cut)
+        if stop - start == 1 or rng.random() >= self.next_probability:
+            return a, text.elsewhere(target - (a[1] - a[0]), rng), 1, cut
+        return a, text.tokens(cut, stop), 0, stop
+
+
+def truncated(
+    a0: int, a1: int, b0: int, b1: int, room: int, rng: np.random.Generator | None = None
+) -> tuple[int, int, int, int]:
+    """Returns (start, size) of A and of B after the longer one (B where equal) lost tokens until both fit.
+
+    Each token is taken from the front or the back with equal chance, so the number from the front is binomial. Without
+    `rng` all are taken from the back.
+    """
+    excess = (a1 - a0) + (b1 - b0) - room
+    if excess > 0:
+        difference = (a1 - a0) - (b1 - b0)
+        from_a = min(excess, max(difference, 0))
+        from_b = min(excess, max(-difference, 0))
+        rest = excess - from_a - from_b
+        from_a, from_b = from_a + rest // 2, from_b + rest - rest // 2
+        front_a, front_b = (0, 0) if rng is None else (int(rng.binomial(n, 0.5)) for n in (from_a, from_b))
+        a0, a1 = a0 + front_a, a1 - (from_a - front_a)
+        b0, b1 = b0 + front_b, b1 - (from_b - front_b)
+    return a0, a1 - a0, b0, b1 - b0
+
+
+def join_text(block: Block, separator: int | None) -> tuple[np.ndarray, int]:
+    """Returns the documents of a block, each followed by the separator, and their length."""
+    if separator is None:
+        return block.tokens, len(block.tokens)
+    stream = np.insert(block.tokens, block.document_tokens[1:], separator)
+    return stream, len(stream)
+
+
+def one_segment(out: Fields, sizes: np.ndarray) -> Fields:
+    """Writes segment 1 and positions 0, 1, ... into the first sizes[r] places of every row."""
+    place = np.arange(out["input_ids"].shape[1], dtype=np.int32)
+    real = place < sizes[:, None]
+    out["segment_ids"][real] = 1
+    np.copyto(out["positions"], np.broadcast_to(place, real.shape), where=real)
+    return out

@@ -1,0 +1,71 @@
+"""Published text of the web: Common Crawl's WET files and OpenWebText's archives."""
+
+from __future__ import annotations
+
+import lzma
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from ptm_jax.core.errors import UserError
+from ptm_jax.data.text.documents import Document, document
+
+
+def wet(stream: BinaryIO, path: Path) -> Iterator[Document]:
+    """Yields the pages of a WET file: the records of type `conversion` (WARC 1.0, ISO 28500)."""
+    position = 0
+
+    def line() -> bytes:
+        nonlocal position
+        found = stream.readline()
+        position += len(found)
+        return found
+
+    while begin := line():
+        if not begin.strip():
+            continue
+        if not begin.startswith(b"WARC/"):
+            raise UserError(f"{path} is not a WET file at byte {position - len(begin)} of its text; fetch it again")
+        fields = {}
+        while (header := line()).strip():
+            name, _, value = header.decode("utf-8", "replace").partition(":")
+            fields[name.strip().lower()] = value.strip()
+        try:
+            size = int(fields["content-length"])
+        except (KeyError, ValueError):
+            raise UserError(f"{path} has a record without its length before byte {position}; fetch it again") from None
+        content = stream.read(size)
+        position += len(content)
+        if len(content) < size:
+            raise UserError(f"{path} ends within a record (byte {position} of its text); fetch it again")
+        if fields.get("warc-type") == "conversion":
+            text = _decoded(content, f"the page {fields.get('warc-target-uri', 'without an address')} of {path}")
+            if item := document(text.splitlines()):
+                yield item
+
+
+def texts(stream: BinaryIO, path: Path) -> Iterator[Document]:
+    """Yields a document for each text in a tar, and in the xz-compressed tars inside it, as OpenWebText has them."""
+    try:
+        with tarfile.open(fileobj=stream, mode="r|") as archive:
+            for member in archive:
+                if not member.isfile():
+                    continue
+                content = archive.extractfile(member)
+                if member.name.lower().endswith(".xz"):
+                    with lzma.open(content) as inner:
+                        yield from texts(inner, path)
+                elif member.name.lower().endswith(".txt"):
+                    text = _decoded(content.read(), f"{member.name} of {path}")
+                    if item := document(text.splitlines()):
+                        yield item
+    except tarfile.TarError as error:
+        raise UserError(f"{path} is a damaged archive ({error}); fetch it again") from None
+
+
+def _decoded(content: bytes, what: str) -> str:
+    try:
+        return content.decode("utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{what} is not UTF-8 at byte {error.start}; fetch it again or convert it") from None

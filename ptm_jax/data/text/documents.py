@@ -1,0 +1,70 @@
+"""Documents, and how a paragraph is split into sentences."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+LONGEST = 2000
+"""Characters after which a sentence is cut at a space: text8 is one line of 100 MB."""
+
+# Abbreviations that end in a full stop inside a sentence; so do single letters ("J. S. Bach").
+_ABBREVIATIONS = frozenset(
+    "mr mrs ms dr prof st sr jr vs etc al fig figs eq eqs sec no nos vol pp ed eds cf resp approx inc ltd co corp dept "
+    "gen col lt capt sgt rev hon gov sen rep jan feb mar apr jun jul aug sep sept oct nov dec e.g i.e viz".split()
+)
+_END = re.compile(
+    r"""(?P<word>\S*?)[.!?]+['")\]’”]*\s+(?=["'(\[‘“`]*\s*[A-Z0-9À-ÖØ-Þ\u0391-\u042f])"""
+    r"""|[。！？]+[」』”’]*"""
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Document:
+    """The sentences of a document in order, without line breaks and without spaces at their ends.
+
+    `lines` are the numbers of sentences in the lines of the source, for rules that judge lines; empty where unknown.
+    """
+
+    sentences: tuple[str, ...]
+    lines: tuple[int, ...] = dataclasses.field(default=(), compare=False)
+
+
+def split_sentences(line: str) -> list[str]:
+    """Returns the sentences of one line or paragraph.
+
+    A sentence ends at `.`, `!` or `?` (with closing quotes or brackets) before a space and an upper-case letter or digit,
+    unless the word before the stop is a single letter or a common abbreviation; and at Chinese and Japanese stops.
+    Sentences longer than `LONGEST` characters are cut at a space. Runs of spaces become one.
+    """
+    line = " ".join(line.split())
+    if not line:
+        return []
+    sentences, start = [], 0
+    for match in _END.finditer(line):
+        word = match["word"]
+        if word is not None:
+            bare = word.lstrip("\"'([‘“`").lower()
+            stop = line[match.end("word")]
+            if stop == "." and (bare in _ABBREVIATIONS or (len(bare) == 1 and bare.isalpha())):
+                continue
+        sentences.append(line[start : match.end()].strip())
+        start = match.end()
+    sentences.append(line[start:].strip())
+    return [piece for sentence in sentences if sentence for piece in _wrap(sentence)]
+
+
+def document(lines) -> Document | None:
+    """Returns the document of some lines, each split into sentences; None for lines without text."""
+    found = [sentences for line in lines if (sentences := split_sentences(line))]
+    return Document(tuple(s for line in found for s in line), tuple(map(len, found))) if found else None
+
+
+def _wrap(sentence: str) -> list[str]:
+    pieces = []
+    while len(sentence) > LONGEST:
+        cut = sentence.rfind(" ", 1, LONGEST)
+        cut = LONGEST if cut < 0 else cut
+        pieces.append(sentence[:cut].strip())
+        sentence = sentence[cut:].strip()
+    return [*pieces, sentence] if sentence else pieces

@@ -1,0 +1,174 @@
+"""Sources of text: files, globs, directories, `tfds:name/config` and `pydocs`, as one stream of documents."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import hashlib
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from ptm_jax.core.errors import UserError, closest
+from ptm_jax.data.text import pydocs, remote, textfiles
+from ptm_jax.data.text.documents import Document, document
+
+_FORMATS = f"{', '.join(textfiles.FORMATS)} (or {', '.join(textfiles.COMPRESSIONS)})"
+
+Progress = Callable[[str, int, int], None]
+"""Called as `progress(stage, done, total)`; `total` is 0 where it is unknown."""
+
+
+def documents(sources: Sequence[str], progress: Progress | None = None) -> Iterator[Document]:
+    """Yields the documents of `sources`, in the given order (files of a glob or directory by name).
+
+    A source is a path or glob of txt, jsonl, csv, tsv or parquet files, Wikipedia dumps (pages-articles.xml), Common
+    Crawl's text (wet) or OpenWebText's tars, also compressed (gz, bz2, zst, xz), a directory of them, such files at a
+    URL that Beam reads (gs://bucket/part-*.txt.gz), `tfds:name/config`, or `pydocs`. Raises UserError for a source that
+    is missing, empty, damaged or not UTF-8.
+    """
+    for kind, name in parts(sources):
+        for count, item in enumerate(read(kind, name), 1):
+            if progress and count % 1000 == 0:
+                progress(f"reading {name}", count, 0)
+            yield item
+
+
+def parts(sources: Sequence[str]) -> list[tuple[str, str]]:
+    """Returns (kind, name) of everything that `sources` name, in reading order. Raises UserError as `expand`."""
+    return [part for source in [expand(source) for source in _listed(sources)] for part in source]
+
+
+def fingerprints(sources: Sequence[str]) -> list[dict[str, str]]:
+    """Returns [{'source', 'sha256'}]: the hash of every file, and of the version of `pydocs` or a tfds dataset."""
+    hashes = []
+    for source in _listed(sources):
+        for kind, name in expand(source):
+            if kind == "file":
+                digest = remote.sha256(name) if remote.is_remote(name) else _file_hash(Path(name))
+            else:
+                digest = pydocs.fingerprint() if kind == "pydocs" else tfds_fingerprint(name)
+            hashes.append({"source": name, "sha256": digest})
+    return hashes
+
+
+def expand(source: str) -> list[tuple[str, str]]:
+    """Returns one source as [(kind, name)], kind 'file', 'tfds' or 'pydocs'. Raises UserError when nothing matches."""
+    if source == "pydocs":
+        return [("pydocs", source)]
+    if source.startswith("tfds:"):
+        return [("tfds", source)]
+    if remote.is_remote(source):
+        return _expand_url(source)
+    path = Path(source).expanduser()
+    if path.is_dir():
+        files = sorted(p for p in path.rglob("*") if p.is_file() and textfiles.file_format(p))
+        if not files:
+            raise UserError(f"no text files below {source}; expected {_FORMATS}")
+    elif path.exists():
+        files = [path]
+    else:
+        files = sorted(Path(p) for p in glob.glob(str(path), recursive=True) if Path(p).is_file())
+        if not files:
+            raise UserError(_missing(source, path))
+    for file in files:
+        if textfiles.file_format(file) is None:
+            raise UserError(f"{file} has no format that is read; expected {_FORMATS}: rename it")
+    return [("file", str(file)) for file in files]
+
+
+def _expand_url(source: str) -> list[tuple[str, str]]:
+    found = remote.match(source)
+    names = [name for name in found if textfiles.file_format(Path(name))]
+    if not names:
+        what = f"{found[0]} has no format that is read" if found else f"nothing matches {source}"
+        raise UserError(f"{what}; expected {_FORMATS}, a pattern of them or a folder that ends in /")
+    return [("file", name) for name in names]
+
+
+def _listed(sources: Sequence[str]) -> list[str]:
+    sources = [sources] if isinstance(sources, str) else list(sources)
+    if not sources:
+        raise UserError("no data source was given; name a file, a glob, tfds:NAME or pydocs")
+    return sources
+
+
+def _missing(source: str, path: Path) -> str:
+    if any(c in source for c in "*?["):
+        return f"no file matches {source}; check the pattern (and quote it in the shell)"
+    near = closest(path.name, [p.name for p in path.parent.iterdir()]) if path.parent.is_dir() else ""
+    return f"no such data source: {source}; expected a file, a glob, a directory, tfds:NAME or pydocs.{near}"
+
+
+def read(kind: str, name: str) -> Iterator[Document]:
+    """Yields the documents of one part."""
+    if kind == "pydocs":
+        return pydocs.documents()
+    if kind == "tfds":
+        return _tfds(name)
+    return _read_url(name) if remote.is_remote(name) else textfiles.read(Path(name))
+
+
+def _read_url(name: str) -> Iterator[Document]:
+    with remote.local(name) as path:
+        try:
+            yield from textfiles.read(path)
+        except UserError as error:
+            raise UserError(str(error).replace(str(path), name)) from None
+
+
+def _file_hash(path: Path) -> str:
+    try:
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}; check its permissions") from None
+
+
+@contextlib.contextmanager
+def _tfds_errors(source: str) -> Iterator[None]:
+    """Raises UserError for the many kinds of errors of tfds, and sends what it prints to stderr."""
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    except Exception as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise UserError(f"{source} cannot be loaded ({reason}); check the name and TFDS_DATA_DIR") from None
+
+
+def _builder(source: str):
+    """Returns the prepared tfds builder of `tfds:name/config`, as array_record, which needs no TensorFlow."""
+    with _tfds_errors(source):
+        import tensorflow_datasets as tfds
+
+        options = {"data_dir": os.environ["TFDS_DATA_DIR"]} if os.environ.get("TFDS_DATA_DIR") else {}
+        builder = tfds.builder(source.removeprefix("tfds:"), file_format="array_record", **options)
+        builder.download_and_prepare()
+    if "train" not in builder.info.splits:
+        raise UserError(f"{source} has no split 'train'; it has {', '.join(builder.info.splits)}")
+    return builder
+
+
+def tfds_fingerprint(source: str) -> str:
+    info = _builder(source).info
+    split = info.splits["train"]
+    facts = f"{info.full_name} {split.num_examples} {split.num_bytes} {list(split.shard_lengths)}"
+    return hashlib.sha256(facts.encode()).hexdigest()
+
+
+def _tfds(source: str) -> Iterator[Document]:
+    builder, found = _builder(source), False
+    with _tfds_errors(source):
+        rows = builder.as_data_source(split="train")
+    for row in rows:
+        texts = {k: v.decode("utf-8", "replace") if isinstance(v, bytes) else v for k, v in row.items()}
+        names = [n for n in textfiles.TEXT_FIELDS if isinstance(texts.get(n), str)]
+        names += [k for k, v in texts.items() if isinstance(v, str)]
+        if not names:
+            raise UserError(f"{source} has no text feature; its features are {', '.join(row)}")
+        if item := document(texts[names[0]].splitlines()):
+            found = True
+            yield item
+    if not found:
+        raise UserError(f"{source} holds no text in its split 'train'")

@@ -1,0 +1,186 @@
+"""Documents of files: txt, jsonl, csv, tsv, parquet, Wikipedia dumps, WET crawls and tars of texts, compressed or not.
+
+Text is UTF-8, with or without a byte order mark. Every error names the file and the place in it.
+"""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import csv
+import gzip
+import io
+import itertools
+import json
+import lzma
+import re
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from ptm_jax.core.errors import UserError
+from ptm_jax.data.text import crawl, wiki
+from ptm_jax.data.text.documents import Document, document
+
+FORMATS = (".txt", ".jsonl", ".csv", ".tsv", ".parquet", ".xml", ".wet", ".tar")
+COMPRESSIONS = (".gz", ".bz2", ".zst", ".xz")
+TEXT_FIELDS = ("text", "sentence", "content", "document", "article", "body", "passage", "review", "abstract")
+
+_DUMP = re.compile(r"(wik|pages).*\.xml(-p\d+p\d+)?$")  # any other XML in a folder is not text
+_HEADING = re.compile(r"^ ?= [^=].* = *$")
+
+
+def file_format(path: Path) -> str | None:
+    """Returns '.txt', '.jsonl', ... without a compression suffix, or None for a format that is not read.
+
+    '.xml' is a MediaWiki dump with its usual name, '.wet' Common Crawl's text, '.tar' (also OpenWebText's `_data.xz`) an
+    archive of texts.
+    """
+    name = path.name.lower()
+    if name.endswith("_data.xz"):
+        return ".tar"
+    for suffix in COMPRESSIONS:
+        name = name.removesuffix(suffix)
+    if _DUMP.search(name):
+        return ".xml"
+    return next((f for f in FORMATS if name.endswith(f) and f != ".xml"), None)
+
+
+def read(path: Path) -> Iterator[Document]:
+    """Yields the documents of one file. Raises UserError for a file that is damaged, empty or not UTF-8."""
+    lines = {".txt": _text, ".jsonl": _jsonl, ".csv": _csv, ".tsv": _tsv, ".parquet": _parquet}
+    streams = {".xml": wiki.documents, ".wet": crawl.wet, ".tar": crawl.texts}
+    kind, found = file_format(path), False
+    try:
+        with opened(path) if kind in streams else contextlib.nullcontext() as stream:
+            for item in streams[kind](stream, path) if kind in streams else lines[kind](path):
+                found = True
+                yield item
+    except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
+        raise UserError(f"{path} is a damaged archive ({error}); fetch or compress it again") from None
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror or error}; check the file") from None
+    if not found:
+        raise UserError(f"{path} holds no text; expected at least one document")
+
+
+def opened(path: Path) -> BinaryIO:
+    """Opens a file for reading in binary, decompressed. Damaged data raise OSError, EOFError or the module's own error."""
+    suffix = path.suffix.lower()
+    if suffix == ".zst":
+        import pyarrow
+
+        return io.BufferedReader(pyarrow.CompressedInputStream(pyarrow.OSFile(str(path)), "zstd"))
+    return {".gz": gzip, ".bz2": bz2, ".xz": lzma}.get(suffix, io).open(path, "rb")
+
+
+def _lines(path: Path) -> Iterator[str]:
+    """Yields decoded lines without their ends; only a line feed ends a line."""
+    offset = 0
+    with opened(path) as stream:
+        for raw in stream:
+            try:
+                line = raw.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise UserError(
+                    f"{path} is not UTF-8 at byte {offset + error.start} of its text; convert it, say with iconv"
+                ) from None
+            if offset == 0:
+                line = line.removeprefix("\ufeff")
+            offset += len(raw)
+            yield line.rstrip("\r\n")
+
+
+def _text(path: Path) -> Iterator[Document]:
+    """Documents are separated by blank lines, or by ` = Title = ` in a file that begins with such a WikiText heading."""
+    lines, wiki = [], None
+    for line in _lines(path):
+        blank = not line.strip()
+        if wiki is None and not blank:
+            wiki = bool(_HEADING.match(line))
+        if (_HEADING.match(line) if wiki else blank) and lines:
+            if item := document(lines):
+                yield item
+            lines = []
+        if not blank:
+            lines.append(line)
+    if item := document(lines):
+        yield item
+
+
+def _jsonl(path: Path) -> Iterator[Document]:
+    for number, line in enumerate(_lines(path), 1):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except ValueError as error:
+            raise UserError(f"{path}:{number} is not JSON ({error}); expected one object on each line") from None
+        text = value if isinstance(value, str) else _field(value) if isinstance(value, dict) else None
+        if text is None:
+            raise UserError(f"{path}:{number} has no string field; expected an object with a field 'text'")
+        if item := document(text.splitlines()):
+            yield item
+
+
+def _field(record: dict) -> str | None:
+    if isinstance(record.get("text"), str):
+        return record["text"]
+    return next((v for v in record.values() if isinstance(v, str)), None)
+
+
+def _tsv(path: Path) -> Iterator[Document]:
+    return _rows(line.split("\t") for line in _lines(path))
+
+
+def _csv(path: Path) -> Iterator[Document]:
+    csv.field_size_limit(1 << 30)
+    reader = csv.reader(line + "\n" for line in _lines(path))
+    try:
+        yield from _rows(reader)
+    except csv.Error as error:
+        raise UserError(f"{path}:{reader.line_num} is not CSV ({error}); check its quotes") from None
+
+
+def _rows(rows: Iterator[list[str]]) -> Iterator[Document]:
+    """Yields every row's text: the column with a known name, else the longest. A first row of bare words is a header."""
+    head = list(itertools.islice(rows, 100))
+    if not head:
+        return
+    names = [cell.strip().lower() for cell in head[0]]
+    known = [names.index(name) for name in TEXT_FIELDS if name in names]
+    width = max(map(len, head))
+    sizes = [sum(len(row[i]) for row in head if i < len(row)) for i in range(width)]
+    column = known[0] if known else sizes.index(max(sizes))
+    bare = len(head) > 1 and all(re.fullmatch(r"[A-Za-z_#][\w#.-]{0,30}|", name) for name in names)
+    start = 1 if known or (bare and width > 1) else 0
+    for row in itertools.chain(head[start:], rows):
+        if column < len(row) and (item := document(row[column].splitlines())):
+            yield item
+
+
+def _parquet(path: Path) -> Iterator[Document]:
+    import pyarrow as arrow
+    import pyarrow.parquet as parquet
+
+    plain = path.suffix.lower() not in COMPRESSIONS
+    try:
+        file = parquet.ParquetFile(path if plain else io.BytesIO(opened(path).read()))
+        kinds = (arrow.string(), arrow.large_string())
+        texts = [field.name for field in file.schema_arrow if field.type in kinds]
+        if not texts:
+            raise UserError(f"{path} has no string column; its columns are {', '.join(file.schema_arrow.names)}")
+        column = next((name for name in TEXT_FIELDS if name in texts), None)
+        if column is None:
+            for table in file.iter_batches(batch_size=100, columns=texts):
+                column = max(texts, key=lambda name: sum(len(v or "") for v in table[name].to_pylist()))
+                break
+            else:
+                return
+        for batch in file.iter_batches(batch_size=1024, columns=[column]):
+            for text in batch[column].to_pylist():
+                if text and (item := document(text.splitlines())):
+                    yield item
+    except arrow.ArrowException as error:
+        raise UserError(f"{path} is not a readable parquet file ({str(error).splitlines()[0]})") from None

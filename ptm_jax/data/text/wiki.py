@@ -1,0 +1,144 @@
+"""Wikipedia's dumps (`*-pages-articles*.xml`): the articles of the XML, and the plain text of their wikitext.
+
+Leaves out what WikiExtractor leaves out: templates, tables, references, files, categories, headings and lists. The words
+of links are kept. mwparserfromhell parses the wikitext, because patterns cannot find where nested markup ends.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+from xml.etree import ElementTree
+
+from ptm_jax.core.errors import UserError
+from ptm_jax.data.text.documents import Document, document
+
+# Elements that are removed with their contents.
+_GONE = frozenset(
+    "table tr td th caption ref references gallery timeline math chem score imagemap syntaxhighlight source pre code "
+    "div form input select option textarea ul ol li dl dt dd menu dir img small noinclude includeonly "
+    "indicator mapframe maplink templatestyles graph section".split()
+)
+# Namespaces whose links are not words of a sentence.
+_NAMESPACES = frozenset(
+    "file image media category wikipedia template portal help draft user talk module mediawiki special "
+    "datei bild kategorie fichier catégorie archivo categoría imagen immagine categoria arquivo ficheiro imagem "
+    "bestand categorie plik kategoria файл категория изображение ファイル 画像 カテゴリ 分类 文件 檔案 分類".split()
+)
+# [[fr:Nom]] is the article in another language, [[CSI: Miami]] an article.
+_LANGUAGE = re.compile(r"[a-z]{2,3}(-[a-z-]+)?|simple")
+_LIST = "\0"
+_MAGIC = re.compile(r"__[A-Z]+__")
+_EMPTY = re.compile(r"\s*[(（][\s,;:/–-]*[)）]")
+_REST = re.compile(r"([(（])[\s,;:]+")
+_REDIRECT = re.compile(r"\s*#\s*redirect", re.IGNORECASE)
+
+
+def documents(stream: BinaryIO, path: Path) -> Iterator[Document]:
+    """Yields the articles of a dump: pages of namespace 0 that are no redirects. Raises UserError where it is damaged."""
+    _grammar()
+    try:
+        for title, text in pages(stream, path):
+            try:
+                item = document(plain(text).splitlines())
+            except RecursionError:
+                raise UserError(f"{path}: the markup of {title!r} is nested too deeply; take that page out") from None
+            if item:
+                yield item
+    except ElementTree.ParseError as error:
+        line = error.position[0]
+        raise UserError(f"{path}:{line} is damaged or cut off XML ({error}); fetch the dump again") from None
+
+
+def pages(stream: BinaryIO, path: Path) -> Iterator[tuple[str, str]]:
+    """Yields (title, wikitext) of the articles; a page that was read is freed."""
+    root = None
+    for event, element in ElementTree.iterparse(stream, ("start", "end")):
+        name = element.tag.rpartition("}")[2]
+        if root is None:
+            root = element
+            if name != "mediawiki":
+                raise UserError(f"{path} is no dump of a wiki (it begins with <{name}>); expected pages-articles.xml")
+        if event == "start" or name != "page":
+            continue
+        if _child(element, "ns") == "0" and element.find("{*}redirect") is None:
+            revision = element.findall("{*}revision")[-1:]
+            text = (_child(revision[0], "text") if revision else "") or ""
+            model = _child(revision[0], "model") if revision else None
+            if text and model in (None, "wikitext") and not _REDIRECT.match(text):
+                yield _child(element, "title") or "", text
+        root.clear()
+
+
+def _child(element: ElementTree.Element, name: str) -> str | None:
+    return element.findtext("{*}" + name)
+
+
+def _grammar() -> Any:
+    try:
+        import mwparserfromhell
+    except ImportError:
+        raise UserError("a Wikipedia dump needs mwparserfromhell; run pip install 'ptm_jax[clean]'") from None
+    return mwparserfromhell
+
+
+def plain(text: str) -> str:
+    """Returns the running text of an article's wikitext, a paragraph on each line."""
+    found: list[str] = []
+    _walk(_grammar().parse(text), found)
+    kept = []
+    for line in "".join(found).split("\n"):
+        if _LIST in line or line.lstrip().startswith(("{|", "|", "!", "{{", "}}")):
+            continue
+        line = _REST.sub(r"\1", _EMPTY.sub("", _MAGIC.sub("", line)))
+        line = " ".join(line.split())
+        if re.search(r"\w", line):
+            kept.append(line)
+    return "\n".join(kept)
+
+
+def _walk(code: Any, found: list[str]) -> None:
+    """Appends the text of a piece of wikitext to `found`."""
+    nodes = _grammar().nodes
+    for node in code.nodes:
+        if isinstance(node, nodes.Text):
+            found.append(str(node))
+        elif isinstance(node, nodes.HTMLEntity):
+            found.append(node.normalize())
+        elif isinstance(node, nodes.Heading):
+            found.append("\n")
+        elif isinstance(node, nodes.Wikilink):
+            if _stays(str(node.title)):
+                _walk(node.text if node.text is not None else _shown(node.title), found)
+        elif isinstance(node, nodes.ExternalLink):
+            if node.title is not None:
+                _walk(node.title, found)
+            elif not node.brackets:
+                found.append(str(node.url))
+        elif isinstance(node, nodes.Tag):
+            _walk_tag(node, found)
+
+
+def _walk_tag(node: Any, found: list[str]) -> None:
+    name = str(node.tag).strip().lower()
+    if node.wiki_markup in ("*", "#", ":", ";"):
+        found.append(_LIST)
+    elif name in ("br", "hr"):
+        found.append("\n")
+    elif name not in _GONE and node.contents is not None:
+        _walk(node.contents, found)
+
+
+def _shown(title: Any) -> Any:
+    return _grammar().parse(str(title).removeprefix(":"))
+
+
+def _stays(title: str) -> bool:
+    """Whether a link is to an article: not to a file, a category, or the same article in another language."""
+    prefix, colon, rest = title.strip().partition(":")
+    if not colon or not prefix:
+        return True
+    space = prefix.strip().lower().replace("_", " ").removesuffix(" talk")
+    return space not in _NAMESPACES and (rest[:1] == " " or not _LANGUAGE.fullmatch(prefix))

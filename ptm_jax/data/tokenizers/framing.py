@@ -1,0 +1,136 @@
+"""Special tokens of a published tokenizer, and their places around one text and around a pair."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+
+from ptm_jax.core.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Added:
+    """A piece that is searched in texts: its id, and whether it absorbs the spaces on its left and right."""
+
+    id: int
+    left: bool = False
+    right: bool = False
+    special: bool = True
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Template:
+    """Pieces around one text and around a pair, each with its token type; `$A` and `$B` are the texts.
+
+    BERT's pair is (("[CLS]", 0), ("$A", 0), ("[SEP]", 0), ("$B", 1), ("[SEP]", 1)).
+    """
+
+    single: tuple[tuple[str, int], ...] = (("$A", 0),)
+    pair: tuple[tuple[str, int], ...] = (("$A", 0), ("$B", 0))
+
+    def fill(
+        self, ids: Mapping[str, int], first: Sequence[int], second: Sequence[int] | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Returns (ids [T] int32, token types [T] int32) of one text or a pair; `ids` has the id of every piece."""
+        tokens, types = [], []
+        for piece, kind in self.single if second is None else self.pair:
+            part = first if piece == "$A" else second if piece == "$B" else [ids[piece]]
+            tokens.append(np.asarray(part, np.int32))
+            types.append(np.full(len(tokens[-1]), kind, np.int32))
+        return np.concatenate(tokens), np.concatenate(types)
+
+    @property
+    def specials(self) -> tuple[str, ...]:
+        """The distinct pieces around the texts."""
+        return tuple(dict.fromkeys(p for p, _ in (*self.single, *self.pair) if p not in ("$A", "$B")))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Published:
+    """A published tokenizer without its algorithm.
+
+    family    the family whose rules its files follow: "bert", "xlm-roberta", ..
+    roles     {role of `core.types.Vocab`: piece}
+    added     {piece: `Added`}: pieces that are searched in texts
+    template  pieces around texts
+    padding   the side on which rows are padded
+    rows      rows of the checkpoint's table, where there are more than pieces; the others get generated names
+    files     {name: bytes} of its directory, unchanged
+    """
+
+    family: str
+    roles: Mapping[str, str]
+    added: Mapping[str, Added]
+    template: Template
+    padding: Literal["right", "left"] = "right"
+    rows: int = 0
+    files: Mapping[str, bytes] = dataclasses.field(default_factory=dict, repr=False)
+
+    def facts(self) -> str:
+        """Returns everything that ids and frames depend on, as text."""
+        added = sorted((piece, dataclasses.astuple(one)) for piece, one in self.added.items())
+        return repr((sorted(self.roles.items()), added, self.template, self.padding, self.rows))
+
+
+def guessed(pieces: Mapping[str, int]) -> Template:
+    """Returns the template of the family whose special tokens a vocabulary has: BERT, XLNet, RoBERTa, T5, or none."""
+    styles = {
+        ("[CLS]", "[SEP]"): template("[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1"),
+        ("<cls>", "<sep>"): template("$A <sep> <cls>:2", "$A <sep> $B:1 <sep>:1 <cls>:2"),
+        ("<s>", "</s>"): template("<s> $A </s>", "<s> $A </s> </s> $B </s>"),
+        ("</s>",): template("$A </s>", "$A </s> $B </s>"),
+    }
+    return next((known for names, known in styles.items() if all(n in pieces for n in names)), Template())
+
+
+def template(single: str, pair: str) -> Template:
+    """Returns the template of a notation: pieces separated by spaces, with `:1` after those of token type 1."""
+
+    def parsed(text: str) -> tuple[tuple[str, int], ...]:
+        found = (re.fullmatch(r"(.+?)(?::(\d))?", part) for part in text.split())
+        return tuple((match[1], int(match[2] or 0)) for match in found)
+
+    return Template(single=parsed(single), pair=parsed(pair))
+
+
+def split_added(
+    texts: Sequence[str], added: Mapping[str, Added], encode: Callable[[Sequence[str]], list[np.ndarray]]
+) -> list[np.ndarray]:
+    """Returns ids [T] int32 of every text: pieces of `added` are found first, longest first, and `encode` does the rest."""
+    if not added:
+        return encode(texts)
+    ordered = sorted(added, key=lambda piece: (-len(piece), piece))
+    pattern = re.compile("(" + "|".join(map(re.escape, ordered)) + ")")
+    rows: list[list[str]] = [pattern.split(text) for text in texts]
+    for parts in rows:
+        for i in range(1, len(parts), 2):
+            parts[i - 1] = parts[i - 1].rstrip() if added[parts[i]].left else parts[i - 1]
+            parts[i + 1] = parts[i + 1].lstrip() if added[parts[i]].right else parts[i + 1]
+    plain = iter(encode([text for parts in rows for text in parts[::2] if text]))
+    result = []
+    for parts in rows:
+        ids = ([added[p].id] if i % 2 else next(plain) for i, p in enumerate(parts) if p)
+        result.append(np.concatenate([np.zeros(0, np.int32), *ids]).astype(np.int32))
+    return result
+
+
+class Searching:
+    """Base of an encoder that encodes plain texts by `_plain`; pieces are searched here."""
+
+    def encode(self, texts: Sequence[str], added: Mapping[str, Added] | None = None) -> list[np.ndarray]:
+        """Returns ids [T] int32 of every text; pieces in `added` are recognised."""
+        return split_added(texts, added or {}, self._plain)
+
+    def _plain(self, texts: Sequence[str]) -> list[np.ndarray]:
+        raise NotImplementedError
+
+
+def needed(pieces: Mapping[str, int], names: Sequence[str], where: object) -> None:
+    """Raises UserError, naming the file, where the vocabulary lacks one of `names`."""
+    missing = [name for name in names if name not in pieces]
+    if missing:
+        raise UserError(f"{where} has no {missing[0]!r}, which the tokenizer needs; is the file whole?")

@@ -1,0 +1,232 @@
+"""Tokenizers of published checkpoints, read from and written to a Hugging Face directory, without torch and transformers.
+
+A tokenizer.json is used where there is one; otherwise the rules of `published_families` build the same pipeline from older
+files. Ids equal those of transformers 5.23 with three exceptions, which follow the tokenizer of the original training:
+mBART's text is normalized by the table of its sentencepiece file, PEGASUS has no piece for a space at the end, and
+sentencepiece files of BPE, or with bytes for unknown characters, run on sentencepiece itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ptm_jax.core.errors import UserError
+from ptm_jax.data.tokenizers.framing import Added, Published, Template, needed
+from ptm_jax.data.tokenizers.published_families import CLASSES, FAMILIES, Family, Source
+from ptm_jax.data.tokenizers.published_json import files_of, lowers, serialized
+from ptm_jax.data.tokenizers.tokenizing import ROLES, HuggingFace, Tokenizer
+
+FILES = (
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt", "vocab.json",
+    "merges.txt", "spiece.model", "sentencepiece.bpe.model", "vocab.pkl",
+)  # fmt: skip
+"""The files of a tokenizer, beside any other *.model."""
+
+_ROLES = tuple(ROLES)
+_LARGEST = 1 << 28  # bytes of a tokenizer file at most
+_UNUSED = 100_000  # rows that may be unused, beside four times the pieces
+
+
+def read_published(folder: str | Path) -> Tokenizer:
+    """Returns the tokenizer of a Hugging Face model directory.
+
+    Its `vocab` has `vocab_size` rows of config.json where that exceeds the pieces. Raises UserError, naming the file,
+    where one is absent, damaged or of an unknown kind.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise UserError(f"no such directory: {folder}; expected one with the files of a Hugging Face tokenizer")
+    paths = {p.name: p for p in folder.iterdir() if p.is_file() and (p.name in FILES or p.suffix == ".model")}
+    for path in paths.values():
+        if path.stat().st_size > _LARGEST:
+            raise UserError(f"{path} has {path.stat().st_size} bytes, too many for a tokenizer file; remove it")
+    files = {name: path.read_bytes() for name, path in sorted(paths.items())}
+    if not set(files) - {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"}:
+        raise UserError(f"no tokenizer in {folder}; expected tokenizer.json, or vocab.txt, vocab.json or a .model file")
+    beside = {"config.json": (folder / "config.json").read_bytes()} if (folder / "config.json").is_file() else {}
+    model = _json(beside, "config.json", folder)
+    rows = model.get("vocab_size", 0)
+    return build(files, _family(files, model, folder), rows=rows if isinstance(rows, int) else 0, folder=folder)
+
+
+def is_published(folder: Path) -> bool:
+    """Whether a directory names the family of its tokenizer."""
+    if (folder / "tokenizer_config.json").is_file() or not (folder / "config.json").is_file():
+        return (folder / "tokenizer_config.json").is_file()
+    return b'"model_type"' in (folder / "config.json").read_bytes()
+
+
+def build(files: Mapping[str, bytes], family: str, *, rows: int = 0, folder: Any = ".") -> Tokenizer:
+    """Returns the tokenizer of `family` from the bytes of its files; `folder` is named in errors."""
+    from tokenizers import Tokenizer as Backend
+
+    config = _json(files, "tokenizer_config.json", folder)
+    source = Source(files=files, config=config, folder=folder)
+    rules = FAMILIES.get(family)
+    naming = next((n for n in FILES[1:4] if n in files), _main(files))  # the file of the special tokens
+    given, wanted = source.guard(naming, lambda: _tokens(source, rules))
+    spelled = {**(rules.roles if rules else {}), **given}
+    template = None
+    if "tokenizer.json" in files:
+        kind, backend, template = source.read("tokenizer.json", lambda data: serialized(data, config))
+    else:
+        kind, backend = rules.read(source, spelled)
+    if isinstance(backend, Backend):
+        added = source.guard(naming, lambda: _extend(backend, wanted, source))
+        backend = source.guard(_main(files), lambda: HuggingFace(backend))
+        lowercase = lowers(json.loads(backend.bytes)["normalizer"])
+    else:
+        added = source.guard(naming, lambda: _collected(backend.pieces, wanted, source))
+        lowercase = bool(config.get("do_lowercase_and_remove_accent", family == "xlm"))
+    known = {piece: i for i, piece in enumerate(backend.pieces)} | {p: one.id for p, one in added.items()}
+    roles = {role: piece for role, piece in spelled.items() if piece in known}
+    if rules is None:
+        usual = {role: next((n for n in names if n in known), None) for role, names in ROLES.items()}
+        roles = {role: piece for role, piece in usual.items() if piece is not None} | roles
+    if rules is not None and (template is None or family.startswith("mbart")):
+        template = source.guard(naming, lambda: rules.template(spelled, config))
+    if rows > 4 * len(known) + _UNUSED:
+        raise UserError(f"{folder}/config.json has vocab_size {rows}, the tokenizer has {len(known)} pieces")
+    needed(known, (template or Template()).specials, f"{folder}/{_main(files)}")
+    if roles.get("unk") in (roles.get("eos"), roles.get("bos")):
+        roles.pop("unk", None)  # GPT-2: bytes have no unknown piece
+    published = Published(
+        family=family, roles=roles, added=added, template=template or Template(), rows=rows, files=dict(files),
+        padding=config.get("padding_side") or (rules.padding if rules else "right"),
+    )  # fmt: skip
+    return Tokenizer(backend, kind=kind, lowercase=lowercase, published=published)
+
+
+def write_published(tokenizer: Tokenizer, folder: str | Path) -> None:
+    """Writes a directory that transformers loads with the same ids: the original files, or, for a tokenizer trained here,
+    tokenizer.json and tokenizer_config.json."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    files = tokenizer.published.files if tokenizer.published is not None else files_of(tokenizer)
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+
+
+def _main(files: Mapping[str, bytes]) -> str:
+    ordered = [n for n in FILES if n in files and n.split(".")[0] not in ("tokenizer_config", "special_tokens_map")]
+    return next(iter([*ordered, *files]), "tokenizer.json")
+
+
+def _json(files: Mapping[str, bytes], name: str, folder: Any) -> dict[str, Any]:
+    if name not in files:
+        return {}
+    try:
+        value = json.loads(files[name].decode())
+        if not isinstance(value, dict):
+            raise ValueError("it holds no object")
+        return value
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{folder}/{name} is not a tokenizer file that can be read ({error})") from None
+
+
+def _family(files: Mapping[str, bytes], model: Mapping[str, Any], folder: Path) -> str:
+    """Returns the family by the class in tokenizer_config.json, else by model_type; a lone vocab.txt is BERT's."""
+    named = str(_json(files, "tokenizer_config.json", folder).get("tokenizer_class") or model.get("tokenizer_class") or "")
+    family = CLASSES.get(named.removesuffix("Fast").removesuffix("Tokenizer"), str(model.get("model_type") or ""))
+    if "tokenizer.json" in files:
+        return family
+    generic = not named or named.startswith(("PreTrainedTokenizer", "TokenizersBackend"))
+    if family not in FAMILIES or not (generic or named.removesuffix("Fast").removesuffix("Tokenizer") in CLASSES):
+        what = f"names {named}" if named else f"is of model_type {family!r}" if family else "names no model_type"
+        where = "tokenizer_config.json" if named else "config.json"
+        raise UserError(f"{folder}/{where} {what}, whose tokenizer files are not known here; add a tokenizer.json")
+    if "vocab.txt" in files and family != "transfo-xl" and not any(n.endswith((".model", "vocab.json")) for n in files):
+        return family if FAMILIES[family].read is FAMILIES["bert"].read else "bert"
+    return family
+
+
+def _content(token: Any) -> str | None:
+    content = token.get("content") if isinstance(token, dict) else token
+    return content if isinstance(content, str) and content else None
+
+
+def _tokens(source: Source, rules: Family | None) -> tuple[dict[str, str], list[dict[str, Any]]]:
+    """Returns ({role: piece} of the files, pieces to search in texts: content, id if given, flags)."""
+    config, named = source.config, _json(source.files, "special_tokens_map.json", source.folder)
+    decoder = config.get("added_tokens_decoder") or {}
+    values = {**named, **config} if decoder else {**config, **named}
+    given = {role: piece for role in _ROLES if (piece := _content(values.get(f"{role}_token")))}
+    blank = {"lstrip": True} if rules is not None and rules.blank else {}
+    flags: dict[str, dict] = {}
+    for role, piece in given.items():
+        value = values[f"{role}_token"]
+        own = value if isinstance(value, dict) else blank if role == "mask" else {}
+        flags.setdefault(piece, {"special": True, **{k: own[k] for k in ("lstrip", "rstrip", "single_word") if k in own}})
+    others = [*(values.get("additional_special_tokens") or []), *_listed(values.get("extra_special_tokens"))]
+    for piece in filter(None, map(_content, others)):
+        flags.setdefault(piece, {"special": True})
+    wanted = []
+    numbered = {i: t for i, t in decoder.items() if isinstance(t, dict) and _content(t)}
+    if not decoder:
+        legacy = _json(source.files, "added_tokens.json", source.folder)
+        numbered = {i: {"content": p, "special": p in flags, "normalized": p not in flags} for p, i in legacy.items()}
+    for index in sorted(numbered, key=int):
+        token = numbered[index]
+        keys = ("content", "lstrip", "rstrip", "single_word", "normalized", "special")
+        wanted.append({"id": int(index)} | {k: token[k] for k in keys if k in token})
+    stated = {one["content"] for one in wanted}
+    wanted += [{"content": piece, **own} for piece, own in flags.items() if piece not in stated]
+    stated |= set(flags)
+    if rules is not None:
+        rest = [(piece, blank if role == "mask" else {}) for role, piece in rules.roles.items() if role not in given]
+        rest += [(piece, {}) for piece in rules.extra]
+        for piece, own in dict(reversed(rest)).items():
+            if piece not in stated:
+                wanted.append({"content": piece, "special": True, "optional": True, **own})
+    return given, wanted
+
+
+def _listed(value: Any) -> Sequence[Any]:
+    return list(value.values()) if isinstance(value, dict) else value or []
+
+
+def _extend(backend, wanted: Sequence[Mapping[str, Any]], source: Source) -> dict[str, Added]:
+    """Adds the pieces to a `tokenizers.Tokenizer`, optional ones only where the vocabulary has them."""
+    from tokenizers import AddedToken
+
+    present = {token.content for token in backend.get_added_tokens_decoder().values()}
+    for one in wanted:
+        piece = one["content"]
+        if piece in present or (one.get("optional") and backend.token_to_id(piece) is None):
+            continue
+        options = {k: v for k, v in one.items() if k not in ("content", "id", "optional", "special")}
+        add = backend.add_special_tokens if one.get("special") else backend.add_tokens
+        add([AddedToken(piece, **{"normalized": not one.get("special"), **options})])
+        if one.get("id", backend.token_to_id(piece)) != backend.token_to_id(piece):
+            raise _misplaced(source, piece, one["id"], backend.token_to_id(piece))
+    return {
+        token.content: Added(id=index, left=token.lstrip, right=token.rstrip, special=token.special)
+        for index, token in backend.get_added_tokens_decoder().items()
+    }
+
+
+def _collected(pieces: Sequence[str], wanted: Sequence[Mapping[str, Any]], source: Source) -> dict[str, Added]:
+    """Returns the pieces for a backend that does not search them itself."""
+    ids, size = {piece: i for i, piece in enumerate(pieces)}, len(pieces)
+    added = {}
+    for one in wanted:
+        piece = one["content"]
+        if piece not in ids:
+            if one.get("optional"):
+                continue
+            ids[piece], size = size, size + 1
+        if one.get("id", ids[piece]) != ids[piece]:
+            raise _misplaced(source, piece, one["id"], ids[piece])
+        left, right = bool(one.get("lstrip")), bool(one.get("rstrip"))
+        added[piece] = Added(id=ids[piece], left=left, right=right, special=bool(one.get("special")))
+    return added
+
+
+def _misplaced(source: Source, piece: str, given: int, found: int) -> UserError:
+    name = "tokenizer_config.json" if source.config.get("added_tokens_decoder") else "added_tokens.json"
+    return UserError(
+        f"{source.folder}/{name} gives {piece!r} the id {given}, its vocabulary {found}; are the files one model's?"
+    )

@@ -1,0 +1,206 @@
+"""Sentencepiece models of published checkpoints: parsing of the file, and pipelines with the ids of the checkpoint.
+
+The file is a protocol buffer; the few needed fields are parsed here, without generated code. A unigram model runs on
+`tokenizers` (Kudo 2018), like the published fast tokenizers. BPE, and a model that spells unknown characters as bytes
+(mT5), run on `sentencepiece`, because their conversion is not exact.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import struct
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ptm_jax.data.tokenizers.framing import Searching
+
+UNIGRAM, BPE = 1, 2
+
+LANGUAGES = (
+    "ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT lv_LV my_MM ne_NP nl_XX "
+    "ro_RO ru_RU si_LK tr_TR vi_VN zh_CN"
+).split()
+"""mBART's languages in the order of their ids."""
+LANGUAGES_50 = LANGUAGES + (
+    "af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID ka_GE km_KH mk_MK ml_IN mn_MN mr_IN pl_PL ps_AF pt_XX sv_SE sw_KE ta_IN "
+    "te_IN th_TH tl_XX uk_UA ur_PK xh_ZA gl_ES sl_SI"
+).split()
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Yields (number, value) of the fields of a protocol buffer message. Raises ValueError for other bytes."""
+    at, end = 0, len(data)
+
+    def varint() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            if at >= end or shift > 63:
+                raise ValueError("it ends inside a field or is no sentencepiece model")
+            byte, at = data[at], at + 1
+            value, shift = value | (byte & 127) << shift, shift + 7
+            if byte < 128:
+                return value
+
+    while at < end:
+        key = varint()
+        if key & 7 == 0:
+            yield key >> 3, varint()
+            continue
+        size = varint() if key & 7 == 2 else {1: 8, 5: 4}.get(key & 7, -1)
+        if size < 0 or size > end - at:
+            raise ValueError("it ends inside a field or is no sentencepiece model")
+        yield key >> 3, data[at : at + size]
+        at += size
+
+
+@dataclasses.dataclass(frozen=True)
+class PieceModel:
+    """A parsed sentencepiece file: (piece, score, type) of every id, the algorithm and the table of characters."""
+
+    pieces: tuple[tuple[str, float, int], ...]
+    algorithm: int
+    unk: int
+    bytes_for_unknown: bool
+    characters: bytes
+
+    @classmethod
+    def parse(cls, data: bytes) -> PieceModel:
+        """Returns the model of a file. Raises ValueError where `data` is no sentencepiece model or only a part of one."""
+        pieces, algorithm, unk, spelled, characters = [], UNIGRAM, 0, False, b""
+        for number, value in _fields(data):
+            if number == 1:
+                part = dict(_fields(value))
+                score = struct.unpack("<f", part[2])[0] if 2 in part else 0.0
+                pieces.append((part.get(1, b"").decode(), score, part.get(3, 1)))
+            elif number == 2:
+                trainer = dict(_fields(value))
+                algorithm, unk, spelled = trainer.get(3, UNIGRAM), trainer.get(40, 0), bool(trainer.get(35, 0))
+            elif number == 3:
+                characters = dict(_fields(value)).get(2, b"")
+        if not pieces:
+            raise ValueError("it holds no pieces")
+        if algorithm not in (UNIGRAM, BPE):
+            raise ValueError("it is neither a unigram nor a BPE model")
+        if not 0 <= unk < len(pieces):
+            raise ValueError("its unknown piece lies outside of its pieces")
+        whole_table(characters)
+        return cls(tuple(pieces), algorithm, unk, spelled, characters)
+
+
+def whole_table(characters: bytes) -> None:
+    """Raises ValueError for an incomplete table of characters (its size, a trie, text), on which the Rust library panics."""
+    if not characters:
+        return
+    size = int.from_bytes(characters[:4], "little")
+    if len(characters) < 4 or size % 4 or 4 + size > len(characters):
+        raise ValueError("its table of characters is not whole")
+    characters[4 + size :].decode()
+
+
+def _comma_last(piece: str) -> bool:
+    """Whether a piece is a number and a comma, which ALBERT and XLNet divide before the comma."""
+    return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
+
+
+def layout(model: PieceModel, family: str, config: Mapping[str, Any]) -> tuple[list[tuple[str, float]], list[int], int]:
+    """Returns (piece, score) in the order of the checkpoint's ids, the checkpoint's id of every piece of the model, `unk`.
+
+    fairseq's dictionaries begin with four tokens of their own and end with <mask> (XLM-R, CamemBERT, mBART); PEGASUS has
+    `offset` = 103 tokens of its pre-training first; T5 has its sentinels last, in reverse.
+    """
+    plain = [(piece, score) for piece, score, _ in model.pieces]
+    count = len(plain)
+    if family in ("xlm-roberta", "mbart", "mbart50"):
+        codes = {"mbart": LANGUAGES, "mbart50": LANGUAGES_50}.get(family, [])
+        rows = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), *plain[3:]]
+        ids = [3, 0, 2, *range(4, count + 1)][:count]
+        return rows + [(p, 0.0) for p in [*codes, "<mask>"]], ids, 3
+    if family == "camembert":
+        unused = [("<s>NOTUSED", 0.0), ("<pad>", 0.0), ("</s>NOTUSED", 0.0), ("<unk>", 0.0), ("<unk>NOTUSED", -100.0)]
+        return [*unused, *plain[1:], ("<mask>", 0.0)], [3, *range(5, count + 4)], 3
+    if family == "pegasus":
+        offset = int(config.get("offset", 103))
+        sentence, word = config.get("mask_token_sent", "<mask_1>"), config.get("mask_token", "<mask_2>")
+        masks = [p for p in (_content(sentence), _content(word)) if p] if offset else []
+        own = [*masks, *(f"<unk_{i}>" for i in range(2, 2 + offset - len(masks)))]
+        rows = [*plain[:2], *((p, -100.0 if p.startswith("<unk") else 0.0) for p in own), *plain[2:]]
+        return rows, [0, 1, *range(2 + offset, count + offset)][:count], model.unk + offset
+    if family in ("albert", "xlnet"):
+        plain = [(piece, score - 100.0 if _comma_last(piece) else score) for piece, score in plain]
+    if family in ("t5", "mt5"):
+        plain += [(f"<extra_id_{i}>", 0.0) for i in reversed(range(int(config.get("extra_ids", 100))))]
+    return plain, list(range(count)), model.unk
+
+
+def _content(token: Any) -> str | None:
+    return token.get("content") if isinstance(token, dict) else token
+
+
+def unigram(model: PieceModel, family: str, config: Mapping[str, Any]):
+    """Returns the `tokenizers.Tokenizer` of a unigram model."""
+    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+    rows, _, unk = layout(model, family, config)
+    backend = Tokenizer(models.Unigram(rows, unk_id=unk, byte_fallback=False))
+    steps = []
+    if family in ("albert", "xlnet"):
+        steps += [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
+        steps += [] if config.get("keep_accents", False) else [normalizers.NFKD(), normalizers.StripAccents()]
+        steps += [normalizers.Lowercase()] if config.get("do_lower_case", family == "albert") else []
+    if model.characters:
+        steps.append(normalizers.Precompiled(model.characters))
+    if family == "pegasus":
+        steps.append(normalizers.Replace(Regex(r"[\n ]+"), " "))
+    if steps:
+        backend.normalizer = normalizers.Sequence(steps)
+    scheme = "always" if config.get("add_prefix_space", True) else "never"
+    mark = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme=scheme)
+    backend.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), mark])
+    backend.decoder = decoders.Metaspace(replacement="▁", prepend_scheme=scheme)
+    return backend
+
+
+def merges_of(model: PieceModel) -> list[tuple[str, str]]:
+    """Returns the merges of a BPE model in the order of its scores."""
+    ranks = {piece: i for i, (piece, _, kind) in enumerate(model.pieces) if kind == 1}
+    order = sorted(ranks, key=lambda piece: (-model.pieces[ranks[piece]][1], ranks[piece]))
+    cuts = ((piece[:i], piece[i:]) for piece in order for i in range(1, len(piece)))
+    return [(left, right) for left, right in cuts if left in ranks and right in ranks]
+
+
+class OffsetPieces(Searching):
+    """The `sentencepiece` library with the ids of a checkpoint."""
+
+    def __init__(self, data: bytes, model: PieceModel, family: str, config: Mapping[str, Any]):
+        import sentencepiece
+
+        self._processor = sentencepiece.SentencePieceProcessor(model_proto=data)
+        rows, ids, _ = layout(model, family, config)
+        self.pieces = [piece for piece, _ in rows]
+        self._ids = np.array(ids, np.int32)
+        self._back = {int(i): k for k, i in enumerate(self._ids)}
+        self._clean = family in ("albert", "xlnet")
+        self._lower, self._accents = config.get("do_lower_case", family == "albert"), config.get("keep_accents", False)
+        facts = json.dumps([family, self.pieces, bool(self._lower), bool(self._accents)])
+        self.bytes = data + facts.encode()
+
+    def _text(self, text: str) -> str:
+        if not self._clean:
+            return text
+        text = text.replace("``", '"').replace("''", '"')
+        if not self._accents:
+            text = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
+        return text.lower() if self._lower else text
+
+    def _plain(self, texts: Sequence[str]) -> list[np.ndarray]:
+        rows = self._processor.encode([self._text(text) for text in texts])
+        return [self._ids[np.array(row, np.int32)] for row in rows]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Returns the text of ids, without ids that only the checkpoint has."""
+        return self._processor.decode([self._back[int(i)] for i in ids if int(i) in self._back])

@@ -1,0 +1,35 @@
+"""Tokenizers in the folder of a corpus or of a run: `load` reads what `Tokenizer.save` writes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from ptm_jax.core.errors import UserError
+from ptm_jax.data.tokenizers import published
+from ptm_jax.data.tokenizers.tokenizing import HuggingFace, SentencePiece, Tokenizer
+
+
+def load(folder: str | Path) -> Tokenizer:
+    """Returns the tokenizer that `Tokenizer.save` wrote. Raises UserError where files are absent, damaged or changed."""
+    folder = Path(folder)
+    try:
+        facts = json.loads((folder / "tokenizer_spec.json").read_text())
+        if "family" in facts:
+            files = {name: (folder / name).read_bytes() for name in facts["files"]}
+            tokenizer = published.build(files, facts["family"], rows=facts["rows"], folder=folder)
+        else:
+            backend = HuggingFace if facts["kind"] in ("wordpiece", "bytebpe", "word") else SentencePiece
+            if not (folder / backend.file).exists() and backend is SentencePiece:
+                backend = HuggingFace  # a unigram model that was read from a tokenizer.json
+            read = backend.read(folder / backend.file)
+            options = {name: facts[name] for name in ("kind", "sentinels", "lowercase")}
+            tokenizer = Tokenizer(read, **options)
+    except UserError:
+        raise
+    except Exception as error:  # both libraries raise bare Exceptions for damaged files
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise UserError(f"{folder} holds no readable tokenizer ({reason}); prepare the corpus again") from None
+    if tokenizer.hash != facts["hash"]:
+        raise UserError(f"the tokenizer in {folder} was changed after it was written; prepare the corpus again")
+    return tokenizer

@@ -1,0 +1,61 @@
+"""Whole words: a vocabulary of the most frequent ones, and the characters of each, for models that read spellings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+import numpy as np
+
+from ptm_jax.core.errors import UserError
+from ptm_jax.data.tokenizers import tokenizing as ours
+from ptm_jax.data.tokenizers.tokenizing import STYLES, HuggingFace, Tokenizer, TokenizerSpec
+
+Style = Literal["bytes", "elmo"]
+
+ALPHABETS = {"bytes": 257, "elmo": 262}
+"""Number of character ids of each style, including 0: no character."""
+
+
+def train(spec: TokenizerSpec, size: int, texts: Iterable[str]) -> HuggingFace:
+    """Returns a vocabulary of the special tokens and the most frequent words, sorted by frequency, then alphabetically.
+
+    Words are separated by spaces and punctuation; each punctuation mark is a word.
+    """
+    from tokenizers import Tokenizer as Backend
+    from tokenizers import models, normalizers, pre_tokenizers, trainers
+
+    specials = list(STYLES[spec.specials])
+    unk = next((name for name in ours.ROLES["unk"] if name in specials), None)
+    if unk is None:
+        raise UserError(f"whole words need an unknown token, which the {spec.specials} style lacks; use bert or t5")
+    backend = Backend(models.WordLevel(vocab={}, unk_token=unk))
+    if spec.lowercase:
+        backend.normalizer = normalizers.Lowercase()
+    backend.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Punctuation()])
+    backend.train_from_iterator(
+        texts, trainers.WordLevelTrainer(vocab_size=size, special_tokens=specials, show_progress=False)
+    )
+    return HuggingFace(backend)
+
+
+def spellings(tokenizer: Tokenizer, length: int, style: Style = "bytes") -> np.ndarray:
+    """Returns [V, C] int16: the UTF-8 bytes of every piece, cut to C = `length`.
+
+    bytes   byte + 1, then 0; special tokens are all 0 (fairseq's character embedder)
+    elmo    258, the bytes, 259, then 260, all plus 1; the byte of <s> is 256, of </s> 257, and padding is all 0
+            (allenai/bilm-tf; Peters et al. 2018)
+    """
+    table = np.zeros((len(tokenizer.pieces), length), np.int16)
+    special, vocab = set(tokenizer.special_pieces.values()), tokenizer.vocab
+    for i, piece in enumerate(tokenizer.pieces):
+        if style == "bytes":
+            codes = [] if i in special else piece.encode()[:length]
+        elif i == vocab.pad:
+            continue
+        else:
+            marks = {vocab.bos: [256], vocab.eos: [257]}
+            codes = [258, *marks.get(i, piece.encode()[: length - 2]), 259]
+            codes += [260] * (length - len(codes))
+        table[i, : len(codes)] = np.array(list(codes), np.int16) + 1
+    return table

@@ -1,0 +1,89 @@
+"""Recurrent language models: layers of LSTM over embeddings (Zaremba et al. 2014, arXiv 1409.2329)."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from ptm_jax.core import slots
+from ptm_jax.core.types import Batch, Encoded, record
+from ptm_jax.encoders.context import context_of
+from ptm_jax.nn.layers import Dropout
+from ptm_jax.nn.recurrent.lstm import BiLSTM, empty_state
+
+
+@record
+class States:
+    """The `LSTMState` of every layer, carried from row to row of a stream and from step to step of decoding."""
+
+    layers: tuple[Any, ...]
+
+    def take(self, rows) -> States:
+        """Returns the states of the given rows [R] of the batch."""
+        return jax.tree.map(lambda leaf: leaf[rows], self)
+
+
+class LSTMEncoder(slots.Encoder, nn.Module):
+    """Embeddings and `layers` of `nn.recurrent.lstm`: `LSTM`s of one direction, or `BiLSTM`s.
+
+    Each document of a packed row begins with a state of zeros. The first document of a row continues from `batch["carry"]`
+    if both have the same segment number (truncated back-propagation through time); `stateful=False` turns this off.
+    `dropout` applies to the embeddings and to the states of each layer, not to the recurrent products.
+    """
+
+    embed: nn.Module
+    layers: tuple[nn.Module, ...]
+    dropout: float = 0.0
+    stateful: bool = True
+
+    @property
+    def direction(self) -> slots.Direction:
+        if any(isinstance(layer, BiLSTM) for layer in self.layers):
+            return "bidirectional"
+        return "backward" if self.layers[0].backward else "causal"
+
+    @property
+    def embeddings(self):
+        return self.embed
+
+    def level_of(self, path: str) -> int | None:
+        part = path.split("/")[1]
+        return 1 + int(part.removeprefix("layers_")) if part.startswith("layers_") else 0
+
+    @property
+    def writes(self) -> bool:
+        return self.direction == "causal"
+
+    def table(self):
+        return self.embed.table()
+
+    def empty_memory(self, batch: int) -> States | None:
+        return self.empty_cache(batch, 0) if self.stateful and self.writes else None
+
+    def empty_cache(self, batch: int, length: int, source: int = 0) -> States:
+        del length, source
+        return States(tuple(empty_state(batch, layer.hidden) for layer in self.layers))
+
+    def without_memory(self) -> LSTMEncoder:
+        return dataclasses.replace(self, stateful=False)
+
+    @nn.compact
+    def __call__(self, batch: Batch, train: bool = False, cache: States | None = None) -> Encoded:
+        context, drop = context_of(batch, self.direction, train), Dropout(self.dropout)
+        before = batch.get("carry") if cache is None and self.stateful else cache
+        before = States((None,) * len(self.layers)) if before is None else before
+        x, last = drop(self.embed(batch, context), context), []
+        found = [x]
+        for layer, state in zip(self.layers, before.layers, strict=True):
+            x, state = layer(x, context.visibility.k_segments, state)
+            x = drop(x, context)
+            found.append(x)
+            last.append(state)
+        alike = all(states.shape == x.shape for states in found)
+        last = States(tuple(last)) if self.writes else None
+        memory = last if self.stateful else None
+        return Encoded(x, jnp.stack(found) if alike else None, None, memory, last)

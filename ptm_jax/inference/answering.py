@@ -1,0 +1,211 @@
+"""Extractive question answering: windows of a long text, and the best spans by their scores.
+
+A text longer than a row is read in overlapping windows. A token is scored in the window in which it has most context
+(google-research/bert, run_squad.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ptm_jax.core.errors import UserError
+from ptm_jax.data.tokenizers import pieces
+from ptm_jax.inference import head_scores
+
+BEST, LONGEST = 20, 30
+"""Number of best spans, and maximum number of tokens of an answer, as in BERT's run_squad."""
+
+
+class Span(NamedTuple):
+    """An answer: its text, its start and end in characters, and the sum of its start and end scores."""
+
+    text: str
+    start: int
+    end: int
+    score: float
+
+
+class Answer(NamedTuple):
+    """A prediction for a question: the text of the best span, the score of "no answer" minus that of the best span, and the
+    n best spans."""
+
+    text: str
+    null: float
+    best: tuple[Span, ...]
+
+
+class Window(NamedTuple):
+    """A row of a question: index of its record; index of its first text token and number of text tokens; their offset in
+    the row; place of the classifying token; ids and token types."""
+
+    record: int
+    first: int
+    size: int
+    offset: int
+    cls: int
+    ids: np.ndarray
+    types: np.ndarray
+
+    def ends(self, answer: Sequence[int]) -> tuple[tuple[int, int], bool]:
+        """Returns (positions of the first and last token of an answer, True), or the position of the classifying token if
+        the row does not contain the whole answer."""
+        move = self.offset - self.first
+        inside = self.first <= answer[0] and answer[1] < self.first + self.size and answer[0] >= 0
+        return ((answer[0] + move, answer[1] + move) if inside else (self.cls, self.cls)), bool(inside)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Windowing:
+    """How texts are cut into windows.
+
+    stride      tokens from one window of a text to the next
+    question    maximum number of tokens of a question; its end is cut
+    unanswered  whether a question may have no answer
+    """
+
+    stride: int = 128
+    question: int = 64
+    unanswered: bool = False
+
+
+def answer(model: Any, questions: Sequence[str], contexts: Sequence[str], batch: int) -> list[Answer]:
+    """`Pretrained.answer`."""
+    if len(questions) != len(contexts):
+        raise UserError(f"{len(questions)} questions and {len(contexts)} texts; give every question its text")
+    for number, both in enumerate(zip(questions, contexts, strict=True), 1):
+        if not all(text.strip() for text in both):
+            raise UserError(f"text {number}: the question or the text is empty")
+    own = model.examples.windowing
+    windowing, tokenizer = own or Windowing(), model._tokenizer()
+    length = head_scores.length_of(model, own is not None, 384)
+    records = records_of(tokenizer, questions, contexts)
+    kept = [record["question"][: windowing.question] for record in records]
+    rows = windows(tokenizer, kept, [record["ids"] for record in records], length, windowing.stride)
+    head = "verified" if "verified" in model.module.heads else "span"
+    threshold = 0.0 if windowing.unanswered else float("inf")
+    found = [one for one, _ in read(model, head, contexts, records, rows, batch)]
+    return [one._replace(text="") if one.null > threshold else one for one in found]
+
+
+def records_of(tokenizer: Any, questions: Sequence[str], contexts: Sequence[str]) -> list[dict[str, np.ndarray]]:
+    """Returns a record per question: `question` ids, and `ids`, `starts` and `ends` (characters) of the text's pieces."""
+    known = list(dict.fromkeys(contexts))
+    found = dict(zip(known, pieces.pieces_of(tokenizer, known), strict=True))
+    asked = tokenizer.encode_batch([" ".join(question.split()) for question in questions])
+    return [{"question": ids, **found[text]._asdict()} for ids, text in zip(asked, contexts, strict=True)]
+
+
+def windows(
+    tokenizer: Any, questions: Sequence[np.ndarray], texts: Sequence[np.ndarray], length: int, stride: int
+) -> list[Window]:
+    """Returns the windows of every pair (question ids, text ids), in order. Raises UserError if a row has no room."""
+    found = []
+    for number, (question, text) in enumerate(zip(questions, texts, strict=True)):
+        room = head_scores.room(tokenizer, True, length) - len(question)
+        if room < 1:
+            asked = f"a question of {len(question)}"
+            raise UserError(f"rows of {length} tokens have no room for a text beside {asked}; make them longer")
+        for first in _starts(len(text), room, stride):
+            part = np.arange(first, min(first + room, len(text)))
+            marks, types = tokenizer.frame(question, -1 - np.arange(len(part)))
+            offset = int(np.flatnonzero(marks < 0)[0]) if len(part) else 0
+            ids = np.where(marks < 0, 0, marks).astype(np.int32)
+            ids[offset : offset + len(part)] = text[part]
+            found.append(Window(number, first, len(part), offset, _cls(tokenizer, marks), ids, types))
+    return found
+
+
+def _starts(size: int, room: int, stride: int) -> list[int]:
+    """Returns the first tokens of windows, a stride apart, until one reaches the end."""
+    found = [0]
+    while found[-1] + room < size:
+        found.append(found[-1] + min(room, stride))
+    return found
+
+
+def _cls(tokenizer: Any, marks: np.ndarray) -> int:
+    """Returns the position of the classifying token of a row; 0 if there is none."""
+    cls = tokenizer.vocab.cls
+    found = [] if cls is None else np.flatnonzero(marks == cls)
+    return int(found[0]) if len(found) else 0
+
+
+def read(
+    model: Any, head: str, contexts: Sequence[str], records: Sequence[Mapping[str, Any]], rows: Sequence[Window], batch: int
+) -> list[tuple[Answer, list[Any]]]:
+    """Returns (answer, scores of the windows) of every record. The first two scores of the head are start and end."""
+    groups = [[{"input_ids": row.ids, "token_type_ids": row.types}] for row in rows]
+    scored, allowed = head_scores.scored(model, head, groups, batch), best_windows(rows)
+    of: list[list[int]] = [[] for _ in records]
+    for number, row in enumerate(rows):
+        of[row.record].append(number)
+    found = []
+    for context, record, numbers in zip(contexts, records, of, strict=True):
+        starts, ends = ([scored[n][i] for n in numbers] for i in (0, 1))
+        mine, may = [rows[n] for n in numbers], [allowed[n] for n in numbers]
+        best = best_answer(context, (record["starts"], record["ends"]), mine, may, starts, ends)
+        found.append((best, [scored[n] for n in numbers]))
+    return found
+
+
+def best_windows(rows: Sequence[Window]) -> list[np.ndarray]:
+    """Returns [size] bool for every window: whether a token has its maximum context in this window of the record. Context is
+    the number of tokens on the shorter side plus a hundredth of the window size (run_squad.py, _check_is_max_context)."""
+    by_record: dict[int, list[int]] = {}
+    for number, row in enumerate(rows):
+        by_record.setdefault(row.record, []).append(number)
+    found = [np.ones(row.size, bool) for row in rows]
+    for numbers in by_record.values():
+        if len(numbers) == 1:
+            continue
+        scores = np.full((len(numbers), max(rows[n].first + rows[n].size for n in numbers)), -np.inf)
+        for place, n in enumerate(numbers):
+            places, size = np.arange(rows[n].size), rows[n].size
+            around = np.minimum(places, size - 1 - places) + 0.01 * size
+            scores[place, rows[n].first : rows[n].first + size] = around
+        best = scores.argmax(0)
+        for place, n in enumerate(numbers):
+            found[n] = best[rows[n].first : rows[n].first + rows[n].size] == place
+    return found
+
+
+def best_answer(
+    context: str, characters: tuple[np.ndarray, np.ndarray], rows: Sequence[Window], allowed: Sequence[np.ndarray],
+    starts: Sequence[np.ndarray], ends: Sequence[np.ndarray], *, best: int = BEST, longest: int = LONGEST,
+) -> Answer:  # fmt: skip
+    """Returns the answer from the scores [L] of a text's windows.
+
+    characters  start and end (exclusive) of every token of the text, in characters
+    allowed     [size] bool of every window: whether an answer may start at a token
+    """
+    found: list[tuple[float, int, int]] = []
+    null = np.inf
+    for window, may, start, end in zip(rows, allowed, starts, ends, strict=True):
+        null = min(null, float(start[window.cls] + end[window.cls]))
+        inside = slice(window.offset, window.offset + window.size)
+        found += best_spans(start[inside], end[inside], may, window.first, best, longest)
+    kept: dict[str, Span] = {}
+    for score, first, last in sorted(found, key=lambda span: -span[0]):
+        begin, stop = int(characters[0][first]), int(characters[1][last])
+        kept.setdefault(context[begin:stop], Span(context[begin:stop], begin, stop, score))
+        if len(kept) == best:
+            break
+    several = tuple(kept.values())
+    return Answer(several[0].text, null - several[0].score, several) if several else Answer("", 0.0, ())
+
+
+def best_spans(
+    start, end, may, first: int = 0, best: int = BEST, longest: int = LONGEST
+) -> list[tuple[float, int, int]]:
+    """Returns (score, first token, last token) for pairs of the `best` starts and ends of a window from token `first` on."""
+    begins, stops = np.argsort(-start, kind="stable")[:best], np.argsort(-end, kind="stable")[:best]
+    return [
+        (float(start[a] + end[b]), first + int(a), first + int(b))
+        for a in begins
+        for b in stops
+        if may[a] and a <= b < a + longest
+    ]

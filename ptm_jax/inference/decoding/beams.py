@@ -1,0 +1,112 @@
+"""Beam search with separate finished hypotheses, and the length penalty of GNMT (Wu et al. 2016, section 7).
+
+A step ranks the 2K best continuations of a prompt. Those among the K best that end (with `eos`, or at the maximum length)
+become hypotheses, ranked by score divided by length penalty. The K best of the others continue, so the beam never shrinks.
+A prompt is done when it has K hypotheses and no continuation can beat the worst of them: sums of log-probabilities only
+decrease, and the penalty of the longest answer bounds the score of a continuation. Rules (`inference.decoding.logits`)
+apply to log-probabilities, as in the `transformers` library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ptm_jax.core.types import Array, record
+from ptm_jax.inference.decoding.logits import NEVER, length_penalty
+from ptm_jax.inference.decoding.settings import Decoded, Generation, adjusted, grown_to_the_end
+
+
+@record
+class Beams:
+    """Running hypotheses tokens [B, K, P+T] with log-probabilities [B, K], and the K best finished, best first."""
+
+    t: Any
+    tokens: Any
+    sums: Any
+    done_tokens: Any
+    done_lengths: Any
+    done_scores: Any
+    closed: Any
+    cache: Any
+
+
+def search(
+    shape: Generation, forward: Callable, eos: int | None, pad: int, ids, segments, logits, cache, numbers: Mapping
+) -> Decoded:
+    """Returns `Decoded` for prompts [B, P] with K answers each, from the logits [B, V] after the prompts and their cache."""
+    (rows, prompt), width = ids.shape, shape.beams
+    lanes = jnp.repeat(jnp.arange(rows), width)
+    counts = segments.sum(1)[lanes]
+    real = jnp.pad(segments > 0, ((0, 0), (0, shape.max_new_tokens)), constant_values=True)[lanes]
+    tokens = jnp.pad(ids, ((0, 0), (0, shape.max_new_tokens)))[lanes].reshape(rows, width, -1)
+    first = jnp.where(jnp.arange(width) == 0, 0.0, NEVER)  # only one beam starts, to avoid duplicate answers
+    beams = Beams(
+        t=jnp.int32(0),
+        tokens=tokens,
+        sums=jnp.broadcast_to(first, (rows, width)),
+        done_tokens=tokens,
+        done_lengths=jnp.zeros((rows, width), jnp.int32),
+        done_scores=jnp.full((rows, width), NEVER),
+        closed=segments.sum(1) == 0,
+        cache=cache.take(lanes),
+    )
+
+    grow = lambda beams, logits: _grown(shape, numbers, eos, prompt, real, beams, logits)
+    beams = grown_to_the_end(beams, logits[lanes], grow, forward, counts, prompt, lambda beams: beams.closed, numbers)
+    answers = beams.done_tokens[:, :, prompt:]
+    answers = jnp.where(jnp.arange(answers.shape[2]) < beams.done_lengths[..., None], answers, pad)
+    return Decoded(answers, beams.done_lengths, beams.done_scores)
+
+
+def _grown(shape, numbers, eos, prompt: int, real: Array, beams: Beams, logits: Array) -> Beams:
+    """Extends the beams by one token, from the logits [B * K, V] after them."""
+    rows, width, slots = beams.tokens.shape
+    used = real & (jnp.arange(slots) < prompt + beams.t)
+    flat = beams.tokens.reshape(rows * width, slots)
+    scores = adjusted(shape, numbers, eos, jax.nn.log_softmax(logits, -1), flat, used, beams.t, prompt)
+    vocab = scores.shape[1]
+    totals = (beams.sums[:, :, None] + scores.reshape(rows, width, vocab)).reshape(rows, width * vocab)
+    sums, index = jax.lax.top_k(totals, min(2 * width, width * vocab))
+    source, token = index // vocab, (index % vocab).astype(jnp.int32)
+    tokens = jnp.take_along_axis(beams.tokens, source[..., None], 1)
+    tokens = jax.lax.dynamic_update_slice_in_dim(tokens, token[..., None], prompt + beams.t, 2)
+
+    count, limit, alpha = beams.t + 1, numbers["max_new_tokens"], numbers["length_penalty"]
+    ends = jnp.broadcast_to(count >= limit, token.shape)
+    ends = ends if eos is None else ends | (token == eos)
+    possible = sums > NEVER / 2
+    ended = ends & possible & (jnp.arange(sums.shape[1]) < width)
+    ranked = jnp.where(ended, sums / length_penalty(count, alpha), NEVER)
+    done = _best_done(beams, ranked, tokens, count)
+
+    sums, order = jax.lax.top_k(jnp.where(ends, NEVER, sums), width)
+    lanes = jnp.take_along_axis(source, order, 1) + width * jnp.arange(rows)[:, None]
+    hope = sums[:, 0] / length_penalty(jnp.where(alpha > 0, limit, count), alpha)
+    closed = beams.closed | (done[2][:, -1] > NEVER / 2) & (hope <= done[2][:, -1])
+    return Beams(
+        t=count,
+        tokens=jnp.take_along_axis(tokens, order[..., None], 1),
+        sums=jnp.maximum(sums, NEVER),
+        done_tokens=done[0],
+        done_lengths=done[1],
+        done_scores=done[2],
+        closed=closed,
+        cache=beams.cache.take(lanes.reshape(-1)),
+    )
+
+
+def _best_done(beams: Beams, ranked: Array, tokens: Array, count: Array) -> tuple[Array, Array, Array]:
+    """Returns (tokens, lengths, scores) of the K best of the old hypotheses and those [B, 2K] of this step."""
+    ranked = jnp.where(beams.closed[:, None], NEVER, ranked)
+    scores, order = jax.lax.top_k(jnp.concatenate([beams.done_scores, ranked], 1), beams.sums.shape[1])
+    lengths = jnp.concatenate([beams.done_lengths, jnp.full(ranked.shape, count)], 1)
+    everything = jnp.concatenate([beams.done_tokens, tokens], 1)
+    return (
+        jnp.take_along_axis(everything, order[..., None], 1),
+        jnp.where(scores > NEVER / 2, jnp.take_along_axis(lengths, order, 1), 0),
+        scores,
+    )

@@ -1,0 +1,186 @@
+"""Decoding from a causal network or an encoder with a decoder: greedy, sampling or beam search, with a key-value cache and
+static shapes.
+
+Prompts are padded on the left to a bucket of rows and lengths, so all rows write the same cache slot at a step. Padding has
+segment 0 and is never attended to. Positions count from the first real token. The compiled program depends on the buckets
+and on the set of active options, not on their values: another temperature, or another prompt length in the same bucket, runs
+the same program.
+
+The prompts of an encoder with a decoder are its sources. Answers, and the rules on them, begin with `start`.
+
+In bfloat16 on a CPU the layers of a step are unrolled, so that weights are sliced and cast before the loop over tokens.
+Caches are float32, because XLA's CPU backend updates a bfloat16 array through a float32 copy.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ptm_jax.core import spec
+from ptm_jax.core.precision import Precision
+from ptm_jax.core.streams import row_keys, stream
+from ptm_jax.core.towers import Tower
+from ptm_jax.core.types import Array, record
+from ptm_jax.inference.decoding import beams
+from ptm_jax.inference.decoding import logits as rules
+from ptm_jax.inference.decoding.settings import Decoded, Generation, adjusted, bucket, grown_to_the_end
+from ptm_jax.nn.blocks import Stack
+
+
+@record
+class Walk:
+    """Rows [R] being decoded: tokens [R, P+T] with the prompt, and used [R, P+T], the slots that hold one."""
+
+    t: Any
+    tokens: Any
+    used: Any
+    finished: Any
+    lengths: Any
+    scores: Any
+    cache: Any
+
+
+def pad_left(prompts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns (ids [B', P], segments [B', P]) of prompts, right-aligned in their bucket. Padding is 0 in both."""
+    rows, width = bucket(len(prompts)), bucket(max(map(len, prompts)), least=16)
+    ids, segments = np.zeros((rows, width), np.int32), np.zeros((rows, width), np.int32)
+    for row, prompt in enumerate(prompts):
+        ids[row, width - len(prompt) :] = prompt
+        segments[row, width - len(prompt) :] = 1
+    return ids, segments
+
+
+def decode(
+    tower: Tower,
+    prompts: Sequence[np.ndarray],
+    options: Generation,
+    *,
+    head: str = "lm",
+    eos: int | None = None,
+    pad: int = 0,
+    seed: int = 0,
+    rows: Sequence[int] | None = None,
+    start: int | None = None,
+) -> Decoded:
+    """Decodes answers to prompts (each [l] int32 with at least one token). Returns NumPy arrays.
+
+    eos, pad  the id that ends an answer (None: no such id), and the id after it
+    tower     its encoder must have `writes`
+    start     first token of the answers of an encoder with a decoder (None: that of the encoder)
+    rows      number of each prompt: a sample depends on (seed, number, tokens of the prompt), not on the rest of the batch
+    """
+    if not prompts or min(map(len, prompts)) == 0:
+        raise ValueError("decoding needs at least one prompt, and a token in each")
+    start = tower.module.encoder.start if start is None else start
+    if tower.module.encoder.reads_source and not isinstance(start, int):
+        raise ValueError("a decoder begins with a token: give its id as start")
+    ids, segments = pad_left(prompts)
+    number = np.zeros(len(ids), np.int32)
+    number[: len(prompts)] = range(len(prompts)) if rows is None else rows
+    numbers = {**options.numbers(), "rows": number}
+    static = tower.module, options.shape(), head, eos, pad, start
+    found = jax.tree.map(np.asarray, _decode(*static, tower.params, ids, segments, numbers, stream(seed, "generate")))
+    cut = (slice(len(prompts)), slice(options.answers))
+    return Decoded(found.tokens[cut][..., : options.max_new_tokens], found.lengths[cut], found.scores[cut])
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3, 4, 5))
+def _decode(module, shape: Generation, head, eos, pad, start, params, ids, segments, numbers, key) -> Decoded:
+    tower = Tower(module, params)
+    slots = shape.max_new_tokens + (1 if module.encoder.reads_source else ids.shape[1])
+    logits, cache = prefill(tower, head, ids, segments, slots, start)
+    if module.encoder.reads_source:  # the answer follows only `start`
+        ids, segments = jnp.full_like(ids[:, :1], start), segments.max(1, keepdims=True)
+    forward = functools.partial(_forward, Tower(_unrolled(module), params), head)
+    if shape.kind == "beam":
+        return beams.search(shape, forward, eos, pad, ids, segments, logits, cache, numbers)
+    prompt, rows = ids.shape[1], jnp.repeat(jnp.arange(ids.shape[0]), shape.answers)
+    grown = jnp.pad(jnp.stack([ids, segments])[:, rows], ((0, 0), (0, 0), (0, shape.max_new_tokens)))
+    counts, zeros = segments.sum(1)[rows], jnp.zeros(rows.shape, jnp.int32)
+    walk = Walk(
+        t=jnp.int32(0), tokens=grown[0], used=grown[1] > 0, finished=counts == 0, lengths=zeros,
+        scores=zeros.astype(jnp.float32), cache=cache.take(rows),
+    )  # fmt: skip
+
+    def grow(walk, logits):
+        scores = adjusted(shape, numbers, eos, logits, walk.tokens, walk.used, walk.t, prompt)
+        return _extended(walk, _choose(shape, numbers, scores, key, walk.t), logits, eos, prompt)
+
+    walk = grown_to_the_end(walk, logits[rows], grow, forward, counts, prompt, lambda walk: walk.finished, numbers)
+    answers = jnp.where(jnp.arange(shape.max_new_tokens) < walk.lengths[:, None], walk.tokens[:, prompt:], pad)
+    split = lambda x: x.reshape(ids.shape[0], shape.answers, *x.shape[1:])
+    return Decoded(split(answers), split(walk.lengths), split(walk.scores))
+
+
+def prefill(tower: Tower, head: str, ids: Array, segments: Array, slots: int, start: int | None = None) -> tuple[Array, Any]:
+    """Returns the logits [B, V] after left-padded prompts [B, P], and their cache of `slots` tokens. With a decoder, prompts
+    are sources and the logits are those after `start`."""
+    encoder, (rows, width) = tower.module.encoder, ids.shape
+    batch = {"input_ids": ids, "segment_ids": segments, "positions": jnp.maximum(jnp.cumsum(segments, 1) - 1, 0)}
+    if encoder.reads_source:
+        batch["decoder_input_ids"] = jnp.full_like(ids[:, :1], start)
+    cache = encoder.empty_cache(rows, slots, width) if encoder.reads_source else encoder.empty_cache(rows, slots)
+    encoded = tower(batch, cache=_kept(cache))
+    return tower.head(head, encoded.hidden[:, -1]).logits(), encoded.cache
+
+
+def _unrolled(module: Any) -> Any:
+    """Returns the module for a step of the loop over tokens. On a CPU, stacks in bfloat16 are unrolled."""
+    if jax.default_backend() != "cpu":
+        return module
+
+    def unrolled(stack):
+        attention = getattr(stack.block, "attention", None)
+        cast = getattr(attention, "precision", Precision()).dtype != jnp.float32
+        return dataclasses.replace(stack, unroll=stack.layers) if cast else stack
+
+    return spec.respell(module, Stack, unrolled)
+
+
+def _kept(cache: Any) -> Any:
+    """Returns an empty cache with a dtype that this platform updates in place."""
+    if jax.default_backend() != "cpu":
+        return cache
+    return jax.tree.map(lambda leaf: leaf.astype(jnp.float32) if leaf.dtype == jnp.bfloat16 else leaf, cache)
+
+
+def _forward(tower: Tower, head: str, tokens: Array, positions: Array, cache: Any) -> tuple[Array, Any]:
+    """Returns the logits [R, V] after one more token [R, 1] at positions [R]."""
+    encoded = tower({"input_ids": tokens, "positions": positions[:, None]}, cache=cache)
+    return tower.head(head, encoded.hidden[:, 0]).logits(), encoded.cache
+
+
+def _choose(shape: Generation, numbers, scores: Array, key: Array, t: Array) -> Array:
+    """Returns the next token [R] of every row."""
+    if shape.kind == "greedy":
+        return scores.argmax(-1).astype(jnp.int32)
+    scores = scores / numbers["temperature"]
+    if shape.top_k is not None:
+        scores = rules.top_k(scores, numbers["top_k"])
+    if shape.top_p is not None:
+        scores = rules.top_p(scores, numbers["top_p"])
+    rows = numbers["rows"][:, None] * jnp.int32(1 << 10) + jnp.arange(shape.answers, dtype=jnp.int32)
+    keys = row_keys(jax.random.fold_in(key, t), rows.reshape(-1))
+    return jax.vmap(jax.random.categorical)(keys, scores).astype(jnp.int32)
+
+
+def _extended(walk: Walk, token: Array, logits: Array, eos: int | None, prompt: int) -> Walk:
+    going = ~walk.finished
+    chosen = jnp.take_along_axis(jax.nn.log_softmax(logits, -1), token[:, None], 1)[:, 0]
+    write = functools.partial(jax.lax.dynamic_update_slice_in_dim, start_index=prompt + walk.t, axis=1)
+    return Walk(
+        t=walk.t + 1,
+        tokens=write(walk.tokens, token[:, None]),
+        used=write(walk.used, going[:, None]),
+        finished=walk.finished if eos is None else walk.finished | (token == eos),
+        lengths=walk.lengths + going,
+        scores=walk.scores + jnp.where(going, chosen, 0.0),
+        cache=walk.cache,
+    )

@@ -1,0 +1,157 @@
+"""Options of decoding, and the common parts of greedy search, sampling and beam search: loop, rules, results, buckets."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import jax
+import numpy as np
+
+from ptm_jax.core.types import Array, record
+from ptm_jax.inference.decoding import logits as rules
+
+Strategy = Literal["greedy", "sample", "beam"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Generation:
+    """Options of decoding. Values other than the defaults activate a rule (definitions: `inference.decoding.logits`).
+
+    max_new_tokens      maximum length of an answer including `eos`; at least `min_new_tokens` come before `eos`
+    strategy            None: "beam" if beams > 1, "sample" if a sampling option is given, else "greedy"
+    answers             number per prompt: the best of a beam, or independent samples
+    beams, length_penalty   width of the beam, and alpha of ((5 + n) / 6)^alpha (GNMT, Wu et al. 2016)
+    temperature, top_k, top_p   of sampling, applied in this order
+    repetition_penalty, no_repeat_ngram   over prompt and answer; 1.0 and 0 are off
+    forced_bos, forced_eos   ids of the first token of every answer, and of the last one at `max_new_tokens`
+    """
+
+    max_new_tokens: int = 64
+    min_new_tokens: int = 0
+    strategy: Strategy | None = None
+    answers: int = 1
+    beams: int = 1
+    length_penalty: float = 0.6
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+    repetition_penalty: float = 1.0
+    no_repeat_ngram: int = 0
+    forced_bos: int | None = None
+    forced_eos: int | None = None
+
+    def __post_init__(self):
+        own = vars(self)
+        for name, least in (("max_new_tokens", 1), ("min_new_tokens", 0), ("answers", 1), ("beams", 1), ("top_k", 1)):
+            value = own[name]
+            if value is not None and (value < least or value != int(value)):
+                raise ValueError(f"{name} is {value}; it must be a whole number of at least {least}")
+        for name in ("temperature", "repetition_penalty"):
+            if not 0 < own[name] < float("inf"):
+                raise ValueError(f"{name} is {own[name]}; it must be above 0 (greedy needs no temperature)")
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p is {self.top_p}; it must be a probability in (0, 1]")
+        if self.no_repeat_ngram < 0:
+            raise ValueError(f"no_repeat_ngram is {self.no_repeat_ngram}; it must be 0 (off) or the length of a run")
+        if self.min_new_tokens > self.max_new_tokens:
+            raise ValueError(f"min_new_tokens {self.min_new_tokens} is more than max_new_tokens {self.max_new_tokens}")
+        self._check_strategy()
+
+    def _check_strategy(self) -> None:
+        if self.strategy not in (None, "greedy", "sample", "beam"):
+            raise ValueError(f"strategy is {self.strategy!r}; it must be 'greedy', 'sample' or 'beam'")
+        if self._samples and self.kind != "sample":
+            raise ValueError(f"temperature, top_k and top_p need sampling; the strategy is {self.kind!r}")
+        if self.beams > 1 and self.kind != "beam":
+            raise ValueError(f"beams is {self.beams}; the strategy is {self.kind!r}, which has none")
+        if self.answers > (self.beams if self.kind == "beam" else 1) and self.kind != "sample":
+            raise ValueError(f"{self.answers} answers need sampling, or as many beams")
+
+    @property
+    def _samples(self) -> bool:
+        return self.temperature != 1.0 or self.top_k is not None or self.top_p is not None
+
+    @property
+    def kind(self) -> Strategy:
+        """The strategy, inferred from the other options if it is None."""
+        return self.strategy or ("beam" if self.beams > 1 else "sample" if self._samples else "greedy")
+
+    def shape(self) -> Generation:
+        """Returns the static options of the compiled program. Numbers that are its arguments become placeholders."""
+        return Generation(
+            strategy=self.kind,
+            answers=self.answers,
+            beams=self.beams,
+            max_new_tokens=bucket(self.max_new_tokens, least=32),
+            min_new_tokens=min(self.min_new_tokens, 1),
+            top_k=None if self.top_k is None else 1,
+            top_p=None if self.top_p is None else 1.0,
+            repetition_penalty=1.0 if self.repetition_penalty == 1.0 else 2.0,
+            no_repeat_ngram=self.no_repeat_ngram,
+            forced_bos=self.forced_bos,
+            forced_eos=self.forced_eos,
+        )
+
+    def numbers(self) -> dict[str, np.ndarray]:
+        """Returns the options that are arguments of the compiled program."""
+        own = vars(self)
+        whole = {name: np.int32(own[name] or 0) for name in ("max_new_tokens", "min_new_tokens", "top_k")}
+        real = ("length_penalty", "temperature", "top_p", "repetition_penalty")
+        return {**whole, **{name: np.float32(own[name] or 0) for name in real}}
+
+
+@record
+class Decoded:
+    """tokens [B, A, T] int32 (A answers, best first), lengths [B, A] including `eos`, scores [B, A].
+
+    A score is the sum of the log-probabilities of an answer's tokens. Beam search divides it by the length penalty.
+    """
+
+    tokens: Any
+    lengths: Any
+    scores: Any
+
+
+def bucket(size: int, least: int = 1, most: int | None = None) -> int:
+    """Returns the smallest power of two >= `size`, within `least` and `most`."""
+    power = max(least, 1 << max(0, size - 1).bit_length())
+    return power if most is None else min(power, most)
+
+
+def grown_to_the_end(
+    state: Any, logits: Array, grow: Callable, forward: Callable, counts: Array, prompt: int, done: Callable,
+    numbers: Mapping[str, Array],
+) -> Any:  # fmt: skip
+    """Runs the decoding loop. Returns the final state (`t`, `tokens` [..., P+T], `cache`).
+
+    grow     (state, logits [R, V]) -> the state with one more token; `logits` are those after the prompts
+    forward  (tokens [R, 1], positions [R], cache) -> (logits, cache); `counts` [R] are the tokens of the prompts
+    done     state -> bool of every row
+    """
+
+    def step(state):
+        last = jax.lax.dynamic_slice_in_dim(state.tokens, prompt + state.t - 1, 1, state.tokens.ndim - 1).reshape(-1, 1)
+        logits, cache = forward(last, counts + state.t - 1, state.cache)
+        return grow(dataclasses.replace(state, cache=cache), logits)
+
+    going = lambda state: (state.t < numbers["max_new_tokens"]) & ~done(state).all()
+    return jax.lax.while_loop(going, step, grow(state, logits))
+
+
+def adjusted(
+    shape: Generation, numbers: Mapping[str, Array], eos: int | None, logits, tokens, used, t, prompt: int
+) -> Array:
+    """Applies the active rules to scores [R, V]. The answer has `t` tokens after `prompt` slots."""
+    if shape.repetition_penalty != 1.0:
+        logits = rules.repetition_penalty(logits, tokens, used, numbers["repetition_penalty"])
+    if shape.no_repeat_ngram:
+        logits = rules.no_repeat_ngram(logits, tokens, used, prompt + t, shape.no_repeat_ngram)
+    if shape.min_new_tokens and eos is not None:
+        logits = rules.forbid(logits, eos, t < numbers["min_new_tokens"])
+    if shape.forced_bos is not None:
+        logits = rules.force(logits, shape.forced_bos, t == 0)
+    if shape.forced_eos is not None:
+        logits = rules.force(logits, shape.forced_eos, t == numbers["max_new_tokens"] - 1)
+    return logits

@@ -1,0 +1,157 @@
+"""Text generation: continuations of prompts (decoders), or answers to sources (encoders with a decoder)."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from ptm_jax import systems
+from ptm_jax.convert.halves import ends
+from ptm_jax.core import slots
+from ptm_jax.core.errors import UserError, unknown
+from ptm_jax.core.towers import Tower
+from ptm_jax.inference import inputs
+from ptm_jax.inference.decoding import decode
+from ptm_jax.inference.decoding.settings import Generation
+
+
+def refusal(model: Any) -> str | None:
+    """Why the model does not generate text, in one line; None: it does."""
+    encoder, name = model.module.encoder, model.system.name
+    if encoder.writes and model.head is not None:
+        return None
+    if model.pair and model.head is None:
+        return (
+            f"{name} does not generate text: it has no vocabulary head; load a checkpoint that has one, of a class "
+            "...ForConditionalGeneration"
+        )
+    if model.pair:
+        return f"{name} does not generate text: its decoder is not made to go on token by token; {generators()} do"
+    return f"{name} does not generate text; {generators()} do"
+
+
+def generate(
+    model: Any, prompts: Sequence[str], seed: int, batch_size: int, start: int | str | None, **options: Any
+) -> list[Any]:
+    """`Pretrained.generate`."""
+    why = refusal(model)
+    if why is not None:
+        raise UserError(why)
+    texts = inputs.texts_of(prompts, "prompts")
+    if model.pair:
+        forced = {name: ends(model.published, f"{name}_token_id", None) for name in ("forced_bos", "forced_eos")}
+        options = {**forced, **options}
+    elif start is not None:
+        raise UserError(f"start is for encoders with a decoder; {model.system.name} continues its prompts")
+    plan = _plan(options)
+    if model.pair:
+        rows = _sources(model, texts, plan.max_new_tokens)
+        starts = _starts(model, rows, start)
+    else:
+        rows = _prompts(model, texts, plan.max_new_tokens)
+        starts = [None] * len(rows)
+    tower, answers = Tower(model.module, model.params[model.tower]), [None] * len(rows)
+    for first, chosen in _grouped(rows, starts, batch_size):
+        found = decode.decode(
+            tower, [rows[i] for i in chosen], plan,
+            head=model.head, eos=model.vocab.eos, pad=model.vocab.pad or 0, seed=seed, rows=chosen, start=first,
+        )  # fmt: skip
+        for place, number in enumerate(chosen):
+            several = zip(found.tokens[place], found.lengths[place], strict=True)
+            answers[number] = [_text(model, texts[number], rows[number], tokens[:length]) for tokens, length in several]
+    return answers if plan.answers > 1 else [several[0] for several in answers]
+
+
+def start_of(model: Any, given: int | str | None = None) -> int | Literal["last"]:
+    """Returns the id of a decoder's first token: the `given` id or piece, else that of the published config, of the encoder,
+    or of the training corruption. "last" means the last token of the source. Raises UserError."""
+    encoder, vocab, corruption = model.module.encoder, model.vocab, model.system.corruption
+    if isinstance(given, str):
+        index = model._tokenizer().id(given)
+        if index is None:
+            raise UserError(f"start is {given!r}, which is no piece of this model's tokenizer; give a piece, or an id")
+        given = index
+    known = given if given is not None else model.published("decoder_start_token_id", int, encoder.start)
+    if known is None and isinstance(corruption, slots.Corruption) and corruption.start is not None:
+        known = vocab.id(corruption.start)
+    if known is None:
+        raise UserError(f"{model.system.name} does not say which token its answers begin with; give it as start=")
+    if known != "last" and not 0 <= known < vocab.size:
+        raise UserError(f"the decoder's start is {known}, outside the vocabulary of this model: 0 to {vocab.size - 1}")
+    return known
+
+
+def _starts(model: Any, rows: Sequence[np.ndarray], given: int | str | None) -> list[int]:
+    """Returns the first token of each answer."""
+    start = start_of(model, given)
+    return [int(row[-1]) if start == "last" else int(start) for row in rows]
+
+
+def _grouped(rows: Sequence[np.ndarray], starts: Sequence[Any], size: int) -> list[tuple[Any, np.ndarray]]:
+    """Returns batches as (start, indices of rows with that start)."""
+    found = []
+    for first in dict.fromkeys(starts):
+        mine = np.flatnonzero([start == first for start in starts])
+        found += [(first, mine[chosen]) for chosen in inputs.batches([rows[i] for i in mine], size)]
+    return found
+
+
+def _sources(model: Any, texts: Sequence[str], room: int) -> list[np.ndarray]:
+    """Returns the ids of sources with special tokens. Special tokens in the text (<extra_id_0>, <mask>) are recognised."""
+    rows = [inputs.framed(model, row) for row in model._tokenizer().encode_batch(texts, specials=True)]
+    model._check(rows, range(len(rows)))
+    limit = model.module.encoder.decoder.limit
+    if limit is not None and room > limit:
+        raise UserError(f"max_new_tokens={room} is more than the {limit} of the decoder's position table; ask for fewer")
+    return rows
+
+
+def _prompts(model: Any, texts: Sequence[str], room: int) -> list[np.ndarray]:
+    """Returns the ids of prompts. An empty prompt becomes the token that begins a text."""
+    start = model.vocab.bos if model.vocab.bos is not None else model.vocab.eos
+    rows = model._tokenizer().encode_batch(list(texts))
+    for number, row in enumerate(rows):
+        if len(row) == 0 and start is None:
+            raise UserError(f"prompt {number + 1} is empty, and this vocabulary has no token to begin with")
+        if model.limit is not None and max(len(row), 1) + room > model.limit:
+            raise UserError(
+                f"prompt {number + 1} has {len(row)} tokens, which with max_new_tokens={room} are more than the "
+                f"{model.limit} of this model's position table; shorten the prompt or ask for fewer"
+            )
+    return [row if len(row) else np.array([start], np.int32) for row in rows]
+
+
+def _text(model: Any, prompt: str, row: np.ndarray, tokens: np.ndarray) -> str:
+    """Returns an answer as text. With an encoder: without special tokens except T5's sentinels. For a decoder: the prompt
+    and its continuation, with the space that the tokenizer puts between them."""
+    tokenizer = model.tokenizer
+    if model.pair:
+        hidden = {i for piece, i in tokenizer.special_pieces.items() if not piece.startswith("<extra_id_")}
+        return tokenizer.decode([int(token) for token in tokens if int(token) not in hidden], skip_specials=False)
+    known, whole = tokenizer.decode(row), tokenizer.decode([*row, *tokens])
+    # A prompt may end inside a multi-byte character that the next token completes.
+    return prompt + whole[len(os.path.commonprefix([known, whole])) :] if prompt else whole
+
+
+def _plan(options: dict[str, Any]) -> Generation:
+    names = [field.name for field in dataclasses.fields(Generation)]
+    for name in options:
+        if name not in names:
+            raise unknown("option of generate", name, names)
+    try:
+        return Generation(**options)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"generate: {error}") from error
+
+
+def generators(pairs: bool = True) -> str:
+    """Returns names of systems that generate: decoders, and with `pairs` some encoders with a decoder."""
+    encoders = {name: slots.encoder_of(systems.get(name)) or slots.Encoder() for name in systems.names()}
+    names = [name for name, encoder in encoders.items() if encoder.writes and not encoder.reads_source]
+    both = "; encoders with a decoder, as bart_base and t5_base," if pairs else ""
+    more = f" and {len(names) - 6} more" if len(names) > 6 else ""
+    return (", ".join(names[:6]) + more if names else "causal models") + both

@@ -1,0 +1,60 @@
+"""Scores of a task head for rows of token ids, and the number of text tokens that fit in a row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ptm_jax.core.errors import UserError
+from ptm_jax.inference import inputs
+
+
+def scored(model: Any, head: str, groups: Sequence[Sequence[Mapping[str, Any]]], batch: int) -> list[Any]:
+    """Returns the scores of every group of rows, an array or a tuple of arrays each, in order.
+
+    A row has `input_ids` and `token_type_ids`. Rows of similar length share a batch. Raises UserError for a missing head.
+    """
+    check(model, head)
+    found: list[Any] = [None] * len(groups)
+    longest = [max(len(row["input_ids"]) for row in group) for group in groups]
+    typed = inputs.tells_types(model.module.encoder)
+    for chosen in inputs.batches([np.zeros(size) for size in longest], batch):
+        rows = [row for number in chosen for row in groups[number]]
+        ids, mask = inputs.rectangle([row["input_ids"] for row in rows], model.vocab.pad)
+        types = inputs.rectangle([row["token_type_ids"] for row in rows], 0)[0] if typed else None
+        scores = model(ids, mask, types).scores[head]
+        for place, number in enumerate(chosen):
+            found[number] = tuple(part[place] for part in scores) if isinstance(scores, tuple) else scores[place]
+    return found
+
+
+def check(model: Any, head: str) -> None:
+    """Raises UserError if the model lacks the head."""
+    if head not in model.module.heads:
+        raise UserError(
+            f"{model.system.name} has no head {head!r} for this task; it has {', '.join(model.module.heads) or 'none'}: "
+            "fine-tune it with `ptm train --init MODEL --task NAME --data PATH`"
+        )
+
+
+def around(tokenizer: Any, pair: bool) -> int:
+    """Returns the number of special tokens of a text or a pair of texts."""
+    return len(tokenizer.frame((), () if pair else None)[0])
+
+
+def room(tokenizer: Any, pair: bool, length: int) -> int:
+    """Returns the number of text tokens in a row of `length`. Raises UserError if it is 0."""
+    specials = around(tokenizer, pair)
+    if length <= specials:
+        raise UserError(f"rows of length {length} have no room beside {specials} special tokens; choose a greater length")
+    return length - specials
+
+
+def length_of(model: Any, tuned: bool, default: int) -> int:
+    """Returns the row length in tokens: that of the last training phase if the model was `tuned` on such rows, else
+    `default`; at most the length of the position table."""
+    recipe, limit = model.system.recipe, model.limit
+    length = recipe.phases[-1].length if tuned and recipe is not None else default
+    return length if limit is None else min(length, limit)

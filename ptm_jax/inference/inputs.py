@@ -1,0 +1,192 @@
+"""Makes batches from arrays and texts: checks sizes, adds special tokens, pads to buckets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ptm_jax.core.errors import UserError, unknown
+from ptm_jax.core.types import Vocab
+from ptm_jax.inference.decoding.settings import bucket
+
+SHORTEST = 16
+"""Minimum length of a bucket. Below it, compiling another program costs more than padding."""
+
+
+def batch_of(
+    encoder: Any,
+    vocab: Vocab,
+    input_ids,
+    attention_mask=None,
+    token_type_ids=None,
+    position_ids=None,
+    language_ids=None,
+    multiple: int = 1,
+) -> dict[str, np.ndarray]:
+    """Checks arrays [B, L] and pads them to a bucket of rows (times `multiple`) and lengths. Raises UserError.
+
+    `position_ids` start at 0 in every family. The default is 0, 1, ... along the row; for tables with an offset (RoBERTa)
+    only tokens other than `pad` count. Both are as in the `transformers` library.
+    """
+    ids = _whole("input_ids", input_ids, None)
+    _within("input_ids", ids, vocab.size, "the vocabulary")
+    segments = np.ones_like(ids) if attention_mask is None else _whole("attention_mask", attention_mask, ids.shape)
+    _within("attention_mask", segments, 2, "the values of a mask")
+    limit = encoder.limit
+    if position_ids is not None:
+        positions = _whole("position_ids", position_ids, ids.shape)
+        if limit is not None:
+            _within("position_ids", positions, limit, "the position table")
+    else:
+        if limit is not None:
+            check_length(ids.shape[1], limit)
+        positions = _positions(encoder, vocab, ids)
+    batch = {"input_ids": ids, "segment_ids": segments, "positions": positions}
+    if token_type_ids is not None:
+        types = _whole("token_type_ids", token_type_ids, ids.shape)
+        _within("token_type_ids", types, max(1, encoder.types), "the token types")
+        batch["token_type_ids"] = types
+    if language_ids is not None:
+        languages = _whole("language_ids", language_ids, ids.shape)
+        _within("language_ids", languages, max(1, encoder.languages), "the languages")
+        batch["language_ids"] = languages
+    return bucketed(batch, limit, multiple)
+
+
+def shape_of(input_ids: Any, fields: Mapping[str, Any] | None) -> tuple[int, int]:
+    """Returns (rows, length) of a request, from its ids or the first field with both axes. Raises UserError."""
+    shapes = [np.shape(value) for value in ((fields or {}).values() if input_ids is None else (input_ids,))]
+    found = next((shape for shape in shapes if len(shape) >= 2), None)
+    if found is None:
+        raise UserError("give input_ids [B, L], or the fields [B, L, ...] that this model reads")
+    return found[0], found[1]
+
+
+def fields_of(
+    examples: Any, vocab: Vocab, fields: Mapping[str, Any], batch: Mapping[str, np.ndarray], shape: tuple[int, int]
+) -> dict[str, np.ndarray]:
+    """Returns the padded `batch` of a request of `shape` (rows, length), with its other `fields` padded in the same way.
+
+    Raises UserError for a field that `examples` do not declare, or one of another shape or type.
+    """
+    rows, length = shape
+    most, width = next(iter(batch.values())).shape if batch else (bucket(rows), bucket(length, SHORTEST))
+    found = {**batch, "rows": np.arange(most, dtype=np.int32)}
+    if not fields:
+        return found
+    exact, padded = examples.spec(length, vocab), examples.spec(width, vocab)
+    for name, value in fields.items():
+        if name not in exact:
+            raise unknown("field", name, exact)
+        (wanted, kind), value = exact[name], np.asarray(value)
+        if value.shape != (rows, *wanted) or not np.can_cast(value.dtype, kind, "same_kind"):
+            raise UserError(
+                f"{name} has the shape {value.shape} and type {value.dtype}; expected {(rows, *wanted)} and {np.dtype(kind)}"
+            )
+        pads = [(0, b - a) for a, b in zip(value.shape, (most, *padded[name][0]), strict=True)]
+        found[name] = np.pad(value, pads).astype(kind)
+    if "segment_ids" in exact and "segment_ids" not in found:
+        found["segment_ids"] = np.pad(np.ones((rows, length), np.int32), ((0, most - rows), (0, width - length)))
+    return found
+
+
+def decoder_of(encoder: Any, vocab: Vocab, ids, rows: int, most: int) -> dict[str, np.ndarray]:
+    """Returns the checked `decoder_input_ids` [B, T] of `rows` sources, padded to `most` rows. Raises UserError."""
+    if not encoder.reads_source:
+        raise UserError("decoder_input_ids are for an encoder with a decoder; this model has none")
+    ids, limit = _whole("decoder_input_ids", ids, None), encoder.decoder.limit
+    if len(ids) != rows:
+        raise UserError(f"decoder_input_ids has {len(ids)} rows; input_ids has {rows}, and both must be equal")
+    _within("decoder_input_ids", ids, vocab.size, "the vocabulary")
+    if limit is not None:
+        check_length(ids.shape[1], limit, "the decoder's sequence")
+    width = bucket(ids.shape[1], SHORTEST, limit)
+    return {"decoder_input_ids": np.pad(ids, ((0, most - rows), (0, width - ids.shape[1]))).astype(np.int32)}
+
+
+def tells_types(encoder: Any) -> bool:
+    """Whether the encoder has sentence-type vectors. XLM has none: its types are words."""
+    return encoder.types > 1 and not encoder.embeddings.word_types
+
+
+def check_length(length: int, limit: int, what: str = "the sequence") -> None:
+    """Raises UserError for a sequence longer than the position table."""
+    if length > limit:
+        raise UserError(f"{what} has {length} tokens; this model's position table holds {limit}: shorten or split it")
+
+
+def bucketed(batch: dict[str, np.ndarray], limit: int | None = None, multiple: int = 1) -> dict[str, np.ndarray]:
+    """Pads arrays [B, L] with 0 to powers of two, on the right and below (at most `limit` if L allows)."""
+    rows, length = batch["input_ids"].shape
+    width = bucket(length, SHORTEST, None if limit is None or length > limit else limit)
+    if rows % multiple:
+        raise UserError(f"{rows} rows are not questions of {multiple} readings each")
+    pads = ((0, bucket(rows // multiple) * multiple - rows), (0, max(width, length) - length))
+    return {name: np.pad(part, pads).astype(np.int32) for name, part in batch.items()}
+
+
+def framed(model: Any, row: Sequence[int]) -> np.ndarray:
+    """Adds the special tokens of the published tokenizer, or of the examples, to the ids of a text; none for a decoder."""
+    tokenizer = model.tokenizer
+    if tokenizer.published is not None and not model.causal:
+        return tokenizer.frame(np.asarray(row, np.int32))[0]
+    names = () if model.causal else (model.examples.begin, model.examples.end)
+    begin, end = ([] if name is None or (i := model.vocab.id(name)) is None else [i] for name in names or (None, None))
+    return np.array([*begin, *row, *end], np.int32)
+
+
+def rectangle(rows: Sequence[np.ndarray], pad: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """Returns (ids, mask) [B, L] int32 of rows of ids, padded on the right to the longest."""
+    width = max(len(row) for row in rows)
+    ids, mask = np.full((len(rows), width), pad or 0, np.int32), np.zeros((len(rows), width), np.int32)
+    for number, row in enumerate(rows):
+        ids[number, : len(row)], mask[number, : len(row)] = row, 1
+    return ids, mask
+
+
+def batches(rows: Sequence[np.ndarray], size: int) -> list[np.ndarray]:
+    """Returns the row indices of batches of at most `size` rows of similar length."""
+    if size < 1:
+        raise UserError(f"batch_size is {size}; it must be at least 1")
+    order = np.argsort([len(row) for row in rows], kind="stable")
+    return [order[start : start + size] for start in range(0, len(order), size)]
+
+
+def padded_batches(rows: Sequence[np.ndarray], size: int, pad: int | None) -> Iterator[tuple[np.ndarray, ...]]:
+    """Yields (indices [B], ids [B, L], mask [B, L]) of `batches`."""
+    for chosen in batches(rows, size):
+        yield chosen, *rectangle([rows[number] for number in chosen], pad)
+
+
+def texts_of(texts: Any, what: str = "texts") -> list[str]:
+    """Returns `texts` as a list. Raises UserError for a single text or another type."""
+    if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
+        raise UserError(f"{what} must be a list of texts; given {type(texts).__name__}, write [text] for a single one")
+    return list(texts)
+
+
+def _positions(encoder: Any, vocab: Vocab, ids: np.ndarray) -> np.ndarray:
+    if vocab.pad is not None and encoder.embeddings is not None and encoder.embeddings.counts_tokens:
+        real = ids != vocab.pad
+        return np.where(real, np.cumsum(real, 1) - 1, -1)  # -1: padding uses the table row before the first position
+    return np.broadcast_to(np.arange(ids.shape[1]), ids.shape)
+
+
+def _whole(name: str, value: Any, shape: tuple[int, ...] | None) -> np.ndarray:
+    """Returns `value` as int64 [B, L]. Checks it against the shape of input_ids, if given."""
+    array = np.asarray(value)
+    if array.dtype.kind not in "iub":
+        raise UserError(f"{name} must be whole numbers; given {array.dtype}")
+    if shape is None and (array.ndim != 2 or 0 in array.shape):
+        raise UserError(f"{name} must be a matrix [B, L] with at least one token; given the shape {array.shape}")
+    if shape is not None and array.shape != shape:
+        raise UserError(f"{name} has the shape {array.shape}; input_ids has {shape}, and both must be equal")
+    return array.astype(np.int64)
+
+
+def _within(name: str, array: np.ndarray, size: int, what: str) -> None:
+    if array.min() < 0 or array.max() >= size:
+        wrong = array.min() if array.min() < 0 else array.max()
+        raise UserError(f"{name} holds {wrong}, outside {what} of this model: 0 to {size - 1}")

@@ -1,0 +1,138 @@
+"""Loads a model from a training run or a published checkpoint: `ptm_jax.load(path)`."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from ptm_jax.convert import adapterfile, checkpoint
+from ptm_jax.convert.checkpoint import is_published
+from ptm_jax.convert.config import Config
+from ptm_jax.convert.hub import locate
+from ptm_jax.core import spec
+from ptm_jax.core.errors import UserError
+from ptm_jax.core.paths import flatten, unflatten
+from ptm_jax.core.precision import Compute, Precision
+from ptm_jax.core.spec.classes import Kinds, kinds_of
+from ptm_jax.core.spec.rebuild import rebuild
+from ptm_jax.core.system import System, adapted, in_effect
+from ptm_jax.data.tokenizers.published import FILES, read_published
+from ptm_jax.inference.pretrained import Pretrained
+from ptm_jax.runs.run import Run
+from ptm_jax.train.step import tied
+
+OPEN_SLOTS = ("examples", "corruption", "objective", "recipe", "tokenizer")
+"""Slots that inference does not run. If the class of one is unknown, the slot holds its record."""
+
+
+def load(
+    path: str | os.PathLike,
+    *,
+    precision: Compute = "float32",
+    tower: str | None = None,
+    adapter: str | os.PathLike | None = None,
+    architecture: str | None = None,
+    allow_pickle: bool = False,
+    revision: str | None = None,
+) -> Pretrained:
+    """Loads a training run or a published Hugging Face checkpoint as a `Pretrained` model.
+
+    path          a workdir of `ptm train` (its newest intact checkpoint), or one checkpoint (WORKDIR/checkpoints/step_...);
+                  a directory with config.json and tensors; or a name on the Hugging Face Hub ("bert-base-uncased")
+    precision     compute type of matrix products: float32 or bfloat16
+    tower         the network to use if the system has several (default: "main", or the last)
+    adapter       a file written by `ptm export --adapter` for a run on this model; its parameters are applied to the model
+    architecture  another class of the checkpoint's family, such as "BertForMaskedLM"; a missing head is initialised randomly
+    allow_pickle  reads a torch pickle if there is no other file (torch's weights_only); revision: on the Hub
+
+    Raises UserError for an unknown model, no intact checkpoint, a tokenizer of another checkpoint, a damaged file, or an
+    adapter of another model.
+    """
+    path = Path(path)
+    published = {"architecture": architecture, "allow_pickle": allow_pickle, "revision": revision}
+    if not path.exists() or is_published(path):
+        model, _ = from_published(path, precision=precision, **published)
+        if adapter is None:
+            return model
+        system, params, tokenizer, config = model.system, model.params, model.tokenizer, model.published
+    elif given := [name for name, value in published.items() if value]:
+        raise UserError(f"{path} is the directory of a run; {given[0]} is for published checkpoints")
+    else:
+        run = Run.at(path)
+        config = Config(run.published, run.folder / "config.json")
+        system = None if adapter is not None else system_of(run.system, precision, run.kinds)
+        params, meta, _ = run.restore()
+        tokenizer = run.tokenizer(meta)
+    if adapter is not None:
+        file = adapterfile.read(adapter)
+        system = system_of(file.system, precision, Run.at(path).kinds if Run.at(path).exists else None)
+        params = unflatten(adapterfile.joined(file, flatten(params), str(path)))
+    name = tower or ("main" if "main" in system.towers else list(system.towers)[-1])
+    return Pretrained(system, in_effect(system, tied(params, system.ties)), tokenizer, tower=name, published=config)
+
+
+def from_published(
+    path: str | os.PathLike,
+    *,
+    precision: Compute = "float32",
+    architecture: str | None = None,
+    allow_pickle: bool = False,
+    revision: str | None = None,
+) -> tuple[Pretrained, checkpoint.Checkpoint]:
+    """Returns (model, checkpoint) of a published checkpoint: a directory, or a name on the Hub. Raises UserError.
+
+    Prints a line on stderr for every parameter that only the model or only the checkpoint has.
+    """
+    folder = locate(path, revision=revision, allow_pickle=allow_pickle)
+    tokenizer = tokenizer_of(folder)
+    found = checkpoint.read(
+        folder,
+        architecture=architecture,
+        vocab=None if tokenizer is None else tokenizer.vocab,
+        allow_pickle=allow_pickle,
+    )
+    for line in found.report.lines():
+        print(f"{folder}: {line}", file=sys.stderr)
+    towers = spec.respell(found.system.towers, Precision, Precision(precision))
+    system = dataclasses.replace(found.system, towers=towers)
+    return Pretrained(system, found.params, tokenizer, published=_with_generation(found.config)), found
+
+
+def _with_generation(config: Config) -> Config:
+    """Adds the fields of generation_config.json to a published config. Newer checkpoints store them there."""
+    file = Path(config.file).with_name("generation_config.json")
+    found = Config.read(file) if file.is_file() else {}
+    return Config({**config, **{name: value for name, value in found.items() if value is not None}}, config.file)
+
+
+def tokenizer_of(folder: Path) -> Any:
+    """Returns the tokenizer of a published checkpoint, or None if the directory has none."""
+    there = folder.is_dir() and any(next(folder.glob(pattern), None) for pattern in FILES)
+    return read_published(folder) if there else None
+
+
+def system_of(record: Any, precision: Compute = "float32", kinds: Kinds | None = None) -> System:
+    """Returns the System of a run's record, with towers wrapped by its adaptations and at the given precision.
+
+    `kinds` are those of the run (`Run.kinds`); default: those of ptm_jax. Raises UserError if a tower, a tie or an
+    adaptation is of an unknown kind.
+    """
+    kinds = kinds_of() if kinds is None else kinds
+    slots = {
+        name: _lenient(part, kinds) if name in OPEN_SLOTS else rebuild(part, kinds, f"system.{name}")
+        for name, part in record.items()
+        if name != "kind"
+    }
+    system = adapted(System(**slots))
+    towers = spec.respell(dict(system.towers), Precision, Precision(precision))
+    return dataclasses.replace(system, towers=towers)
+
+
+def _lenient(part: Any, kinds: Any) -> Any:
+    try:
+        return rebuild(part, kinds)
+    except UserError:
+        return part

@@ -1,0 +1,362 @@
+"""A loaded model: arrays or texts in, NumPy arrays and texts out.
+
+A method runs one jitted program for each bucket of shapes (powers of two) and each set of outputs: requests of other lengths
+do not recompile, and outputs that are not requested are not computed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ptm_jax.convert.config import Config
+from ptm_jax.core import slots
+from ptm_jax.core.errors import UserError, unknown
+from ptm_jax.core.towers import Tower
+from ptm_jax.core.types import Params, Vocab
+from ptm_jax.encoders.seq2seq import EncoderDecoder
+from ptm_jax.inference import answering, classifying, filling, generating, inputs, tags
+from ptm_jax.nn.attention.multihead import with_maps
+
+Pooling = Literal["mean", "cls", "max"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Output:
+    """The outputs of a forward pass as NumPy arrays without padding; None where not requested, or not present.
+
+    hidden            [B, L, D]
+    layers            [N+1, B, L, D]: the embeddings first, `hidden` last
+    attention         [N, B, H, L, L]
+    pooled            [B, D]
+    logits            [B, L, V] of the vocabulary head
+    scores            {task head: array, or the pair of a span's ends}
+    source, source_layers, source_attention, cross_attention [N, B, H, T, L]
+                      only with a decoder. The other outputs are then the decoder's, and L is the length T of its inputs
+    """
+
+    hidden: np.ndarray
+    layers: np.ndarray | None = None
+    attention: np.ndarray | None = None
+    pooled: np.ndarray | None = None
+    logits: np.ndarray | None = None
+    source: np.ndarray | None = None
+    source_layers: np.ndarray | None = None
+    source_attention: np.ndarray | None = None
+    cross_attention: np.ndarray | None = None
+    scores: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Pretrained:
+    """A system with its parameters {tower: tree} and its tokenizer (None: arrays only).
+
+    vocab      default: that of the embeddings
+    tower      the network that is used
+    published  the fields of the config of a published checkpoint: names of classes, first token of answers
+    """
+
+    system: Any
+    params: Params
+    tokenizer: Any = None
+    vocab: Vocab | None = None
+    tower: str = "main"
+    published: Config = dataclasses.field(default_factory=lambda: Config({}))
+
+    def __post_init__(self):
+        if self.tower not in self.system.towers:
+            raise unknown("tower", self.tower, self.system.towers)
+        if self.vocab is None:
+            embeddings = self.module.encoder.embeddings
+            known = embeddings.vocab if embeddings is not None else Vocab(size=1)
+            if embeddings is None and self.tokenizer is not None:
+                known = self.tokenizer.vocab
+            object.__setattr__(self, "vocab", known)
+        # A published table may have rows that no piece uses.
+        if self.tokenizer is not None and self.tokenizer.vocab.size > self.vocab.size:
+            raise UserError(
+                f"the tokenizer has {self.tokenizer.vocab.size} pieces and the model {self.vocab.size}; "
+                "load the tokenizer that the model was trained with"
+            )
+
+    @property
+    def module(self) -> Any:
+        """The network of `tower`."""
+        return self.system.towers[self.tower]
+
+    @property
+    def examples(self) -> slots.Examples:
+        """The examples of the system. If their kind is unknown, the slot's defaults."""
+        own = self.system.examples
+        return own if isinstance(own, slots.Examples) else slots.Examples()
+
+    @property
+    def causal(self) -> bool:
+        """Whether a token depends on earlier tokens only."""
+        return self.module.encoder.direction == "causal"
+
+    @property
+    def generates(self) -> bool:
+        """Whether `generate` works: a causal model or one with a decoder, with a vocabulary head and a cache."""
+        return generating.refusal(self) is None
+
+    @property
+    def pair(self) -> bool:
+        """Whether the model is an encoder with a decoder."""
+        return isinstance(self.module.encoder, EncoderDecoder)
+
+    @property
+    def limit(self) -> int | None:
+        """The longest sequence in tokens; None without a position table."""
+        return self.module.encoder.limit
+
+    @property
+    def head(self) -> str | None:
+        """The vocabulary head: "mlm" or "lm", or None."""
+        return next((name for name in ("mlm", "lm") if name in self.module.heads), None)
+
+    def __call__(
+        self,
+        input_ids=None,
+        attention_mask=None,
+        token_type_ids=None,
+        position_ids=None,
+        language_ids=None,
+        decoder_input_ids=None,
+        *,
+        fields: Mapping[str, Any] | None = None,
+        layers: bool = False,
+        attention: bool = False,
+        logits: bool = True,
+    ) -> Output:
+        """Runs a forward pass on integer arrays [B, L]. Tokens with mask 0 have no effect on others.
+
+        language_ids       default: the `lang_id` of the published config, or none
+        decoder_input_ids  [B, T], the input of the decoder, if any; task heads then have no scores. Default: the row,
+                           shifted by one to the right
+        fields             other fields that the model's examples declare (`Examples.spec`), of the declared shape and
+                           type: features, regions, columns of tokens. An encoder that reads only these needs no input_ids
+
+        Raises UserError for unequal shapes, ids out of range, or a sequence longer than the position table.
+        """
+        batch = self._batch(input_ids, attention_mask, token_type_ids, position_ids, language_ids, fields=fields)
+        rows, length = inputs.shape_of(input_ids, fields)
+        target = length
+        if decoder_input_ids is not None:
+            batch |= inputs.decoder_of(self.module.encoder, self.vocab, decoder_input_ids, rows, len(batch["rows"]))
+            target = np.shape(decoder_input_ids)[1]
+        asked = {"hidden": True, "layers": layers, "attention": attention, "pooled": "pool" in self.module.heads}
+        asked["logits"] = logits and self.head is not None
+        if self.pair:
+            asked |= {"source": True, "source_layers": layers, "source_attention": attention, "cross_attention": attention}
+        scored = self.scored if logits and decoder_input_ids is None else ()
+        wanted = (*(name for name, yes in asked.items() if yes), *(f"scores/{name}" for name in scored))
+        module = with_maps(self.module) if attention else self.module
+        try:
+            found = _forward(module, self.head, wanted, self.params[self.tower], batch)
+        except KeyError as error:
+            if self.examples is not self.system.examples or error.args[0] not in self.examples.spec(length, self.vocab):
+                raise
+            raise UserError(f"{self.system.name} reads the field {error} of a batch; give it in fields={{...}}") from error
+        cut, scores = _cuts(rows, length, target), {}
+        for name in scored:
+            head, value = self.module.heads[name], found.pop(f"scores/{name}")
+            per_row = np.s_[: rows // head.readings]
+            part = np.s_[:rows, :length] if head.per_token else per_row
+            scores[name] = jax.tree.map(lambda array, part=part: np.asarray(array)[part], value)
+        return Output(**{name: np.asarray(value)[cut[name]] for name, value in found.items()}, scores=scores)
+
+    def _batch(
+        self, input_ids, attention_mask=None, token_type_ids=None, position_ids=None, language_ids=None, *, fields=None
+    ):
+        """Returns the checked batch of arrays [B, L], padded to its bucket, with the other fields that the model reads."""
+        encoder = self.module.encoder
+        if input_ids is None:
+            return inputs.fields_of(self.examples, self.vocab, fields or {}, {}, inputs.shape_of(None, fields))
+        spoken = self.published("lang_id", int, None) if language_ids is None else None
+        if spoken is not None and encoder.languages:
+            language_ids = np.full(np.shape(input_ids), spoken)
+        given = input_ids, attention_mask, token_type_ids, position_ids, language_ids
+        batch = inputs.batch_of(encoder, self.vocab, *given, multiple=self._readings)
+        if self.examples.alphabet is not None:  # words are read by their characters
+            batch["characters"] = self._spellings[batch["input_ids"]]
+        return inputs.fields_of(self.examples, self.vocab, fields or {}, batch, np.shape(input_ids))
+
+    @property
+    def scored(self) -> tuple[str, ...]:
+        """Names of the task heads: all but the vocabulary head and heads that read only the first token."""
+        heads = self.module.heads.items()
+        return tuple(name for name, head in heads if not (head.scores_words or head.reads_first))
+
+    @functools.cached_property
+    def _spellings(self) -> np.ndarray:
+        """[V, C] int32: the characters of every id."""
+        return self.examples.table(self._tokenizer()).astype(np.int32)
+
+    @property
+    def _readings(self) -> int:
+        """Rows of an example: the choices of a question."""
+        return max((head.readings for head in self.module.heads.values()), default=1)
+
+    def encode(
+        self, texts: Sequence[str], pooling: Pooling = "mean", batch_size: int = 32, normalize: bool = False
+    ) -> np.ndarray:
+        """Returns vectors [n, D] float32 of texts: the mean or maximum over all tokens, including special ones, or the
+        first token.
+
+        `normalize` scales them to unit length. Texts of similar length share a batch. Note that the first token of a causal
+        model does not depend on other tokens.
+        """
+        if pooling not in ("mean", "cls", "max"):
+            raise unknown("pooling", str(pooling), ("mean", "cls", "max"))
+        rows = self.ids_of(texts)
+        if not rows:
+            width = self(np.zeros((1, 1), np.int32), logits=False).hidden.shape[-1]
+            return np.zeros((0, width), np.float32)
+        found: dict[int, np.ndarray] = {}
+        for chosen, ids, mask in inputs.padded_batches(rows, batch_size, self.vocab.pad):
+            hidden, real = self(ids, mask, logits=False).hidden.astype(np.float32), mask[..., None] > 0
+            if pooling == "mean":
+                pooled = np.where(real, hidden, 0).sum(1) / real.sum(1)
+            else:
+                pooled = hidden[:, 0] if pooling == "cls" else np.where(real, hidden, -np.inf).max(1)
+            found.update(zip(chosen.tolist(), pooled, strict=True))
+        vectors = np.stack([found[i] for i in range(len(rows))])
+        if normalize:
+            vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+        return vectors
+
+    def fill_mask(self, texts: Sequence[str], top: int = 5) -> list[list[list[filling.Filling]]]:
+        """Returns for each mask of each text the `top` fillings (token, probability, sentence), most probable first.
+
+        A mask is the tokenizer's mask token, [MASK] or <mask>. Fillings are never special tokens. BART's mask stands for any
+        number of tokens; its filling is the first one. Raises UserError for a text without a mask, or a model that was not
+        trained to fill masks.
+        """
+        return filling.fill(self, inputs.texts_of(texts), top)
+
+    def classify(
+        self, texts: Sequence[str], pairs: Sequence[str] | None = None, batch_size: int = 32
+    ) -> list[dict[str, float]]:
+        """Returns {class name: probability} of each text, or of each text with its second text in `pairs`.
+
+        Classes are in the model's order. Probabilities add up to 1, unless labels are independent. A regression model has
+        one class, with the predicted number. Raises UserError for a model without a classification head.
+        """
+        seconds = None if pairs is None else inputs.texts_of(pairs, "pairs")
+        return classifying.classify(self, inputs.texts_of(texts), seconds, batch_size)
+
+    def tag(self, texts: Sequence[str], batch_size: int = 32) -> list[list[tuple[str, str]]]:
+        """Returns (word, tag) for the words of each text, separated by blanks. A text longer than a row continues in the
+        next row. Raises UserError for a model without a tagging head or without tag names."""
+        return tags.tag(self, inputs.texts_of(texts), batch_size)
+
+    def answer(self, questions: Sequence[str], contexts: Sequence[str], batch_size: int = 32) -> list[answering.Answer]:
+        """Returns the `inference.answering.Answer` (text, null, best) to each question from its context. Long contexts are
+        read in windows. The text is "" if a model of SQuAD 2.0 predicts no answer. Raises UserError without a span head."""
+        return answering.answer(self, inputs.texts_of(questions), inputs.texts_of(contexts, "contexts"), batch_size)
+
+    def generate(
+        self,
+        prompts: Sequence[str],
+        max_new_tokens: int = 64,
+        seed: int = 0,
+        batch_size: int = 32,
+        start: int | str | None = None,
+        **options: Any,
+    ) -> list[Any]:
+        """Returns each prompt with its continuation; with an encoder and decoder, the answer to each source. If answers=A is
+        above 1, returns a list of A texts for each.
+
+        start    first token of an answer: a piece, or its id. The defaults of `start`, `forced_bos` and `forced_eos` are
+                 those of the published or trained model (mBART's `start`: the last token of the source)
+        options  those of `inference.decoding.settings.Generation`
+
+        Special tokens in a source are recognised. Answers have no special tokens except T5's sentinels. Raises UserError for
+        a model that does not generate, contradictory options, or texts that leave no room in the position table.
+        """
+        return generating.generate(self, prompts, seed, batch_size, start, max_new_tokens=max_new_tokens, **options)
+
+    def perplexity(self, texts: Sequence[str], batch_size: int = 32) -> np.ndarray:
+        """Returns the perplexity [n] of each text under a causal model: exp of the mean negative log-probability per token.
+
+        The first token counts only if the vocabulary has a `bos` to predict it from.
+        """
+        if not self.causal or self.head is None:
+            others = generating.generators(pairs=False)
+            raise UserError(f"{self.system.name} is no left-to-right model and has no perplexity; {others} have")
+        begin = [] if self.vocab.bos is None else [self.vocab.bos]
+        rows = [np.array([*begin, *row], np.int32) for row in self.ids_of(texts)]
+        means = np.zeros(len(rows))
+        self._check(rows, range(len(rows)), least=2)
+        for chosen, ids, mask in inputs.padded_batches(rows, batch_size, self.vocab.pad):
+            found = _token_nll(self.module, self.head, self.params[self.tower], self._batch(ids, mask))
+            means[chosen] = np.asarray(found)[: len(chosen)]
+        return np.exp(means)
+
+    def ids_of(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """Returns ids [l] int32 of each text with special tokens. Raises UserError for a text that is too long."""
+        texts = inputs.texts_of(texts)
+        rows = [inputs.framed(self, row) for row in self._tokenizer().encode_batch(texts)]
+        self._check(rows, range(len(rows)))
+        return rows
+
+    def _check(self, rows: Sequence[np.ndarray], numbers: Sequence[int], least: int = 1) -> None:
+        for row, number in zip(rows, numbers, strict=True):
+            if len(row) < least:
+                raise UserError(f"text {number + 1} has {len(row)} tokens; at least {least} are needed")
+            if self.limit is not None:
+                inputs.check_length(len(row), self.limit, f"text {number + 1}")
+
+    def _tokenizer(self) -> Any:
+        if self.tokenizer is None:
+            raise UserError("this model has no tokenizer, so it takes arrays only; give Pretrained one to use texts")
+        return self.tokenizer
+
+
+def _cuts(rows: int, length: int, target: int) -> dict[str, Any]:
+    """Returns the slices of each output without padding. `target` is the length of the decoder's input."""
+    return {
+        "hidden": np.s_[:rows, :target],
+        "layers": np.s_[:, :rows, :target],
+        "attention": np.s_[:, :rows, :, :target, :target],
+        "pooled": np.s_[:rows],
+        "logits": np.s_[:rows, :target],
+        "source": np.s_[:rows, :length],
+        "source_layers": np.s_[:, :rows, :length],
+        "source_attention": np.s_[:, :rows, :, :length, :length],
+        "cross_attention": np.s_[:, :rows, :, :target, :length],
+    }
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _forward(module, head, wanted: tuple[str, ...], params, batch) -> dict[str, Any]:
+    tower = Tower(module, params)
+    encoded = tower(batch)
+    whole = lambda layers, last: jnp.concatenate([layers[:-1], last[None]])
+    makers = {
+        "hidden": lambda: encoded.hidden,
+        "layers": lambda: whole(encoded.layers, encoded.hidden),
+        "source_layers": lambda: whole(encoded.extra["source_layers"], encoded.extra["source"]),
+        **{name: lambda name=name: encoded.extra[name] for name in ("source", "source_attention", "cross_attention")},
+        "attention": lambda: encoded.attention,
+        "pooled": lambda: tower.head("pool", encoded.hidden),
+        "logits": lambda: tower.head(head, encoded.hidden).logits(),
+    }
+    read = lambda name: tower.read(name.removeprefix("scores/"), encoded, batch)
+    return {name: makers[name]() if name in makers else read(name) for name in wanted}
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _token_nll(module, head, params, batch):
+    """Returns the mean -log p of the tokens after the first [B], in nats."""
+    tower = Tower(module, params)
+    nll = tower.head(head, tower(batch).hidden[:, :-1]).nll(batch["input_ids"][:, 1:])
+    real = batch["segment_ids"][:, 1:]
+    return (nll * real).sum(1) / jnp.maximum(real.sum(1), 1)

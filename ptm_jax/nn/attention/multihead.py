@@ -1,0 +1,173 @@
+"""Multi-head attention (Vaswani et al. 2017, section 3.2) with slots for how heads are made and merged."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from ptm_jax.core import slots
+from ptm_jax.core.constraint import constrain, current
+from ptm_jax.core.errors import UserError
+from ptm_jax.core.precision import Precision
+from ptm_jax.core.spec import with_field
+from ptm_jax.core.types import record
+from ptm_jax.kernels.attention import attend
+from ptm_jax.kernels.choice import Impl
+from ptm_jax.kernels.reference import dense_bias
+from ptm_jax.kernels.ring import Ring, ring_attention
+from ptm_jax.kernels.scores import Scores, joint
+from ptm_jax.nn.initializers import TruncatedNormal
+from ptm_jax.nn.layers import Context, Dense, Dropout, LayerNorm
+from ptm_jax.nn.parallel import gathered, joined, stream
+
+
+@record
+class KeyValues:
+    """Keys and values of the tokens so far [B, M, H, K] and the next free slot; `start` is None if they are complete.
+    Those of a stack have a leading axis N."""
+
+    key: Any
+    value: Any
+    start: Any
+
+
+class Attention(slots.Kernel, nn.Module):
+    """Computes queries from x, keys and values from `source` (default: x). If `values` is given, the values are computed
+    from it.
+
+    `cache` holds earlier keys and values. The new ones are written at `cache.start`, and the queries attend over the whole
+    cache. A cache without a `start` replaces `source` and is returned as None. Returns (output [B, Lq, D], probabilities
+    [B, H, Lq, Lk] or None, new cache or None). `expose="scores"` returns the logits before mask and bias in place of the
+    probabilities (TinyBERT and MiniLM distil them).
+
+    `impl` selects the implementation (`kernels.choice`). Only "reference" returns probabilities; "auto" uses it for short
+    rows on a CPU. With a cache every `impl` is "auto". If the layout rotates keys around a ring, ring attention is used
+    instead.
+
+    `scale` multiplies q k^T (None: K**-0.5; T5: 1). `relative` is a module of `nn.attention.relative`.
+    `relative(q, k, context)` returns (queries, `Scores`): the queries that replace q, and the terms that are added to q k^T
+    and to v. The `context.scores` that all layers share are added too.
+    """
+
+    computes = "attention"
+
+    heads: int
+    width: int
+    head_width: int | None = None
+    dropout: float = 0.0
+    bias: bool = True
+    initializer: Any = TruncatedNormal()
+    out_init: Any = None
+    precision: Precision = Precision()
+    scale: float | None = None
+    relative: nn.Module | None = None
+    expose: Literal["probabilities", "scores"] = "probabilities"
+    impl: Impl = "auto"
+
+    @nn.compact
+    def __call__(self, x, context: Context, source=None, cache: KeyValues | None = None, values=None):
+        if self.head_width is None and self.width % self.heads:
+            raise ValueError(f"width {self.width} is not a multiple of {self.heads} heads; give head_width")
+        head_width = self.head_width or self.width // self.heads
+        own, x = source is None and values is None, gathered(x)
+        source = x if source is None else gathered(source)
+
+        def layer(name):
+            features = (self.heads, head_width)
+            return Dense(features, bias=self.bias, initializer=self.initializer, precision=self.precision, name=name)
+
+        if cache is not None and cache.start is None:
+            q, k, v, cache = layer("query")(x), cache.key, cache.value, None
+        elif own:
+            q, k, v = joined(x, layer("query"), layer("key"), layer("value"))
+        elif values is None:
+            q, (k, v) = layer("query")(x), joined(source, layer("key"), layer("value"))
+        else:
+            q, k, v = layer("query")(x), layer("key")(source), layer("value")(gathered(values))
+        if cache is not None:
+            k = jax.lax.dynamic_update_slice_in_dim(cache.key, k.astype(cache.key.dtype), cache.start, 1)
+            v = jax.lax.dynamic_update_slice_in_dim(cache.value, v.astype(cache.value.dtype), cache.start, 1)
+            cache = KeyValues(k, v, cache.start + x.shape[1])
+        scale = head_width**-0.5 if self.scale is None else self.scale
+        noisy = context.train and self.dropout > 0.0
+        given = {
+            "visibility": context.visibility,
+            "scale": scale,
+            "dropout": self.dropout if noisy else 0.0,
+            "key": self.make_rng("dropout") if noisy else None,
+            "rows": context.rows,
+            "precision": self.precision,
+        }
+        ring = ring_of(current()) if cache is None else None
+        if ring is not None:
+            self._refuse()
+            bias = dense_bias(context.scores, q.shape[1], k.shape[1])
+            heads, probabilities = ring_attention(q, k, v, ring=ring, bias=bias, **given), None
+        else:
+            q = constrain(q, "rows", "length", "heads", None)
+            k, v = (constrain(x, "rows", "keys", "heads", None) for x in (k, v))
+            impl = self.impl if cache is None else "auto"
+            queries, scores = (q, Scores()) if self.relative is None else self.relative(q, k, context)
+            heads, probabilities = attend(queries, k, v, scores=joint(context.scores, scores), impl=impl, **given)
+        if self.expose == "scores":
+            probabilities = self.precision.einsum("bqhd,bkhd->bhqk", q, k, jnp.float32) * scale
+        heads = constrain(heads, "rows", "length", "heads", None)
+        out = Dense(
+            self.width,
+            axes=2,
+            bias=self.bias,
+            initializer=self.out_init or self.initializer,
+            precision=self.precision,
+            name="out",
+        )(heads)
+        return stream(out), probabilities, cache
+
+    def _refuse(self):
+        """Raises UserError for options that need the scores of all keys at once."""
+        for what in (self.relative and type(self.relative).__name__, self.expose == "scores" and 'expose="scores"'):
+            if what:
+                raise UserError(f"{what} reads all keys at once, which ring attention never has; take rules without _ring")
+
+
+class CrossAttention(nn.Module):
+    """A residual layer for a block's `cross` slot: attention over `context.source` [B, Ls, D], with the norm placed as in
+    the block (norm="post": LayerNorm(x + branch(x)); "pre": x + branch(LayerNorm(x))). The block's relative positions do not
+    apply.
+
+    `cache` receives the source's keys and values, or replaces them. Returns (x, probabilities [B, H, L, Ls], cache).
+    """
+
+    attention: Attention
+    norm: Literal["post", "pre"] = "post"
+    dropout: float = 0.0
+    attention_norm: nn.Module = LayerNorm()
+
+    @nn.compact
+    def __call__(self, x, context: Context, cache: KeyValues | None = None):
+        outside = dataclasses.replace(context, visibility=context.source_visibility, scores=Scores())
+        inputs = self.attention_norm(x) if self.norm == "pre" else x
+        branch, probabilities, cache = self.attention(inputs, outside, source=context.source, cache=cache)
+        x = x + Dropout(self.dropout)(branch, context)
+        return stream(x if self.norm == "pre" else self.attention_norm(x)), probabilities, cache
+
+
+def ring_of(layout) -> Ring | None:
+    """Returns the ring over which a layout rotates keys and values, or None if it gathers them."""
+    axes = () if layout is None else layout.axes("keys")
+    return Ring(layout.mesh, layout.axes("rows"), layout.axes("heads"), axes[0]) if axes else None
+
+
+def with_maps(module: Any) -> Any:
+    """Returns the network with impl="reference" in its attention: only this returns probabilities at every length."""
+    attends = lambda part: isinstance(part, slots.Kernel) and part.computes == "attention"
+    return with_field(module, "impl", "reference", attends)
+
+
+def empty_cache(layers: int, batch: int, length: int, heads: int, head_width: int, dtype=jnp.float32) -> KeyValues:
+    """Returns an empty cache of a stack for `length` tokens."""
+    shape = (layers, batch, length, heads, head_width)
+    return KeyValues(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype), jnp.zeros((layers,), jnp.int32))

@@ -1,0 +1,23 @@
+"""Word vectors plus a perturbation, for adversarial training."""
+
+from __future__ import annotations
+
+import flax.linen as nn
+
+from ptm_jax.nn.layers import Identity
+
+
+class ShiftedWords(nn.Module):
+    """Adds `batch["perturbation"]` [B, L, D], if the batch has one, to the word vectors x [B, L, D]. For
+    `Embeddings.expand`. `before` is the module that the slot held; its parameters keep their paths. `width` is the width
+    of its vectors."""
+
+    width: int
+    before: nn.Module = Identity()
+
+    def setup(self):
+        nn.share_scope(self, self.before)
+
+    def __call__(self, x, batch):
+        x = self.before(x, batch)
+        return x + batch["perturbation"].astype(x.dtype) if "perturbation" in batch else x

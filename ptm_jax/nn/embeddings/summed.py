@@ -1,0 +1,166 @@
+"""Token, position and sentence embeddings, summed (Devlin et al. 2019, Figure 2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flax.linen as nn
+import jax.numpy as jnp
+import numpy as np
+
+from ptm_jax.core import slots
+from ptm_jax.core.precision import Precision
+from ptm_jax.core.types import Vocab
+from ptm_jax.nn.attention.relative import sinusoids
+from ptm_jax.nn.embeddings.parts import Languages, Part, TaskTypes, Types, WordTypes
+from ptm_jax.nn.initializers import TruncatedNormal
+from ptm_jax.nn.layers import Context, Dropout, Identity
+from ptm_jax.nn.parallel import lookup
+
+
+def table_of(module: nn.Module, name: str, init: Any, shape: tuple[int, ...]):
+    """Returns a parameter table. A step that reads a few rows may give the module only those (`train.sparse`);
+    `self.param` would raise an error for their number."""
+    if module.has_variable("params", name):
+        return module.get_variable("params", name)
+    return module.param(name, init, shape)
+
+
+class Positions(nn.Module):
+    """Vectors of positions: `positions(places [B, L], width) -> [B, L, width]`."""
+
+    @property
+    def longest(self) -> int | None:
+        """Maximum length of a row in tokens (None: no limit)."""
+        return None
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether positions count only real tokens and not the slots of the row."""
+        return False
+
+
+class LearnedPositions(Positions):
+    """A learned table of positions. RoBERTa's begins at `offset` 2 (padding_idx + 1): its 514 rows hold 512 positions."""
+
+    size: int
+    offset: int = 0
+    initializer: Any = TruncatedNormal()
+
+    @property
+    def longest(self) -> int:
+        return self.size - self.offset
+
+    @property
+    def counts_tokens(self) -> bool:
+        return self.offset > 0
+
+    @nn.compact
+    def __call__(self, positions, width):
+        table = self.param("table", self.initializer, (self.size, width))
+        return lookup(table, positions + self.offset)
+
+
+class SlotPositions(LearnedPositions):
+    """A table with an offset and positions that count all slots of the row, padding included (BART). RoBERTa counts
+    tokens."""
+
+    @property
+    def counts_tokens(self) -> bool:
+        return False
+
+
+class Sinusoids(Positions):
+    """Fixed positions of any length: sines and cosines (Vaswani et al. 2017, section 3.5)."""
+
+    interleave: bool = False
+
+    def __call__(self, positions, width):
+        return sinusoids(positions, width, self.interleave)
+
+
+class SinusoidTable(Positions):
+    """The `Sinusoids` of `limit` positions, computed in float64 and rounded once (PEGASUS's published checkpoints).
+    Angles computed in float32 are off by 1e-4 at position 1000."""
+
+    limit: int
+
+    @property
+    def longest(self) -> int:
+        return self.limit
+
+    def waves(self, width):
+        """Returns the table [limit, D] float32."""
+        angles = np.arange(self.limit)[:, None] / 10000.0 ** (np.arange(0, width, 2) / width)
+        return np.concatenate([np.sin(angles), np.cos(angles)], -1)[:, :width].astype(np.float32)
+
+    def __call__(self, positions, width):
+        return jnp.asarray(self.waves(width))[positions]
+
+
+class Embeddings(slots.Embedding, nn.Module):
+    """Maps ids [B, L] to [B, L, D]: the sum of token vectors, positions and `parts` (`nn.embeddings.parts`).
+
+    `table()` is the token table [V, D], which vocabulary heads may share. With `given` the table is an argument of the call
+    (a decoder that shares its encoder's). `scale` multiplies the token vectors (sqrt(D): the Transformer, CTRL).
+    `expand(x, batch)` maps the token vectors to its `width` before the others are added (MobileBERT's trigrams). `project`
+    comes last: a `Dense` there gives the stack another width than the table's (ALBERT, ELECTRA).
+    """
+
+    vocab: Vocab
+    width: int
+    position: nn.Module | None = None
+    parts: tuple[Part, ...] = ()
+    norm: nn.Module = Identity()
+    dropout: float = 0.0
+    scale: float = 1.0
+    given: bool = False
+    expand: nn.Module = Identity()
+    project: nn.Module = Identity()
+    initializer: Any = TruncatedNormal()
+    precision: Precision = Precision()
+
+    @property
+    def summed_width(self) -> int:
+        """Width of the token vectors after `expand`."""
+        return self.expand.width or self.width
+
+    @property
+    def types(self) -> int:
+        return self._size(Types, WordTypes)
+
+    @property
+    def word_types(self) -> bool:
+        return self._size(WordTypes) > 0
+
+    @property
+    def languages(self) -> int:
+        return self._size(Languages)
+
+    @property
+    def tasks(self) -> int:
+        """Number of pre-training task vectors (0: none)."""
+        return self._size(TaskTypes)
+
+    def _size(self, *kinds: type) -> int:
+        return sum(part.size for part in self.parts if isinstance(part, kinds))
+
+    def setup(self):
+        if not self.given:
+            self.token = table_of(self, "token", self.initializer, (self.vocab.size, self.width))
+        for part in self.parts:
+            nn.share_scope(self, part)
+        self.drop = Dropout(self.dropout)
+
+    def table(self):
+        return self.token
+
+    def __call__(self, batch, context: Context, table=None):
+        table = self.token if table is None else table
+        x = self.expand(lookup(table, batch["input_ids"], "vocab") * self.scale, batch)
+        if self.position is not None:
+            x = x + self.position(context.positions, x.shape[-1])
+        for part in self.parts:
+            x = x + part(batch, table, x.shape[-1], self.initializer)
+        x = self.norm(x.astype(jnp.float32))
+        return self.project(self.drop(x.astype(self.precision.dtype), context))

@@ -1,0 +1,57 @@
+"""Readers of an encoder's layers, and the layers that heads read."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from ptm_jax.core.types import Encoded
+from ptm_jax.nn.initializers import Zeros
+
+
+def layers_of(encoded: Encoded):
+    """Returns [N+1, B, L, D]: the embeddings and every layer. The last one includes the encoder's final norm, if any."""
+    if encoded.layers is None:
+        raise ValueError("this encoder returns its last layer alone; read that one")
+    return jnp.concatenate([encoded.layers[:-1], encoded.hidden[None].astype(encoded.layers.dtype)])
+
+
+def rows_of_states(encoded: Encoded, batch):
+    """Returns the batch for the tokens of the states: the decoder's inputs if the encoder has a decoder."""
+    fields = {name: batch[f"decoder_{name}"] for name in ("input_ids", "segment_ids") if f"decoder_{name}" in batch}
+    if not fields:
+        return batch
+    return fields | {name: batch[name] for name in ("rows", "step") if name in batch}
+
+
+class EmbeddingReader(nn.Module):
+    """Returns the embeddings [B, L, D] in place of the last layer."""
+
+    def __call__(self, encoded: Encoded, batch, train: bool = False) -> Encoded:
+        del batch, train
+        return dataclasses.replace(encoded, hidden=layers_of(encoded)[0])
+
+
+class LayerMix(nn.Module):
+    """r = gamma * sum_l softmax(alpha)_l h_l over the last `top` layers (None: all N, without the embeddings) (survey
+    Eq. 6; Peters et al. 2018, Eq. 1). `normalise` first scales each layer to mean 0 and variance 1 over its features."""
+
+    top: int | None = None
+    normalise: bool = False
+
+    @nn.compact
+    def __call__(self, encoded: Encoded, batch, train: bool = False) -> Encoded:
+        del batch, train
+        layers = layers_of(encoded)[1:]
+        layers = layers if self.top is None else layers[-self.top :]
+        f = layers.astype(jnp.float32)
+        if self.normalise:
+            f = f - f.mean(-1, keepdims=True)
+            f = f * jax.lax.rsqrt(jnp.square(f).mean(-1, keepdims=True) + 1e-12)
+        weights = jax.nn.softmax(self.param("alpha", Zeros(), (len(layers),)))
+        gamma = self.param("gamma", nn.initializers.ones, ())
+        mixed = gamma * jnp.einsum("n,nbld->bld", weights, f)
+        return dataclasses.replace(encoded, hidden=mixed.astype(encoded.hidden.dtype))

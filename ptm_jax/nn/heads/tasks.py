@@ -1,0 +1,264 @@
+"""Heads of pre-training tasks beside the vocabulary heads, published poolers, and the five kinds of task head (row 67).
+
+Task heads have dropout before their last layer. `Tower.read` turns it on together with the encoder's.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from ptm_jax.core import slots
+from ptm_jax.core.batch import segments_of
+from ptm_jax.core.precision import Precision
+from ptm_jax.nn.heads.vocabulary import Readout
+from ptm_jax.nn.initializers import TruncatedNormal, Zeros
+from ptm_jax.nn.layers import Activation, Context, Dense, Dropout, LayerNorm, activate
+
+
+class BoundaryHead(slots.Head, nn.Module):
+    """SpanBERT's span boundary objective (Joshi et al. 2020, section 3.2). Predicts a masked word from the tokens left and
+    right of its span and its place in the span, by two layers LN(GELU(W x)) and the tied table.
+
+    left, right [B, P, D] are features. offset [B, P] int32 is 0 at the span's first token; offsets beyond `places` use the
+    last row.
+    """
+
+    scores_words = True
+
+    vocab: Any
+    places: int = 20
+    place_width: int = 200
+    activation: Activation = "gelu"
+    eps: float = 1e-12
+    bias: bool = True
+    initializer: Any = TruncatedNormal()
+    precision: Precision = Precision()
+
+    @staticmethod
+    def example(encoded):
+        first = encoded.hidden[:, :1]
+        return first, first, jnp.zeros(first.shape[:2], jnp.int32)
+
+    @nn.compact
+    def __call__(self, left, right, offset, *, table, context=None):
+        places = self.param("place", self.initializer, (self.places, self.place_width))
+        place = places[jnp.clip(offset, 0, self.places - 1)].astype(left.dtype)
+        h = jnp.concatenate([left, right, place], -1)
+        for width, name in ((left.shape[-1], "first"), (table.shape[-1], "second")):
+            h = Dense(width, initializer=self.initializer, precision=self.precision, name=name)(h)
+            h = LayerNorm(self.eps, name=f"{name}_norm")(activate(self.activation, h))
+        return Readout(h, table, self.param("bias", Zeros(), (self.vocab.size,)) if self.bias else None, self.precision)
+
+
+class Detector(slots.Head, nn.Module):
+    """Replaced token detection: [.., D] -> logits [..] float32, above 0 for replaced (Clark et al. 2020)."""
+
+    per_token = True
+
+    activation: Activation = "gelu"
+    initializer: Any = TruncatedNormal()
+    precision: Precision = Precision()
+
+    @nn.compact
+    def __call__(self, hidden, *, table=None, context=None):
+        del table
+        dense = lambda width, name: Dense(width, initializer=self.initializer, precision=self.precision, name=name)
+        h = activate(self.activation, dense(hidden.shape[-1], "dense")(hidden))
+        return dense(1, "score")(h)[..., 0].astype(jnp.float32)
+
+
+class Score(slots.Head, nn.Module):
+    """Maps pooled features [.., D] to one number [..] float32: similarity, regression, ranking."""
+
+    reads_head = "pool"
+
+    initializer: Any = TruncatedNormal()
+    precision: Precision = Precision()
+
+    @staticmethod
+    def example(encoded):
+        return (encoded.hidden[:, 0],)
+
+    @nn.compact
+    def __call__(self, features, *, table=None, context=None):
+        del table
+        dense = Dense(1, initializer=self.initializer, precision=self.precision, name="dense")
+        return dense(features)[..., 0].astype(jnp.float32)
+
+
+def last_token(segments):
+    """Returns [B] int32: the place of the last token that is not padding in segments [B, L] (XLNet's summary, GPT's)."""
+    places = jnp.arange(segments.shape[1], dtype=jnp.int32)
+    return jnp.where(segments > 0, places, 0).max(1)
+
+
+def last_of(ids, word: int):
+    """Returns [B] int32: the last place of `word` in each row of ids [B, L] (BART's eos); 0 if there is none."""
+    return jnp.where(ids == word, jnp.arange(ids.shape[1], dtype=jnp.int32), 0).max(1)
+
+
+def noisy(rate: float, x, context: Context | None):
+    """Applies dropout to a head's input; without a context there is none."""
+    return x if context is None else Dropout(rate)(x, context)
+
+
+class Summary(slots.Head, nn.Module):
+    """[B, L, D] -> [B, D]: a dense layer and activation on one token (the first, the `last` that is not padding, or the
+    last `eos` of the input) or on the `mean` of the tokens that are not padding.
+
+    "tanh" on the first token is the pooler of BERT and ALBERT and the dense layer of RoBERTa's classifier; "gelu" is
+    ELECTRA's, "relu" DistilBERT's. "tanh" on the last token is XLNet's; on the decoder's state at the last `eos`, BART's.
+    "none" returns the state itself (GPT). `dropout` comes before the dense layer (RoBERTa). This layer has `width` features
+    (None: D); `project=False` leaves it out.
+    """
+
+    activation: Activation | Literal["none"] = "tanh"
+    at: Literal["first", "last", "eos", "mean"] = "first"
+    eos: int | None = None
+    dropout: float = 0.0
+    width: int | None = None
+    project: bool = True
+    initializer: Any = TruncatedNormal()
+    precision: Precision = Precision()
+
+    def where(self, batch):
+        """Returns the places [B] of the summarised tokens, or weights [B, L] for their mean; None for the first token."""
+        if self.at == "first":
+            return None
+        if self.at == "eos":
+            return last_of(batch["input_ids"], self.eos)
+        segments = segments_of(batch)
+        return last_token(segments) if self.at == "last" else (segments > 0).astype(jnp.float32)
+
+    def reads(self, encoded, batch):
+        return encoded.hidden, self.where(batch)
+
+    @nn.compact
+    def __call__(self, hidden, where=None, *, table=None, context=None):
+        del table
+        chosen = noisy(self.dropout, self._chosen(hidden, where), context)
+        if self.activation == "none":
+            return chosen
+        if not self.project:
+            return activate(self.activation, chosen)
+        width = self.width or hidden.shape[-1]
+        dense = Dense(width, initializer=self.initializer, precision=self.precision, name="dense")
+        return activate(self.activation, dense(chosen))
+
+    def _chosen(self, hidden, where):
+        """Returns the state of the token, or the mean, [B, D]."""
+        if where is None:
+            return hidden[:, 0]
+        if self.at == "mean":
+            total = jnp.einsum("bl,bld->bd", where, hidden.astype(jnp.float32))
+            return (total / jnp.maximum(where.sum(1), 1.0)[:, None]).astype(hidden.dtype)
+        return jnp.take_along_axis(hidden, where[:, None, None], 1)[:, 0]
+
+
+class SequenceHead(slots.ClassHead, nn.Module):
+    """Returns the logits of a whole text [B, C] float32 from [B, L, D]: `summary`, then a dense layer. On BERT's pooler,
+    two classes make it the head of next sentence prediction; one class makes it a regression head."""
+
+    classes: int
+    summary: nn.Module = Summary()
+    bias: bool = True
+    dropout: float = 0.0
+    initializer: Any = TruncatedNormal()
+    precision: Precision = Precision()
+
+    def reads(self, encoded, batch):
+        return self.summary.reads(encoded, batch)
+
+    @nn.compact
+    def __call__(self, hidden, where=None, *, table=None, context=None):
+        del table
+        out = Dense(self.classes, bias=self.bias, initializer=self.initializer, precision=self.precision, name="classes")
+        return out(noisy(self.dropout, self.summary(hidden, where, context=context), context)).astype(jnp.float32)
+
+
+class SummaryHead(slots.ClassHead, nn.Module):
+    """Returns the logits of a whole text [B, C] float32: a summary of width C (XLM). `dropout` applies to the logits."""
+
+    summary: nn.Module
+    dropout: float = 0.0
+
+    @property
+    def classes(self) -> int:
+        """C."""
+        return self.summary.width
+
+    def reads(self, encoded, batch):
+        return self.summary.reads(encoded, batch)
+
+    @nn.compact
+    def __call__(self, hidden, where=None, *, table=None, context=None):
+        del table
+        return noisy(self.dropout, self.summary(hidden, where, context=context).astype(jnp.float32), context)
+
+
+class TokenHead(slots.ClassHead, nn.Module):
+    """Returns the logits of each token, [B, L, C] float32, from [B, L, D]."""
+
+    per_token = True
+
+    classes: int
+    dropout: float = 0.0
+    initializer: Any = TruncatedNormal()
+    precision: Precision = Precision()
+
+    @nn.compact
+    def __call__(self, hidden, *, table=None, context=None):
+        del table
+        out = Dense(self.classes, initializer=self.initializer, precision=self.precision, name="classes")
+        return out(noisy(self.dropout, hidden, context)).astype(jnp.float32)
+
+
+class ChoiceHead(slots.Head, nn.Module):
+    """Returns the logits [B, C] float32 of the C choices of a question. Each choice is a row of [B C, L, D]; the rows of
+    a question follow each other."""
+
+    choices: int
+    summary: nn.Module = Summary()
+    dropout: float = 0.0
+    initializer: Any = TruncatedNormal()
+    precision: Precision = Precision()
+
+    @property
+    def readings(self) -> int:
+        return self.choices
+
+    def example(self, encoded):
+        return (jnp.repeat(encoded.hidden[:1], self.choices, 0),)
+
+    def reads(self, encoded, batch):
+        return self.summary.reads(encoded, batch)
+
+    @nn.compact
+    def __call__(self, hidden, where=None, *, table=None, context=None):
+        del table
+        if len(hidden) % self.choices:
+            raise ValueError(f"{len(hidden)} rows are not questions of {self.choices} choices each")
+        out = Dense(1, initializer=self.initializer, precision=self.precision, name="score")
+        scores = out(noisy(self.dropout, self.summary(hidden, where, context=context), context))
+        return scores.astype(jnp.float32).reshape(-1, self.choices)
+
+
+class SpanHead(slots.Head, nn.Module):
+    """Returns the logits of an answer's first and last token, [B, L] float32 each, from [B, L, D] (Devlin
+    et al. 2019, 4.2)."""
+
+    per_token = True
+
+    dropout: float = 0.0
+    initializer: Any = TruncatedNormal()
+    precision: Precision = Precision()
+
+    @nn.compact
+    def __call__(self, hidden, *, table=None, context=None):
+        del table
+        out = Dense(2, initializer=self.initializer, precision=self.precision, name="ends")
+        scores = out(noisy(self.dropout, hidden, context)).astype(jnp.float32)
+        return scores[..., 0], scores[..., 1]

@@ -1,0 +1,174 @@
+"""Heads that score the vocabulary, and BERT's pooler and classifier. Their interface is `core.slots.Head`."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from ptm_jax.core import slots
+from ptm_jax.core.precision import Precision
+from ptm_jax.core.types import record, static
+from ptm_jax.kernels import cross_entropy
+from ptm_jax.kernels.choice import Impl
+from ptm_jax.nn.initializers import TruncatedNormal, Zeros
+from ptm_jax.nn.layers import Activation, Dense, LayerNorm, activate
+
+
+@record
+class Readout:
+    """Vocabulary logits before the product: features [.., D], table [V, D], bias [V] or None.
+
+    `impl` selects the kernel for the loss (`kernels.cross_entropy`).
+    """
+
+    features: Any
+    table: Any
+    bias: Any
+    precision: Precision = static(Precision())
+    impl: Impl = static("auto")
+
+    @property
+    def linear(self) -> cross_entropy.Linear:
+        """The readout as input for the kernels."""
+        return cross_entropy.Linear(self.features, self.table, self.bias)
+
+    def logits(self):
+        """Returns [.., V] float32. If a layout splits the vocabulary, each device has the logits of its own words."""
+        return cross_entropy.logits(self.linear, self.precision)
+
+    def nll(self, labels):
+        """Returns -log p(label) [..] in nats, float32, for labels [..] int32, without storing [.., V] if that would be
+        large."""
+        return self.judge(labels).nll
+
+    def judge(self, labels, *, smoothing: float = 0.0, z_loss: float = 0.0) -> cross_entropy.Judged:
+        """Computes `nll`, the loss with smoothing and z-loss, and whether the label has the highest score, in one pass."""
+        options = {"precision": self.precision, "impl": self.impl}
+        return cross_entropy.judge(self.linear, labels, smoothing=smoothing, z_loss=z_loss, **options)
+
+    def draw(self, seeds, *, temperature: float = 1.0):
+        """Samples words [..] int32 from the softmax at a temperature, with seeds [..] uint32
+        (`core.streams.uniform_bits`)."""
+        options = {"precision": self.precision, "impl": self.impl}
+        return cross_entropy.draw(self.linear, seeds, temperature=temperature, **options)
+
+
+class MLMHead(slots.Head, slots.Kernel, nn.Module):
+    """Dense (to the table's width), activation and norm, then the tied table and a bias: BERT, RoBERTa, ALBERT.
+
+    With `tied=False` the head has its own table, as wide as the encoder's. `width` is the width of the dense layer if it is
+    larger than the table's; the parameter `rest` holds the missing columns (MobileBERT). `impl` selects the kernel for the
+    loss (`kernels.cross_entropy`).
+    """
+
+    scores_words = True
+
+    vocab: Any
+    activation: Activation = "gelu"
+    eps: float = 1e-12
+    tied: bool = True
+    width: int | None = None
+    initializer: Any = TruncatedNormal()
+    precision: Precision = Precision()
+    impl: Impl = "auto"
+
+    @property
+    def shares_table(self) -> bool:
+        return self.tied
+
+    @staticmethod
+    def example(encoded):
+        return (encoded.hidden[:, :1],)
+
+    @nn.compact
+    def __call__(self, hidden, *, table, context=None):
+        width = self.width or table.shape[-1]
+        h = Dense(width, initializer=self.initializer, precision=self.precision, name="dense")(hidden)
+        h = LayerNorm(self.eps, name="norm")(activate(self.activation, h))
+        if not self.tied:
+            table = self.param("table", self.initializer, (self.vocab.size, table.shape[-1]))
+        if width > table.shape[-1]:
+            rest = self.param("rest", self.initializer, (self.vocab.size, width - table.shape[-1]))
+            table = jnp.concatenate([table, rest], -1)
+        return Readout(h, table, self.param("bias", Zeros(), (self.vocab.size,)), self.precision, self.impl)
+
+
+class LMHead(slots.Head, slots.Kernel, nn.Module):
+    """Only the tied table: GPT and GPT-2. `bias` adds one parameter for each word (XLNet, CTRL); "fixed" does not train it
+    (BART).
+
+    `scale` multiplies the features (T5's tied table: D**-0.5). With `tied=False` the head has its own table and needs
+    `vocab` (T5 1.1). If the widths of states and tied table differ, a dense layer maps the states to the table's width
+    (ALBERT's factorised table). `impl` selects the kernel for the loss (`kernels.cross_entropy`).
+    """
+
+    scores_words = True
+
+    vocab: Any = None
+    bias: bool | Literal["fixed"] = False
+    scale: float = 1.0
+    tied: bool = True
+    initializer: Any = TruncatedNormal()
+    precision: Precision = Precision()
+    impl: Impl = "auto"
+
+    @property
+    def shares_table(self) -> bool:
+        return self.tied
+
+    @staticmethod
+    def example(encoded):
+        return (encoded.hidden[:, :1],)
+
+    @nn.compact
+    def __call__(self, hidden, *, table, context=None):
+        if not self.tied:
+            table = self.param("table", self.initializer, (self.vocab.size, hidden.shape[-1]))
+        if table.shape[-1] != hidden.shape[-1]:
+            hidden = Dense(table.shape[-1], initializer=self.initializer, precision=self.precision, name="project")(hidden)
+        bias = self.param("bias", Zeros(), (table.shape[0],)) if self.bias else None
+        bias = jax.lax.stop_gradient(bias) if self.bias == "fixed" else bias
+        return Readout(hidden * self.scale, table, bias, self.precision, self.impl)
+
+
+class Pooler(slots.Head, nn.Module):
+    """[B, L, D] -> [B, D]: a dense layer and tanh on the first token (BERT)."""
+
+    reads_first = True
+
+    activation: Activation = "tanh"
+    initializer: Any = TruncatedNormal()
+    precision: Precision = Precision()
+
+    @staticmethod
+    def example(encoded):
+        return (encoded.hidden,)
+
+    @nn.compact
+    def __call__(self, hidden, *, table=None, context=None):
+        del table
+        dense = Dense(hidden.shape[-1], initializer=self.initializer, precision=self.precision, name="dense")
+        return activate(self.activation, dense(hidden[:, 0]))
+
+
+class Classifier(slots.ClassHead, nn.Module):
+    """Returns class logits [.., C] float32 from pooled or token features [.., D]."""
+
+    reads_head = "pool"
+
+    classes: int
+    initializer: Any = TruncatedNormal()
+    precision: Precision = Precision()
+
+    @staticmethod
+    def example(encoded):
+        return (encoded.hidden[:, 0],)
+
+    @nn.compact
+    def __call__(self, features, *, table=None, context=None):
+        del table
+        dense = Dense(self.classes, initializer=self.initializer, precision=self.precision, name="dense")
+        return dense(features).astype(jnp.float32)

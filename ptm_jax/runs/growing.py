@@ -1,0 +1,93 @@
+"""Extends a vocabulary with words of a domain. A new word is initialised as the mean of its old pieces
+(further pre-training, survey section 5.3; Tai et al. 2020; Yao et al. 2021).
+
+For the WordPiece tokenizers of published checkpoints: BERT, ELECTRA, DistilBERT, MobileBERT, MiniLM.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import json
+import re
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ptm_jax.core import spec, towers
+from ptm_jax.core.errors import UserError
+from ptm_jax.core.paths import flatten, unflatten
+from ptm_jax.core.types import Vocab
+from ptm_jax.data.tokenizers.published import read_published
+
+WORD = re.compile(r"\w+")
+
+
+def candidates(tokenizer: Any, texts: Iterable[str], most: int, least: int = 5) -> list[str]:
+    """Returns up to `most` words that occur at least `least` times and have several pieces, most frequent first."""
+    lower = tokenizer.encode("A").tolist() == tokenizer.encode("a").tolist()
+    counts: collections.Counter = collections.Counter()
+    for text in texts:
+        counts.update(WORD.findall(text.lower() if lower else text))
+    frequent = [word for word, count in counts.most_common() if count >= least]
+    cut = tokenizer.encode_batch(frequent)
+    return [word for word, ids in zip(frequent, cut, strict=True) if len(ids) > 1][:most]
+
+
+def grown(model: Any, words: Sequence[str]) -> Any:
+    """Returns the `Pretrained` model with a piece for every word. Existing pieces are kept. Raises UserError."""
+    tokenizer = model.tokenizer
+    if tokenizer is None or tokenizer.published is None or "vocab.txt" not in tokenizer.published.files:
+        raise UserError(f"{model.system.name} has no WordPiece vocabulary (vocab.txt) that words could be added to")
+    odd = [word for word in words if not word or re.search(r"\s", word)]
+    if odd:
+        raise UserError(f"{odd[0]!r} is no word that can be added; give one word a line")
+    new = [word for word in dict.fromkeys(words) if tokenizer.id(word) is None]
+    if not new:
+        raise UserError(f"all {len(words)} words are pieces of {model.system.name} already; there is nothing to add")
+    parts = tokenizer.encode_batch(new)
+    larger = _extended(tokenizer, new)
+    ids = [larger.id(word) for word in new]
+    old, size = model.vocab.size, max(model.vocab.size, len(larger.pieces))
+    vocab = dataclasses.replace(larger.vocab, size=size)
+    system = spec.respell(model.system, Vocab, vocab)
+    shapes = {path: leaf.shape for path, leaf in flatten(_shapes(system)).items()}
+
+    def rows(path: str, leaf: Any) -> Any:
+        axes = [axis for axis, (a, b) in enumerate(zip(leaf.shape, shapes[path], strict=True)) if (a, b) == (old, size)]
+        axes = axes if size > old else [axis for axis, length in enumerate(leaf.shape) if length == old][:1]
+        if not axes:
+            return leaf
+        table = np.moveaxis(np.asarray(leaf), axes[0], 0)
+        table = np.concatenate([table, np.zeros((size - old, *table.shape[1:]), table.dtype)])
+        for index, pieces in zip(ids, parts, strict=True):
+            table[index] = table[pieces].mean(0)
+        return np.moveaxis(table, 0, axes[0])
+
+    params = unflatten({path: rows(path, leaf) for path, leaf in flatten(model.params).items()})
+    return dataclasses.replace(model, system=system, params=params, tokenizer=larger, vocab=vocab)
+
+
+def _shapes(system: Any) -> Any:
+    from ptm_jax.convert.checkpoint import example
+
+    return towers.abstract(system.towers, example(system))
+
+
+def _extended(tokenizer: Any, new: Sequence[str]) -> Any:
+    """Returns the tokenizer with the words appended to its pieces, read again from its files."""
+    files = dict(tokenizer.published.files)
+    pieces = files["vocab.txt"].decode("utf8").rstrip("\n").split("\n")
+    files["vocab.txt"] = ("\n".join([*pieces, *new]) + "\n").encode("utf8")
+    if "tokenizer.json" in files:
+        whole = json.loads(files["tokenizer.json"])
+        table = whole["model"]["vocab"]
+        table.update({word: len(pieces) + number for number, word in enumerate(new)})
+        files["tokenizer.json"] = json.dumps(whole, ensure_ascii=False).encode("utf8")
+    with tempfile.TemporaryDirectory(prefix="ptm-grow-") as folder:
+        for name, content in files.items():
+            (Path(folder) / name).write_bytes(content)
+        return read_published(Path(folder))

@@ -1,0 +1,45 @@
+"""The order of the catalogue: {module: names of the systems that its `systems()` yields}."""
+
+ORDER = {
+    "transformers": """
+        bert_base bert_large bert_base_cased bert_large_cased bert_base_multilingual_cased bert_base_chinese
+        bert_L2_H128 bert_L2_H256 bert_L2_H512 bert_L2_H768 bert_L4_H128 bert_L4_H256 bert_L4_H512 bert_L4_H768
+        bert_L6_H128 bert_L6_H256 bert_L6_H512 bert_L6_H768 bert_L8_H128 bert_L8_H256 bert_L8_H512 bert_L8_H768
+        bert_L10_H128 bert_L10_H256 bert_L10_H512 bert_L10_H768 bert_L12_H128 bert_L12_H256 bert_L12_H512
+        bert_L12_H768 bert_tiny bert_mini roberta_base roberta_large roberta_mini gpt gpt2 gpt2_medium gpt2_large
+        gpt2_xl gpt_mini
+    """,
+    "albert": """
+        albert_base albert_base_v2 albert_large albert_large_v2 albert_xlarge albert_xlarge_v2 albert_xxlarge
+        albert_xxlarge_v2 albert_base_shared_attention albert_base_shared_ffn albert_base_not_shared albert_mini
+    """,
+    "cloze": "cloze_base cloze_large cloze_cnn_base cloze_cnn_large cloze_mini cloze_cnn_mini",
+    "ctrl": "ctrl ctrl_mini",
+    "electra": "electra_small electra_small_plus electra_base electra_large electra_mini",
+    "seq2seq": """
+        transformer_base transformer_big bart_base bart_large bart_mini mass_enfr mass_mini pegasus_base
+        pegasus_large pegasus_mini
+    """,
+    "hibert": "hibert_s hibert_m hibert_mini",
+    "masked": """
+        spanbert_base structbert_base infoword_base spanbert_large structbert_large infoword_large bert_large_wwm
+        bert_large_cased_wwm bert_base_chinese_wwm roberta_base_chinese_wwm roberta_large_chinese_wwm spanbert_mini
+        structbert_mini infoword_mini bert_wwm_mini
+    """,
+    "megatron": """
+        megatron_gpt2_1200m megatron_gpt2_2500m megatron_gpt2_4200m megatron_gpt2_8300m megatron_bert_336m
+        megatron_bert_1300m megatron_bert_3900m megatron_bert_mini megatron_gpt2_mini turing_nlg
+    """,
+    "t5": """
+        t5_small t5_base t5_large t5_3b t5_11b t5_1_1_small t5_1_1_base t5_1_1_large t5_1_1_xl t5_1_1_xxl t5_mini
+        t5_1_1_mini
+    """,
+    "unilm": "unilm_base unilm_large unilmv2_base unilm_mini unilmv2_mini",
+    "table1": "bilm_mini contrast_mini ranking_mini noisywords_mini noisypairs_mini",
+    "universal": "universal_transformer universal_lm universal_mini",
+    "xl": """
+        xlnet_base xlnet_large xlnet_mini transformer_xl_wt103 transformer_xl_wt103_large transformer_xl_enwik8
+        transformer_xl_enwik8_large transformer_xl_text8 transformer_xl_text8_large transformer_xl_lm1b
+        transformer_xl_lm1b_large transformer_xl_words_mini transformer_xl_mini
+    """,
+}

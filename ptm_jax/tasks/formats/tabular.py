@@ -1,0 +1,323 @@
+"""Reading labelled files: tables, JSON, and the plain formats of published data sets, each row with its place.
+
+The file itself decides how it is read (JSON objects, parquet, .csv, or tabs) unless a format is named:
+
+    labelled   a class, a blank, the text (SST's stsa files, TextFooler's IMDb)
+    trec       COARSE:fine and the question (Li and Roth 2002)
+    parallel   s1.SPLIT, s2.SPLIT and labels.SPLIT side by side (SNLI as InferSent has it)
+    folders    a directory with a file of lines per class (rt-polarity.pos), or a directory per class (IMDb's pos/);
+               a file is read as `labelled`
+    triples    three lines: a text with $T$, the words for $T$, the polarity (SemEval 2014 task 4, .seg)
+    semeval    class|place of the first noun|of the second|text (SemEval 2010 task 8)
+
+A format of one's own is a function of a path and an encoding to rows, added to `FORMATS` with `@format_of("name")`.
+SuperGLUE's nested formats are in `tasks.formats.unrolled`.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import itertools
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ptm_jax.core.errors import UserError
+from ptm_jax.data.text import sources, textfiles
+
+Fields = dict[str, Any]
+Row = tuple[str, Fields]
+"""("FILE:LINE", {column: value})."""
+
+FORMATS: dict[str, Callable[[Path, str], Iterator[Row]]] = {}
+"""{name of a format: (path, encoding) -> rows}."""
+
+
+def format_of(name: str) -> Callable:
+    """Registers a reader under the name of its format."""
+
+    def register(reader):
+        if FORMATS.setdefault(name, reader) is not reader:
+            raise ValueError(f"the format {name!r} has a reader already; choose another name")
+        return reader
+
+    return register
+
+
+class Source(NamedTuple):
+    """A file, directory or `tfds:name/config#split` of examples; `held`: True for the tenth of it that is held out, False
+    for the rest, None for all."""
+
+    path: str
+    held: bool | None = None
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.path.rsplit("/", 1)[-1]
+
+
+def rows(
+    path: str | Path, format: str = "", columns: Sequence[str] = (), needed: Sequence[Sequence[str]] = (),
+    encoding: str = "utf-8-sig",
+) -> Iterator[Row]:  # fmt: skip
+    """The rows of a source.
+
+    needed   groups of names: a table must have a column of each group
+    columns  those of a table whose first line has none of these names
+    Raises UserError with file and line.
+    """
+    if str(path).startswith("tfds:"):
+        yield from _tfds(str(path))
+        return
+    path = Path(path)
+    if not format and path.name.startswith("s1.") and path.with_name("s2" + path.suffix).is_file():
+        format = "parallel"
+    if format:
+        yield from FORMATS[format](path, encoding)
+        return
+    kind = textfiles.file_format(path) or path.suffix
+    if kind == ".parquet":
+        yield from _parquet(path)
+        return
+    text = text_of(path, encoding)
+    yield from _json(path, text) if text.lstrip()[:1] in ("{", "[") else _table(path, text, kind == ".csv", columns, needed)
+
+
+def need(place: str, record: Any, *names: str) -> Any:
+    """The first of the named fields that a JSON object has. Raises UserError where it has none."""
+    there = record if isinstance(record, dict) else {}
+    for name in names:
+        if name in there:
+            return there[name]
+    raise UserError(f"{place} has no field {' or '.join(names)}; it has: {', '.join(filter(None, there)) or 'nothing'}")
+
+
+def text_of(path: Path, encoding: str = "utf-8-sig") -> str:
+    """The text of a file, which may be compressed. Raises UserError."""
+    try:
+        with textfiles.opened(path) as file:
+            return file.read().decode(encoding)
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 text (byte {error.start}); convert it, as iconv -t utf-8 does") from None
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror or error}; check the path") from None
+
+
+def lines_of(path: Path, encoding: str = "utf-8-sig") -> Iterator[tuple[int, str]]:
+    """(number, line) of a file. Only a line feed ends a line; an empty last line does not count."""
+    lines = text_of(path, encoding).split("\n")
+    yield from ((number, line.rstrip("\r")) for number, line in enumerate(lines, 1) if line or number < len(lines))
+
+
+def digest(path: str) -> str:
+    """sha256 of the content of a source."""
+    if path.startswith("tfds:"):
+        return sources.tfds_fingerprint(path.partition("#")[0])
+    whole = hashlib.sha256()
+    for file in sorted(Path(path).rglob("*")) if Path(path).is_dir() else [Path(path)]:
+        if file.is_file():
+            whole.update(file.read_bytes())
+    return whole.hexdigest()
+
+
+def _table(path: Path, text: str, commas: bool, columns: Sequence[str], needed: Sequence[Sequence[str]]) -> Iterator[Row]:
+    """Tabs separate the fields, quotes are ordinary characters; a .csv is read as spreadsheets write it."""
+    found = _csv(path, text) if commas else _tsv(text)
+    line, first = next(found, (0, []))
+    named = not columns or any(name in first for group in needed for name in group)
+    names = first if named else columns
+    for group in needed:
+        if not set(group) & set(names):
+            there = ", ".join(names) or "nothing"
+            raise UserError(f"{path} has no column {' or '.join(group)}; its first line has: {there}")
+    for number, row in found if named else itertools.chain([(line, first)], found):
+        if len(row) < len(names) or (named and len(row) > len(names)):
+            what = "the first line has" if named else f"expected {', '.join(names)}, which are"
+            raise UserError(f"{path}:{number}: {len(row)} columns; {what} {len(names)}")
+        yield f"{path}:{number}", dict(zip(names, row, strict=False))
+
+
+def _tsv(text: str) -> Iterator[tuple[int, list[str]]]:
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip("\r"):
+            yield number, line.rstrip("\r").split("\t")
+
+
+def _csv(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
+    csv.field_size_limit(1 << 30)
+    reader = csv.reader(io.StringIO(text, newline=""))
+    try:
+        yield from ((reader.line_num, row) for row in reader if row)
+    except csv.Error as error:
+        raise UserError(f"{path}:{reader.line_num} is not CSV ({error}); check its quotes") from None
+
+
+def _json(path: Path, text: str) -> Iterator[Row]:
+    """An object per line, or a list of objects."""
+    if text.lstrip().startswith("["):
+        found = ((f"{path}: entry {number}", item) for number, item in enumerate(json_of(path, text), 1))
+    else:
+        lines = ((n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip())
+        found = ((f"{path}:{n}", json_of(path, line, n)) for n, line in lines)
+    for place, item in found:
+        if not isinstance(item, dict):
+            raise UserError(f"{place} is no JSON object; expected fields with names")
+        yield place, item
+
+
+def json_of(path: Path, text: str, line: int = 0) -> Any:
+    """Parsed JSON. Raises UserError with file and line."""
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        at = line or (error.lineno if isinstance(error, json.JSONDecodeError) else 1)
+        raise UserError(f"{path}:{at} is not JSON ({str(error).splitlines()[0]}); correct the line") from None
+
+
+def json_data(path: Path, encoding: str, expected: str) -> tuple[list, Places]:
+    """(the list `data` of a JSON object, `Places` in its text). Raises UserError where there is none."""
+    text = text_of(path, encoding)
+    whole = json_of(path, text)
+    if not isinstance(whole, dict) or not isinstance(whole.get("data"), list):
+        raise UserError(f"{path}:1: no field data with a list of {expected}")
+    return whole["data"], Places(path, text)
+
+
+class Places:
+    """The line of each entry of a JSON text, found by its id. Entries are asked for in the order of the text."""
+
+    def __init__(self, path: str | Path, text: str):
+        self._path, self._text, self._at, self._line = path, text, 0, 1
+
+    def of(self, index: str, what: str = "question") -> str:
+        found = self._text.find(json.dumps(index), self._at)
+        found = self._text.find(json.dumps(index, ensure_ascii=False), self._at) if found < 0 else found
+        if found >= 0:
+            self._line += self._text.count("\n", self._at, found)
+            self._at = found
+        return f"{self._path}:{self._line}: {what} {index}"
+
+
+def _parquet(path: Path) -> Iterator[Row]:
+    import pyarrow as arrow
+    import pyarrow.parquet as parquet
+
+    try:
+        found = parquet.read_table(path).to_pylist()
+    except (arrow.ArrowException, OSError) as error:
+        raise UserError(f"{path} is not a readable parquet file ({str(error).splitlines()[0]})") from None
+    yield from ((f"{path}: row {number}", row) for number, row in enumerate(found, 1))
+
+
+@format_of("labelled")
+def _labelled(path: Path, encoding: str) -> Iterator[Row]:
+    for number, line in lines_of(path, encoding):
+        label, blank, text = line.partition(" ")
+        if line and not blank:
+            raise UserError(f"{path}:{number}: expected a class, a blank and the text; given {line[:40]!r}")
+        if line:
+            yield f"{path}:{number}", {"label": label, "text": text}
+
+
+@format_of("trec")
+def _trec(path: Path, encoding: str) -> Iterator[Row]:
+    for place, fields in _labelled(path, encoding):
+        coarse, colon, _ = fields["label"].partition(":")
+        if not colon:
+            raise UserError(f"{place}: expected COARSE:fine before the question; given {fields['label']!r}")
+        yield place, {**fields, "coarse": coarse}
+
+
+@format_of("parallel")
+def _parallel(path: Path, encoding: str) -> Iterator[Row]:
+    names = {"sentence1": "s1", "sentence2": "s2", "label": "labels"}
+    files = {field: path.with_name(name + path.suffix) for field, name in names.items()} | {"sentence1": path}
+    yield from side_by_side({field: file for field, file in files.items() if field != "label" or file.is_file()}, encoding)
+
+
+def side_by_side(files: dict[str, Path], encoding: str) -> Iterator[Row]:
+    """Rows of one line of each file {field: file}. Raises UserError where the files differ in length."""
+    first = next(iter(files.values()))
+    lines = [[line for _, line in lines_of(file, encoding)] for file in files.values()]
+    for file, other in zip(files.values(), lines, strict=True):
+        if len(other) != len(lines[0]):
+            sizes = f"{file} has {len(other)} lines and {first} has {len(lines[0])}"
+            raise UserError(f"{sizes}; both must have as many")
+    for number, texts in enumerate(zip(*lines, strict=True), 1):
+        yield f"{first}:{number}", dict(zip(files, texts, strict=True))
+
+
+@format_of("folders")
+def _folders(path: Path, encoding: str) -> Iterator[Row]:
+    if not path.is_dir():
+        yield from _labelled(path, encoding)
+        return
+    entries = sorted(path.iterdir())
+    if any(entry.is_dir() for entry in entries):  # beside them IMDb has lists of addresses and counts of words
+        entries = [entry for entry in entries if entry.is_dir()]
+    for entry in entries:
+        if entry.is_dir():
+            for file in sorted(entry.glob("*.txt")):
+                yield f"{file}:1", {"label": entry.name, "text": " ".join(text_of(file, encoding).split())}
+        elif entry.suffix:
+            for number, line in lines_of(entry, encoding):
+                if line.strip():
+                    yield f"{entry}:{number}", {"label": entry.suffix[1:], "text": line}
+
+
+@format_of("triples")
+def _triples(path: Path, encoding: str) -> Iterator[Row]:
+    lines = [line for _, line in lines_of(path, encoding)]
+    if len(lines) % 3:
+        raise UserError(f"{path} has {len(lines)} lines; expected three for every example: text, aspect, polarity")
+    for number in range(0, len(lines), 3):
+        text, aspect, label = (line.strip() for line in lines[number : number + 3])
+        yield f"{path}:{number + 1}", {"text": text.replace("$T$", aspect), "aspect": aspect, "label": label}
+
+
+@format_of("semeval")
+def _semeval(path: Path, encoding: str) -> Iterator[Row]:
+    """The nouns between [E1] [/E1] and [E2] [/E2], as Baldini Soares et al. (2019) mark them."""
+    for number, line in lines_of(path, encoding):
+        label, *places, text = line.split("|", 3) if line.count("|") >= 3 else [""] * 4
+        words = text.split()
+        if not all(place.isdigit() for place in places):
+            raise UserError(f"{path}:{number}: expected class|place|place|text; given {line[:40]!r}")
+        outside = [place for place in places if int(place) >= len(words)]
+        for name, place in zip(("E1", "E2"), places, strict=True):
+            if int(place) < len(words):
+                words[int(place)] = f"[{name}] {words[int(place)]} [/{name}]"
+        remark = "places of nouns outside the text, left unmarked" if outside else ""
+        yield f"{path}:{number}", {"label": label, "text": " ".join(words), "": remark}
+
+
+def _tfds(source: str) -> Iterator[Row]:
+    name, _, split = source.partition("#")
+    builder = sources._builder(name)
+    if split not in builder.info.splits:
+        raise UserError(f"{name} has no split {split!r}; it has {', '.join(builder.info.splits)}")
+    features = builder.info.features
+    with sources._tfds_errors(name):
+        found = builder.as_data_source(split=split)
+    for number, row in enumerate(found, 1):
+        yield f"{source}:{number}", {key: _plain(value, features.get(key)) for key, value in row.items()}
+
+
+def _plain(value: Any, feature: Any) -> Any:
+    """A tfds value as a Python value, a class by its name."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, dict):
+        return {key: _plain(part, None) for key, part in value.items()}
+    value = value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+    if isinstance(value, list):
+        return [_plain(part, getattr(feature, "feature", None)) for part in value]
+    if isinstance(value, int) and (names := getattr(feature, "names", None)):
+        return names[value] if value >= 0 else "-"
+    return value

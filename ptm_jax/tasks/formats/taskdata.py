@@ -1,0 +1,306 @@
+"""The base class of the examples of downstream tasks, and their prepared data on disk.
+
+Subclasses of `TaskExamples` define how to read a file, how to encode an example, and how to make rows of a given length.
+Skipped, corrected and truncated examples are counted in the manifest and on stderr.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ptm_jax.core import slots
+from ptm_jax.core.errors import UserError
+from ptm_jax.data.corpora import store
+from ptm_jax.data.tokenizers import saved, vocabularies
+from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
+from ptm_jax.tasks.formats import tabular
+from ptm_jax.tasks.formats.tabular import Source
+from ptm_jax.tasks.formats.taskrows import Record, TaskStream
+
+FORMAT = "labelled-2"
+TENTH = 10  # one of this number of examples is held out if a data set is one file
+
+Remarks = collections.Counter
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaskExamples(slots.Examples):
+    """The `examples` slot of a downstream task.
+
+    train, heldout, test   names or patterns of the files in a directory of the data; the first that exists is read
+    encoding               of the files
+    """
+
+    fill: ClassVar[Mapping[str, float]] = {}
+    """{field: value in padding rows of the last batch, if not 0}."""
+
+    train: tuple[str, ...] = ("train.*", "train", "*train*")
+    heldout: tuple[str, ...] = ("dev.*", "val.*", "valid.*", "devel.*", "validation.*", "dev", "*dev*", "*val*")
+    test: tuple[str, ...] = ("test.*", "test", "*test*")
+    encoding: str = "utf-8-sig"
+
+    labelled: ClassVar[bool] = True
+
+    @property
+    def outputs(self) -> int:
+        """Number of scores of the head: one per class, 1 without classes."""
+        return len(self.labels) or 1
+
+    def refusal(self, system: Any) -> str | None:
+        if self.readings > 1 and system.recipe.accumulate > 1:
+            return "the rows of an example lie in one batch; set recipe.accumulate=1, or use fewer examples per batch"
+        return None
+
+    def read(self, path: str | Path, remarks: Remarks | None = None, labels: bool = True) -> Iterator[Any]:
+        """Yields the examples of a file. `labels` is False for a test file without labels. Counts skipped and corrected
+        examples in `remarks`. Raises UserError with file and line."""
+        raise NotImplementedError
+
+    def encode(self, tokenizer: Any, examples: Sequence[Any]) -> list[Record]:
+        """Returns {field: array} of each example, to be stored."""
+        raise NotImplementedError
+
+    def features(self, tokenizer: Any, records: Sequence[Record], length: int) -> tuple[list[list[Record]], Remarks]:
+        """Returns (rows of each example, counts of truncations) for a row length. A row has the fields of `spec`."""
+        raise NotImplementedError
+
+    def texts(self, example: Any) -> Iterator[str]:
+        """Yields the texts of an example, to train a vocabulary."""
+        raise NotImplementedError
+
+    def frequencies(self, records: Sequence[Record]) -> list[int]:
+        """Returns the number of examples of each class; [] without classes."""
+        del records
+        return []
+
+    def settled(self, sources: Sequence[str]) -> TaskExamples:
+        """Returns a copy with data-dependent fields, such as the classes, filled in."""
+        del sources
+        return self
+
+    def count(self, sources: Sequence[str], tokenizer: Any = None, length: int = 0) -> int:
+        """Returns the number of training examples; with a tokenizer, of their groups of rows."""
+        found = self.examples(self.files(sources)["train"])
+        return len(found) if tokenizer is None else len(self.features(tokenizer, self.encode(tokenizer, found), length)[0])
+
+    def files(self, sources: Sequence[str]) -> dict[str, Source]:
+        """Returns {split: source} of a directory, `tfds:name/config`, a training and a held-out file, or one file with a
+        tenth held out. Raises UserError."""
+        if len(sources) == 1 and str(sources[0]).startswith("tfds:"):
+            return _tfds_splits(str(sources[0]))
+        paths = [Path(source) for source in sources]
+        if len(paths) == 2 and all(path.exists() for path in paths):
+            return dict(zip(store.SPLITS, (Source(str(path)) for path in paths), strict=True))
+        if len(paths) == 1 and paths[0].is_file():
+            return halves(str(paths[0]))
+        if len(paths) != 1 or not paths[0].is_dir():
+            missing = next((f"; there is no {path}" for path in paths if not path.exists()), "")
+            raise UserError(
+                "labelled data are a directory with files to train on and to hold out, or one file, or two; given "
+                f"{', '.join(map(str, sources)) or 'nothing'}{missing}"
+            )
+        return self._within(paths[0])
+
+    def _within(self, folder: Path) -> dict[str, Source]:
+        """The files of a directory."""
+        wanted = dict(zip(store.SPLITS, (self.train, self.heldout), strict=True))
+        found = {split: first_of(folder, names) for split, names in wanted.items()}
+        if found["train"] == found["heldout"]:
+            found["heldout"] = None
+        there = [path for path in found.values() if path is not None] or [first_of(folder, self.test)]
+        if there[0] is None:
+            names = " or ".join((self.train[0], self.heldout[0], self.test[0]))
+            raise UserError(f"{folder} has no file {names}; give the directory of this task's data, or the files")
+        if None in found.values():
+            return halves(str(there[0]))
+        return {split: Source(str(path)) for split, path in found.items()}
+
+    def examples(self, source: Source, remarks: Remarks | None = None, labels: bool = True) -> list[Any]:
+        """Returns the examples of a source or its part. Raises UserError if there are none."""
+        found = list(self.read(source.path, remarks, labels))
+        if not found:
+            raise UserError(f"{source.path} has no examples below its first line")
+        if source.held is None:
+            return found
+        kept = _tenth([self.unit(example, number) for number, example in enumerate(found)])
+        return [example for example, held in zip(found, kept, strict=True) if held == source.held]
+
+    @staticmethod
+    def unit(example: Any, number: int) -> Any:
+        """Returns a key. Examples with the same key are held out together."""
+        del example
+        return number
+
+    def corpus(
+        self, sources: Sequence[str], folder: Path, tokenizer: TokenizerSpec, progress: Callable | None = None
+    ) -> TaskCorpus:
+        """Returns the prepared data; prepares it in `folder` if necessary. Raises UserError."""
+        files = self.files(sources)
+        request = {
+            "examples": repr(self),
+            "files": {split: tabular.digest(source.path) for split, source in files.items()},
+            "tokenizer": repr(tokenizer),
+        }
+        if (folder / "manifest.json").is_file():
+            there = store.open_corpus(folder)
+            if there.manifest.get("request") != request:
+                raise UserError(f"{folder} was prepared from other data or for another task; choose another --workdir")
+            return there
+        draft = folder.with_name(folder.name + ".partial")
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir(parents=True)
+        try:
+            _prepare(self, files, draft, tokenizer, request, progress)
+        except UserError:
+            shutil.rmtree(draft, ignore_errors=True)
+            raise
+        draft.rename(folder)
+        return store.open_corpus(folder)
+
+
+def first_of(folder: Path, names: Sequence[str]) -> Path | None:
+    """Returns the first existing file of `names`, which may be patterns, in a directory."""
+    for name in names:
+        found = sorted(path for path in folder.glob(name) if not path.name.startswith("."))
+        if found:
+            return found[0]
+    return None
+
+
+def note(remarks: Remarks, what: str, place: str) -> None:
+    """Counts a remark under the place of its first occurrence."""
+    known = next((key for key in remarks if key.startswith(f"{what} (")), f"{what} (first at {place})")
+    remarks[known] += 1
+
+
+def print_remarks(remarks: Remarks, where: str) -> None:
+    """Prints the remarks with their counts on stderr."""
+    for what, count in remarks.items():
+        print(f"{where}: {count} {what}", file=sys.stderr)
+
+
+def halves(path: str) -> dict[str, Source]:
+    """Splits a source, with a tenth held out."""
+    return {"train": Source(path, False), "heldout": Source(path, True)}
+
+
+def _tfds_splits(name: str) -> dict[str, Source]:
+    from ptm_jax.data.text import sources
+
+    splits = sources._builder(name).info.splits
+    held = next((split for split in ("validation", "validation_matched", "dev", "test") if split in splits), None)
+    if held is None:
+        return halves(f"{name}#train")
+    return {"train": Source(f"{name}#train"), "heldout": Source(f"{name}#{held}")}
+
+
+def _tenth(units: Sequence[Any]) -> list[bool]:
+    """Whether each example is held out: a tenth of the units, the same ones in every call."""
+    names = list(dict.fromkeys(units))
+    order = np.random.default_rng(0).permutation(len(names))
+    held = {names[i] for i in order[: max(1, len(names) // TENTH)]}
+    return [unit in held for unit in units]
+
+
+def _prepare(examples: TaskExamples, files, folder: Path, spec: TokenizerSpec, request, progress) -> None:
+    """Writes the tokenizer, the arrays of both splits, and the manifest."""
+    remarks = {split: Remarks() for split in files}
+    found = {split: examples.examples(source, remarks[split]) for split, source in files.items()}
+    texts = (text for example in found["train"] for text in examples.texts(example))
+    vocabularies.make(spec, texts).save(folder / "tokenizer")
+    tokenizer, splits = saved.load(folder / "tokenizer"), {}
+    progress = progress or (lambda what, done, total: None)
+    for split, source in files.items():
+        count = len(found[split])
+        progress(f"tokenizing {source.name}", 0, count)
+        records = examples.encode(tokenizer, found[split])
+        progress(f"tokenizing {source.name}", count, count)
+        save_records(folder / f"{split}.npz", records)
+        splits[split] = {
+            "examples": len(records),
+            "counts": examples.frequencies(records),
+            "source": list(source),
+            "remarks": dict(remarks[split]),
+            "shards": [],
+        }
+        print_remarks(remarks[split], source.path)
+    manifest = {
+        "format": FORMAT,
+        "vocab": dataclasses.asdict(tokenizer.vocab),
+        "tokenizer": {"hash": tokenizer.hash, "kind": tokenizer.kind},
+        "splits": splits,
+        "request": request,
+    }
+    manifest["digest"] = store.digest(manifest)
+    (folder / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
+
+
+def save_records(path: Path, records: Sequence[Record]) -> None:
+    """Writes two arrays per field: the concatenated values, and their lengths (-1 where a record lacks the field)."""
+    arrays = {}
+    for name in dict.fromkeys(name for record in records for name in record):
+        parts = [np.atleast_1d(record[name]) for record in records if name in record]
+        arrays[name] = np.concatenate(parts)
+        arrays[f"{name}.lengths"] = np.array([len(np.atleast_1d(r[name])) if name in r else -1 for r in records], np.int32)
+    np.savez(path, **arrays)
+
+
+def load_records(path: Path) -> list[Record]:
+    """The records that `save_records` wrote. Raises UserError."""
+    try:
+        with np.load(path) as file:
+            arrays = dict(file)
+    except (OSError, ValueError, KeyError, EOFError):
+        raise UserError(f"{path} is missing or damaged; delete {path.parent} and run again") from None
+    names = [name for name in arrays if not name.endswith(".lengths")]
+    records: list[dict[str, np.ndarray]] = [{} for _ in range(len(arrays[f"{names[0]}.lengths"]))]
+    for name in names:
+        lengths = arrays[f"{name}.lengths"]
+        parts = np.split(arrays[name], np.cumsum(np.maximum(lengths, 0))[:-1])
+        for record, part, length in zip(records, parts, lengths, strict=True):
+            if length >= 0:
+                record[name] = part
+    return records
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskCorpus(store.Corpus):
+    """A prepared directory of a task's examples. Its baseline predicts the frequency of each class."""
+
+    baseline = "class frequencies"
+
+    @functools.cached_property
+    def _records(self) -> dict[str, list[Record]]:
+        return {split: load_records(self.dir / f"{split}.npz") for split in store.SPLITS}
+
+    def records(self, split: str = "train") -> list[Record]:
+        """The encoded examples of a split."""
+        return self._records[self._split(split)]
+
+    def source(self, split: str = "heldout") -> Source:
+        """The source of the examples of a split."""
+        return Source(*self.size(split)["source"])
+
+    @property
+    def uncounted(self) -> tuple[int, ...]:
+        """The entries of `counts` that the baseline leaves out: none, or the only one where there are no classes."""
+        return () if self.size("train")["counts"] else (0,)
+
+    def counts(self, split: str = "train") -> np.ndarray:
+        """[C] int64: the number of examples of each class; [1]: of all examples where there are no classes."""
+        facts = self.size(split)
+        return np.array(facts["counts"] or [facts["examples"]], np.int64)
+
+    def stream(self, split: str, examples: TaskExamples, **options: Any) -> TaskStream:
+        """Batches of a split."""
+        return TaskStream(self, split, examples, **options)

@@ -1,0 +1,90 @@
+"""SuperGLUE's nested and marked tasks as pairs of texts (Wang et al. 2019, arXiv 1905.00537; row 208).
+
+    wic      two sentences with the word between asterisks in each
+    wsc      the text with the pronoun between asterisks, and the noun that it may refer to
+    multirc  the passage, and a question with one of its answers; the answers of a question are a group
+    record   the passage, and the query with one entity of the passage in its gap; the entities of a query are a group
+
+Deviation: the paper's baseline classifies the states of WiC's words and WSC's spans; here they are marked in the text, as in
+T5 (Raffel et al. 2020, appendix B), so that any classifier of pairs can be used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ptm_jax.core.errors import UserError
+from ptm_jax.tasks.formats import tabular
+from ptm_jax.tasks.formats.tabular import Fields, Row, format_of
+
+
+def _get(place: str, record: Any, *names: str) -> list[Any]:
+    return [tabular.need(place, record, name) for name in names]
+
+
+def _label(record: Fields) -> Fields:
+    return {"label": record["label"]} if "label" in record else {}
+
+
+@format_of("wic")
+def _wic(path: Path, encoding: str) -> Iterator[Row]:
+    for place, record in tabular.rows(path, encoding=encoding):
+        texts = []
+        for number in "12":
+            text, start, end = _get(place, record, f"sentence{number}", f"start{number}", f"end{number}")
+            start, end = int(start), int(end)
+            if not 0 <= start < end <= len(text):
+                where = f"outside sentence{number} of {len(text)} characters"
+                raise UserError(f"{place}: the word from {start} to {end} lies {where}")
+            texts.append(f"{text[:start]}* {text[start:end]} *{text[end:]}")
+        yield place, {"first": texts[0], "second": texts[1], "index": record.get("idx", 0), **_label(record)}
+
+
+@format_of("wsc")
+def _wsc(path: Path, encoding: str) -> Iterator[Row]:
+    for place, record in tabular.rows(path, encoding=encoding):
+        text, target = _get(place, record, "text", "target")
+        noun, at, pronoun = _get(place, target, "span1_text", "span2_index", "span2_text")
+        words, size = text.split(" "), len(pronoun.split())
+        if not 0 <= int(at) <= len(words) - size:
+            raise UserError(f"{place}: the pronoun's place {at} lies outside the text of {len(words)} words")
+        marked = [*words[: int(at)], "*", *words[int(at) : int(at) + size], "*", *words[int(at) + size :]]
+        yield place, {"first": " ".join(marked), "second": noun, "index": record.get("idx", 0), **_label(record)}
+
+
+@format_of("multirc")
+def _multirc(path: Path, encoding: str) -> Iterator[Row]:
+    for place, record in tabular.rows(path, encoding=encoding):
+        passage, number = _get(place, record, "passage", "idx")
+        text, questions = _get(place, passage, "text", "questions")
+        for question in questions:
+            asked, answers, at = _get(place, question, "question", "answers", "idx")
+            for answer in answers:
+                words, which = _get(place, answer, "text", "idx")
+                label = {"label": str(int(answer["label"]))} if "label" in answer else {}
+                index = {"passage": number, "question": at, "answer": which}
+                group = {"index": index, "group": f"{number}/{at}"}
+                yield place, {"first": text, "second": f"{asked} {words}", **group, **label}
+
+
+@format_of("record")
+def _record(path: Path, encoding: str) -> Iterator[Row]:
+    for place, entry in tabular.rows(path, encoding=encoding):
+        passage, queries = _get(place, entry, "passage", "qas")
+        text, spans = _get(place, passage, "text", "entities")
+        for span in spans:
+            if not 0 <= span["start"] <= span["end"] < len(text):
+                raise UserError(f"{place}: the entity from {span['start']} to {span['end']} lies outside the passage")
+        entities = list(dict.fromkeys(text[span["start"] : span["end"] + 1] for span in spans))
+        passage = text.replace("@highlight\n", "- ")
+        for query in queries:
+            gap, number = _get(place, query, "query", "idx")
+            answers = [answer["text"] for answer in query["answers"]] if "answers" in query else None
+            for entity in entities:
+                label = {} if answers is None else {"label": str(int(entity in answers))}
+                yield place, {
+                    "first": passage, "second": gap.replace("@placeholder", entity), "index": number, "group": number,
+                    "facts": {"entity": entity, "answers": answers}, **label,
+                }  # fmt: skip

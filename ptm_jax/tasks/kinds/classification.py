@@ -1,0 +1,118 @@
+"""Classes and numbers of texts and pairs of texts: GLUE, SuperGLUE, topics, sentiment and their like.
+
+Prediction files: gluebenchmark.com, "How are predictions submitted"; super.gluebenchmark.com/faq.
+"""
+
+from __future__ import annotations
+
+import collections
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ptm_jax.inference.classifying import Prediction, predicted
+from ptm_jax.inference.head_scores import scored
+from ptm_jax.nn.heads.tasks import SequenceHead
+from ptm_jax.objectives.downstream import Classification
+from ptm_jax.tasks.formats.labelled import Labelled
+from ptm_jax.tasks.kinds.base import Kind, Metrics, json_lines, register, rows_of
+from ptm_jax.tasks.metrics import measures, squad
+
+BOOLEANS = {"boolq": ("false", "true"), "wic": ("false", "true"), "wsc": ("False", "True")}
+"""Spellings of SuperGLUE's server."""
+
+
+def predict(model, spec: Labelled, examples, length: int, batch: int):
+    groups, remarks = rows_of(model, spec, examples, length)
+    scores = scored(model, "classify", groups, batch)
+    if not spec.labels:
+        return [Prediction("", {}, float(row[0])) for row in scores], remarks
+    return [predicted(spec.labels, row) for row in scores], remarks
+
+
+def multirc(examples, predictions, task=None) -> Metrics:
+    """F1 over all answers, and the share of questions with no wrong answer (Khashabi et al. 2018)."""
+    from sklearn.metrics import f1_score
+
+    gold, found = measures.labels_of(examples, predictions)
+    whole = collections.defaultdict(list)
+    for example, a, b in zip(examples, gold, found, strict=True):
+        whole[example.group].append(a == b)
+    return {"f1": f1_score(gold, found, pos_label="1", zero_division=0), "exact": np.mean([all(q) for q in whole.values()])}
+
+
+def record(examples, predictions, task=None) -> Metrics:
+    """F1 and exact match of the most probable entity of each query, the best over its answers (Zhang et al. 2018)."""
+    answers = {example.group: example.facts["answers"] for example in examples}
+    chosen = chosen_entities(examples, predictions)
+    f1, exact = (
+        np.mean([max((judge(text, chosen[group]) for text in gold), default=0.0) for group, gold in answers.items()])
+        for judge in (squad.overlap, squad.exact)
+    )
+    return {"f1": f1, "exact": exact}
+
+
+def chosen_entities(examples: Sequence[Any], predictions: Sequence[Prediction]) -> dict[Any, str]:
+    """{query of ReCoRD: its most probable entity}."""
+    best: dict[Any, tuple[float, str]] = {}
+    for example, one in zip(examples, predictions, strict=True):
+        score = one.scores["1"]
+        if example.group not in best or score > best[example.group][0]:
+            best[example.group] = score, example.facts["entity"]
+    return {group: entity for group, (_, entity) in best.items()}
+
+
+def lines(task: Any, examples: Sequence[Any], predictions: Sequence[Prediction]) -> Iterator[str]:
+    if task.group == "GLUE":
+        yield "index\tprediction"
+        for number, (example, one) in enumerate(zip(examples, predictions, strict=True)):
+            index = number if example.index == "" else example.index
+            value = one.label if task.examples.labels else f"{min(5.0, max(0.0, one.number)):.3f}"
+            yield f"{index}\t{value}"
+    elif task.group == "SuperGLUE":
+        yield from map(json.dumps, _superglue(task, examples, predictions))
+    else:
+        yield from json_lines(task, examples, predictions)
+
+
+def _superglue(task: Any, examples: Sequence[Any], predictions: Sequence[Prediction]) -> Iterator[dict[str, Any]]:
+    if task.name == "record":
+        yield from ({"idx": i, "label": entity} for i, entity in chosen_entities(examples, predictions).items())
+        return
+    if task.name == "multirc":
+        yield from _passages(examples, predictions)
+        return
+    for example, one in zip(examples, predictions, strict=True):
+        spelled = BOOLEANS[task.name][one.label == "true"] if task.name in BOOLEANS else one.label
+        yield {"idx": example.index, "label": spelled}
+
+
+def _passages(examples: Sequence[Any], predictions: Sequence[Prediction]) -> Iterator[dict[str, Any]]:
+    """MultiRC: an object per passage with its questions and their answers."""
+    passages: dict[Any, dict[Any, list]] = {}
+    for example, one in zip(examples, predictions, strict=True):
+        place = example.index
+        found = passages.setdefault(place["passage"], {}).setdefault(place["question"], [])
+        found.append({"idx": place["answer"], "label": int(one.label)})
+    for passage, questions in passages.items():
+        inside = [{"idx": question, "answers": answers} for question, answers in questions.items()]
+        yield {"idx": passage, "passage": {"questions": inside}}
+
+
+KIND = register(
+    Kind(
+        examples=Labelled,
+        head="classify",
+        new_head=lambda spec, summary: SequenceHead(spec.outputs, summary, dropout=0.1),
+        objective=lambda spec: Classification(kind="classes" if spec.labels else "number"),
+        predict=predict,
+        measures={**measures.OF_CLASSES, "multirc": multirc, "record": record},
+        lines=lines,
+        named=True,
+        pooled=True,
+        bare=False,
+        outcomes=measures.labels_of,
+    )
+)

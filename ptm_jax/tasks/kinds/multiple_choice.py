@@ -1,0 +1,43 @@
+"""Questions with several choices, one of them right: COPA, OpenBookQA, SWAG, RACE."""
+
+from __future__ import annotations
+
+import json
+
+from ptm_jax.inference.classifying import predicted
+from ptm_jax.inference.head_scores import scored
+from ptm_jax.nn.heads.tasks import ChoiceHead
+from ptm_jax.objectives.downstream import Choosing
+from ptm_jax.tasks.formats.choices import Choices
+from ptm_jax.tasks.kinds.base import Kind, json_lines, register, rows_of
+from ptm_jax.tasks.metrics import measures
+
+
+def predict(model, spec: Choices, examples, length: int, batch: int):
+    groups, remarks = rows_of(model, spec, examples, length)
+    return [predicted(spec.labels, row) for row in scored(model, "choose", groups, max(1, batch // spec.choices))], remarks
+
+
+def lines(task, examples, predictions):
+    """SuperGLUE's COPA, or a JSON object per question."""
+    if task.group != "SuperGLUE":
+        yield from json_lines(task, examples, predictions)
+        return
+    for example, one in zip(examples, predictions, strict=True):
+        yield json.dumps({"idx": example.index, "label": int(one.label)})
+
+
+KIND = register(
+    Kind(
+        examples=Choices,
+        head="choose",
+        new_head=lambda spec, summary: ChoiceHead(spec.outputs, summary, dropout=0.1),
+        objective=lambda spec: Choosing(),
+        predict=predict,
+        measures=measures.OF_CLASSES,
+        lines=lines,
+        pooled=True,
+        config=lambda classes: {"num_choices": classes},
+        outcomes=measures.labels_of,
+    )
+)

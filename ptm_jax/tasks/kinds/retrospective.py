@@ -1,0 +1,90 @@
+"""The retrospective reader (Zhang et al. 2021, arXiv 2001.09694; row 212): two models decide whether a text has an answer.
+
+The sketchy reader classifies question and text (`squad2_sketchy`). The intensive reader extracts the answer and scores
+"no answer" beside it (`squad2_retro`). The rear verification weights both scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ptm_jax.inference.answering import Answer
+from ptm_jax.inference.classifying import Prediction, predicted
+from ptm_jax.inference.head_scores import scored
+from ptm_jax.nn.heads.answers import VerifiedSpanHead
+from ptm_jax.nn.heads.tasks import SequenceHead
+from ptm_jax.objectives.answers import VerifiedSpan
+from ptm_jax.objectives.downstream import Classification
+from ptm_jax.tasks.formats import taskrows
+from ptm_jax.tasks.formats.questions import Answerable, VerifiedQuestions
+from ptm_jax.tasks.kinds import span_answers
+from ptm_jax.tasks.kinds.base import Kind, Metrics, register
+
+
+def predict_answerable(model, spec: Answerable, examples, length: int, batch: int):
+    """Predicts from the window with the highest score for an answer. `number` is its logit of "no answer" minus "answer"."""
+    tokenizer = model._tokenizer()
+    windows, remarks = spec.windows(tokenizer, spec.encode(tokenizer, examples), length)
+    groups = [[taskrows.row_of(window.ids, window.types)] for window in windows]
+    rows: list[list[np.ndarray]] = [[] for _ in examples]
+    for window, scores in zip(windows, scored(model, "classify", groups, batch), strict=True):
+        rows[window.record].append(scores)
+    best = [min(found, key=lambda scores: scores[1] - scores[0]) for found in rows]
+    return [predicted(spec.labels, row, float(row[1] - row[0])) for row in best], remarks
+
+
+def predict_verified(
+    model, spec: VerifiedQuestions, examples, length: int, batch: int, first: Sequence[Prediction] | None = None
+):
+    found, remarks = span_answers.read(model, spec, "verified", examples, length, batch)
+    answers = [answer for answer, _ in found]
+    return answers if first is None else verified(answers, [one.number for one in first]), remarks
+
+
+def verified(
+    answers: Sequence[Answer], external: Sequence[float], *, beta1: float = 0.5, beta2: float = 0.5
+) -> list[Answer]:
+    """The answers with the score beta1 score_diff + beta2 score_ext of "no answer" (section 3.3, rear verification):
+    score_diff is that of the spans, score_ext the sketchy reader's, both above 0 for no answer."""
+    both = zip(answers, external, strict=True)
+    return [answer._replace(null=beta1 * answer.null + beta2 * score) for answer, score in both]
+
+
+def outcomes(examples, predictions) -> tuple[list[str], list[str]]:
+    gold = ["answerable" if example.answers else "unanswerable" for example in examples]
+    return gold, [one.label for one in predictions]
+
+
+def answerable(examples, predictions, task=None) -> Metrics:
+    """Returns the accuracy of answerability over questions."""
+    return {"accuracy": np.mean([a == b for a, b in zip(*outcomes(examples, predictions), strict=True)])}
+
+
+SKETCHY = register(
+    Kind(
+        examples=Answerable,
+        head="classify",
+        new_head=lambda spec, summary: SequenceHead(spec.outputs, summary, dropout=0.1),
+        objective=lambda spec: Classification(),
+        predict=predict_answerable,
+        measures={"answerable": answerable},
+        named=True,
+        pooled=True,
+        bare=False,
+        outcomes=outcomes,
+    )
+)
+INTENSIVE = register(
+    Kind(
+        examples=VerifiedQuestions,
+        head="verified",
+        new_head=lambda spec, summary: VerifiedSpanHead(dropout=0.1),
+        objective=lambda spec: VerifiedSpan(),
+        predict=predict_verified,
+        measures=span_answers.MEASURES,
+        lines=span_answers.lines,
+        first="squad2_sketchy",
+    )
+)

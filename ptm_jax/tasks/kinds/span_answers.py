@@ -1,0 +1,68 @@
+"""Questions whose answer is a span of a text: SQuAD 1.1 and 2.0, CMRC. The prediction file is evaluate-v2.0's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ptm_jax.inference import answering
+from ptm_jax.nn.heads.tasks import SpanHead
+from ptm_jax.objectives.downstream import AnswerSpan
+from ptm_jax.tasks.formats.questions import Questions
+from ptm_jax.tasks.kinds.base import Kind, Metrics, register
+from ptm_jax.tasks.metrics import squad
+
+
+def read(model, spec: Questions, head: str, examples, length: int, batch: int):
+    """([(`Answer`, scores of its windows)] of the examples, what was cut). The head's scores begin with start and end."""
+    tokenizer = model._tokenizer()
+    records = spec.encode(tokenizer, examples)
+    windows, remarks = spec.windows(tokenizer, records, length)
+    return answering.read(model, head, [example.context for example in examples], records, windows, batch), remarks
+
+
+def predict(model, spec: Questions, examples, length: int, batch: int):
+    found, remarks = read(model, spec, "span", examples, length, batch)
+    return [answer for answer, _ in found], remarks
+
+
+def _measure(judges: tuple[squad.Judge, squad.Judge]):
+    def measure(examples, predictions, task) -> Metrics:
+        """Exact match and F1; with those of the best threshold where questions may have no answer."""
+        gold = {example.index: [text for text, _ in example.answers] for example in examples}
+        texts = {example.index: one.text for example, one in zip(examples, predictions, strict=True)}
+        nulls = {example.index: one.null for example, one in zip(examples, predictions, strict=True)}
+        more = {"nulls": nulls, "threshold": task.threshold} if task.examples.unanswered else {}
+        found = squad.scores(gold, texts, judges=judges, **more)
+        return {"f1": found["f1"], **found}
+
+    return measure
+
+
+MEASURES = {
+    "squad": _measure((squad.exact, squad.overlap)),
+    "cmrc": _measure((squad.chinese_exact, squad.chinese_overlap)),
+}
+
+
+def lines(task: Any, examples: Sequence[Any], predictions: Sequence[answering.Answer]) -> Iterator[str]:
+    """One JSON object {question: answer}, the empty text for a question without an answer."""
+    answers = {
+        example.index: "" if task.examples.unanswered and one.null > task.threshold else one.text
+        for example, one in zip(examples, predictions, strict=True)
+    }
+    yield json.dumps(answers, ensure_ascii=False, indent=1)
+
+
+KIND = register(
+    Kind(
+        examples=Questions,
+        head="span",
+        new_head=lambda spec, summary: SpanHead(),
+        objective=lambda spec: AnswerSpan(),
+        predict=predict,
+        measures=MEASURES,
+        lines=lines,
+    )
+)

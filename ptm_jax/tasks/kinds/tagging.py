@@ -1,0 +1,75 @@
+"""Tags of words: entities, chunks, parts of speech. The prediction file has conlleval's columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ptm_jax.inference import tags
+from ptm_jax.nn.heads.crf import CRFHead
+from ptm_jax.nn.heads.tasks import TokenHead
+from ptm_jax.objectives.crf import CRFTagging
+from ptm_jax.objectives.downstream import Tagging
+from ptm_jax.tasks.formats.tagged import Tagged
+from ptm_jax.tasks.kinds.base import Kind, Metrics, register
+from ptm_jax.tasks.metrics import entities
+
+
+def predict(model, spec: Tagged, examples, length: int, batch: int):
+    tokenizer = model._tokenizer()
+    records = spec.encode(tokenizer, examples)
+    _, remarks = spec.features(tokenizer, records, length)
+    return tags.predict(model, spec.labels, records, length, batch), remarks
+
+
+def _crf(spec: Tagged, head: TokenHead) -> tuple[CRFHead, CRFTagging]:
+    """A conditional random field over the tags of the task's scheme."""
+    return CRFHead(spec.outputs, spec.labels, spec.scheme, dropout=head.dropout), CRFTagging()
+
+
+def entity_f1(examples, predictions, task=None) -> Metrics:
+    """Precision, recall and F1 of entities, by conlleval's rule."""
+    return entities.entity_scores([example.tags for example in examples], predictions)
+
+
+def surface_f1(examples, predictions, task=None) -> Metrics:
+    """F1 of the set of different entities (WNUT 2017)."""
+    words, gold = [example.words for example in examples], [example.tags for example in examples]
+    return entities.surface_scores(words, gold, predictions)
+
+
+def tag_accuracy(examples, predictions, task=None) -> Metrics:
+    """The share of words with the right tag."""
+    return {"accuracy": np.mean([a == b for a, b in zip(*outcomes(examples, predictions), strict=True)])}
+
+
+def outcomes(examples, predictions) -> tuple[list[str], list[str]]:
+    """(gold tags, predicted tags) of all words."""
+    both = [pair for e, one in zip(examples, predictions, strict=True) for pair in zip(e.tags, one, strict=True)]
+    return [gold for gold, _ in both], [tag for _, tag in both]
+
+
+def lines(task: Any, examples: Sequence[Any], predictions: Sequence[Sequence[str]]) -> Iterator[str]:
+    """A word per line, its tag where it is known, and the predicted tag."""
+    for example, found in zip(examples, predictions, strict=True):
+        gold = [[tag] for tag in example.tags] if example.tags else [[] for _ in found]
+        yield from (" ".join([word, *true, tag]) for word, true, tag in zip(example.words, gold, found, strict=True))
+        yield ""
+
+
+KIND = register(
+    Kind(
+        examples=Tagged,
+        head="tag",
+        new_head=lambda spec, summary: TokenHead(spec.outputs, dropout=0.1),
+        objective=lambda spec: Tagging(),
+        predict=predict,
+        measures={"entity_f1": entity_f1, "surface_f1": surface_f1, "tag_accuracy": tag_accuracy},
+        lines=lines,
+        named=True,
+        taggers={"crf": _crf},
+        outcomes=outcomes,
+    )
+)

@@ -1,0 +1,228 @@
+"""Downstream tasks as experiments: a model's encoder, a task head, the task's data and the usual recipe."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from ptm_jax.convert import checkpoint
+from ptm_jax.convert.config import Config
+from ptm_jax.convert.family import family_of
+from ptm_jax.convert.halves import ends
+from ptm_jax.convert.hub import locate
+from ptm_jax.core import slots
+from ptm_jax.core.errors import UserError
+from ptm_jax.core.recipe import AdamW, Linear, Phase, Recipe
+from ptm_jax.core.system import Experiment, System, adapted
+from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
+from ptm_jax.encoders.model import Model
+from ptm_jax.inference.loading import system_of, tokenizer_of
+from ptm_jax.nn.heads.tasks import SequenceHead, Summary
+from ptm_jax.runs.run import Run
+from ptm_jax.tasks.catalogue import Task, catalogue
+from ptm_jax.tasks.formats.mixed import MixedTasks
+from ptm_jax.tasks.formats.taskdata import TaskExamples
+from ptm_jax.tasks.kinds.base import kind_of
+from ptm_jax.train import initial
+
+__all__ = ["Task", "catalogue", "experiment", "with_head"]
+
+
+def experiment(
+    task: str,
+    init: str | os.PathLike | tuple[tuple[str, str], ...],
+    data: Sequence[str],
+    *,
+    epochs: float | None = None,
+    batch: int | None = None,
+    length: int | None = None,
+    lr: float | None = None,
+    adapt: Sequence[Any] = (),
+    seed: int = 0,
+    tagger: Literal["linear", "crf"] = "linear",
+) -> Experiment:
+    """A model's encoder with a head for a task, fine-tuned as BERT was (Devlin et al. 2019, appendix A.3).
+
+    AdamW with bias correction, warm-up over a tenth of the steps, linear decay to 0, clipped at 1, dropout as in the model.
+
+    init      the model, or (tower, model) pairs with one for "main" (`Experiment.init`). Other towers are kept if an
+              adaptation or the objective uses them
+    batch     examples per batch; length: tokens per row, at most the length of the position table. Options that are None
+              get the task's default
+    adapt     the wrappers of the system (`System.adapt`)
+    tagger    "crf": a conditional random field over the tags of the task's scheme
+
+    Raises UserError for an unknown task, data in another format, or a model without a text encoder.
+    """
+    task_, model = catalogue.get(task), _model(init)
+    own = lambda value, name: vars(task_)[name] if value is None else value
+    epochs, batch, length, lr = own(epochs, "epochs"), own(batch, "batch"), own(length, "length"), own(lr, "lr")
+    if epochs <= 0 or batch < 1:
+        raise UserError(f"epochs is {epochs} and batch {batch}; both must be positive")
+    examples = task_.examples.settled(data)
+    kind = kind_of(examples)
+    if kind.writes and examples.start is None:
+        examples = dataclasses.replace(examples, start=_start(model))
+    system = with_head(model, examples)
+    objective = kind.objective(examples)
+    if tagger != "linear":
+        system, objective = _tagged(system, examples, tagger)
+    length = min(length, system.towers["main"].encoder.limit or length)
+    count = examples.count(data, _tokenizer(model), length)
+    steps = math.ceil(epochs * math.ceil(count / batch))
+    system = dataclasses.replace(
+        system,
+        name=f"{task}_{Path(model).name}",
+        examples=examples,
+        corruption=None,
+        objective=objective,
+        adapt=tuple(adapt),
+        compress=(),
+        recipe=Recipe(
+            phases=(Phase(steps=steps, batch=batch * examples.readings, length=length),),
+            lr=lr,
+            optimizer=AdamW(b1=0.9, b2=0.999, eps=1e-8, weight_decay=0.01),
+            schedule=Linear(warmup=max(1, steps // 10)),
+            clip=1.0,
+        ),
+    )
+    system = keeping_towers(system, init)
+    return Experiment(system=system, data=tuple(data), init=init if isinstance(init, tuple) else model, seed=seed)
+
+
+def _model(init: Any) -> str:
+    """Returns the model of `init` that provides the fine-tuned encoder. Raises UserError."""
+    found = [path for at, path in initial.pairs_of(init) if at in ("", "main")]
+    if not found:
+        raise UserError("init names no model for the tower main; give main=MODEL beside the others")
+    return found[0]
+
+
+def _towers(model: str) -> Mapping[str, Any]:
+    """The networks of a model by name."""
+    folder = locate(model)
+    if checkpoint.is_published(folder):
+        return checkpoint.record_of(Config.read(folder / "config.json"))[0].towers
+    return system_of(Run.at(folder).system, kinds=Run.at(folder).kinds).towers
+
+
+def keeping_towers(system: System, init: Any) -> System:
+    """The system with the other towers of the run of `init`, and of the pairs of `init`, that its objective is given or its
+    wrappers reach."""
+    towers = _towers(_model(init))
+    others = {name: tower for name, tower in towers.items() if name != _tuned(towers)}
+    for at, path in initial.pairs_of(init):
+        if at not in ("", "main") and "/" not in at:
+            towers = _towers(path)
+            others[at] = towers[at if at in towers else _tuned(towers)]
+    if not others:
+        return system
+    objective = slots.objective(adapted(dataclasses.replace(system, towers={**others, **system.towers})).objective)
+    used = {*objective.given}.union(*(wrapper.towers or () for wrapper in system.wrappers))
+    kept = {name: tower for name, tower in others.items() if name in used}
+    return dataclasses.replace(system, towers={**system.towers, **kept})
+
+
+def _tuned(towers: Mapping[str, Any]) -> str:
+    """The tower that is fine-tuned: "main", or the last."""
+    return "main" if "main" in towers else list(towers)[-1]
+
+
+def _start(init: str) -> int | None:
+    """Returns the first token of a published decoder."""
+    folder = locate(init)
+    if not checkpoint.is_published(folder):
+        return None
+    return ends(Config.read(folder / "config.json"), "decoder_start_token_id", None)
+
+
+def _tagged(system: System, examples: TaskExamples, tagger: str) -> tuple[System, Any]:
+    """(the system with another head, its objective). Raises UserError for a kind of task without such a tagger."""
+    kind, tower = kind_of(examples), system.towers["main"]
+    if tagger not in kind.taggers:
+        raise UserError(f"the tagger {tagger} is for tasks that tag words; this one reads {type(examples).__name__}")
+    head, objective = kind.taggers[tagger](examples, tower.heads[kind.head])
+    towers = {"main": Model(encoder=tower.encoder, heads={kind.head: head})}
+    return dataclasses.replace(system, towers=towers), objective
+
+
+def per_epoch(config: Experiment) -> int:
+    """Steps of an epoch of a task's experiment, or of several tasks'."""
+    examples, phase = config.system.examples, config.system.recipe.phases[-1]
+    spec = config.tokenizer.path if isinstance(config.tokenizer, TokenizerSpec) else None
+    files = examples.files(config.data) if isinstance(examples, MixedTasks) else {"": config.data}
+    parts = examples.parts if isinstance(examples, MixedTasks) else {"": examples}
+    tokenizer = _tokenizer(spec or _model(config.init))
+    counts = (parts[name].count(files[name], tokenizer, phase.length) for name in parts)
+    return sum(math.ceil(count * examples.readings / phase.batch) for count in counts)
+
+
+def _tokenizer(init: str | os.PathLike) -> Any:
+    """The tokenizer of a model that a run begins with; None where it has none."""
+    folder = locate(init)
+    if checkpoint.is_published(folder):
+        return tokenizer_of(folder)
+    return Run.at(folder).tokenizer()
+
+
+def with_head(init: str, examples: TaskExamples) -> System:
+    """Replaces the heads of a model's system by the head of a task: that of the published class, or one on the mean of the
+    states if the checkpoint was trained for that (Reimers and Gurevych 2019). Raises UserError."""
+    folder, kind = locate(init), kind_of(examples)
+    if checkpoint.is_published(folder):
+        return _published(init, folder, examples)
+    system = system_of(Run.at(folder).system, kinds=Run.at(folder).kinds)
+    name = _tuned(system.towers)
+    if kind.writes:
+        return _writer(system, init)
+    encoder = system.towers[name].encoder
+    # A fine-tuned run keeps the pooling of its fine-tuning (STILTs): the mean, or the first token.
+    before = system.towers[name].heads.get("classify")
+    own = before.summary if isinstance(before, SequenceHead) else None
+    tower = Model(encoder=encoder, heads={kind.head: kind.new_head(examples, own or _summary(encoder))})
+    return dataclasses.replace(system, towers={"main": tower}, ties=(), adapt=())
+
+
+def _published(init: str, folder: Path, examples: TaskExamples) -> System:
+    kind, config = kind_of(examples), Config.read(folder / "config.json")
+    family = family_of(config)
+    if kind.writes:
+        return _writer(checkpoint.record_of(config, family.pretraining)[0], init)
+    config = Config({**config, **kind.config(examples.outputs)}, config.file)
+    named = [name for name, heads in family.heads.items() if heads == (kind.head,)]
+    if not named and not kind.bare:
+        raise UserError(f"{init}: the family {family.model_type} has no class with a head {kind.head!r} on texts")
+    system = checkpoint.record_of(config, named[0] if named else family.bare)[0]
+    encoder, averages = system.towers["main"].encoder, kind.pooled and _averages(folder)
+    if named and not averages:
+        return system
+    summary = Summary("none", at="mean") if averages else _summary(encoder)
+    head = kind.new_head(examples, summary)
+    return dataclasses.replace(system, towers={"main": Model(encoder=encoder, heads={kind.head: head})})
+
+
+def _writer(system: System, init: str) -> System:
+    """A system that writes answers. Raises UserError for one without a decoder."""
+    tower = system.towers["main"]
+    if not tower.encoder.reads_source or "lm" not in tower.heads:
+        raise UserError(f"{init} has no encoder with a decoder that writes; take a T5, BART, mBART or PEGASUS")
+    return system
+
+
+def _averages(folder: Path) -> bool:
+    """Whether a checkpoint was trained to represent a sentence by the mean of its states (Sentence-BERT)."""
+    try:
+        fields = json.loads((folder / "1_Pooling" / "config.json").read_text(encoding="utf8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(fields, dict) and fields.get("pooling_mode_mean_tokens") is True
+
+
+def _summary(encoder: Any) -> Summary:
+    """The last token of a causal encoder, the first token of others."""
+    return Summary(at="last" if encoder.direction == "causal" else "first")

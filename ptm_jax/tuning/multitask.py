@@ -1,0 +1,103 @@
+"""Several tasks at once: one encoder, a head for each (MT-DNN: Liu et al. 2019, arXiv 1901.11504)."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ptm_jax.core.errors import UserError, unknown
+from ptm_jax.core.recipe import Adamax, Linear, Phase, Recipe
+from ptm_jax.core.system import Experiment
+from ptm_jax.encoders.model import Model
+from ptm_jax.inference.pretrained import Pretrained
+from ptm_jax.nn.heads.san import AnswerNetwork
+from ptm_jax.objectives.task_of_batch import NamedTask, TaskOfBatch
+from ptm_jax.tasks.catalogue import catalogue
+from ptm_jax.tasks.formats.mixed import MixedTasks
+from ptm_jax.tasks.kinds.base import kind_of
+from ptm_jax.tuning.finetuning import keeping_towers, with_head
+
+
+def experiment(
+    data: Mapping[str, Sequence[str] | str],
+    init: str | os.PathLike,
+    *,
+    answer_networks: Sequence[str] = (),
+    kind: str = "proportional",
+    epochs: int = 3,
+    batch: int = 32,
+    length: int = 128,
+    lr: float = 5e-5,
+    adapt: Sequence[Any] = (),
+    seed: int = 0,
+) -> Experiment:
+    """A model fine-tuned on all tasks of `data` {name of a task: its data}, on texts or pairs, as MT-DNN (section 4.2, and
+    namisan/mt-dnn): Adamax without bias correction, warm-up over a tenth of the steps, linear decay to 0, clipped at 1.
+
+    answer_networks  tasks on pairs whose head is a stochastic answer network (`nn.heads.san`)
+    kind             how the task of a batch is drawn (`tasks.formats.mixed.MixedTasks`)
+    Raises UserError.
+    """
+    sources = {name: (paths,) if isinstance(paths, str | os.PathLike) else tuple(paths) for name, paths in data.items()}
+    parts, heads, tasks, system = {}, {}, [], None
+    for name, paths in sources.items():
+        examples = catalogue.get(name).examples.settled(paths)
+        found = kind_of(examples)
+        if found.head != "classify":
+            raise UserError(f"{name} is no task on whole texts; mix tasks with a class or a number for a text or a pair")
+        system = with_head(os.fspath(init), examples)
+        head = system.towers["main"].heads[found.head]
+        if name in answer_networks:
+            if not examples.second:
+                raise UserError(f"{name} has one text a row, and an answer network reads two; leave it out")
+            head = AnswerNetwork(examples.outputs)
+        parts[name], heads[f"classify_{name}"] = examples, head
+        tasks.append(NamedTask(name=name, task=dataclasses.replace(found.objective(examples), head=f"classify_{name}")))
+    if system is None:
+        raise UserError("data names no task; give at least one")
+    mixture = MixedTasks(parts=parts, kind=kind, epochs=epochs)
+    words = tuple(f"{name}={os.fspath(path)}" for name, paths in sources.items() for path in paths)
+    steps = sum(math.ceil(part.count(sources[name]) / batch) for name, part in parts.items()) * epochs
+    system = dataclasses.replace(
+        system,
+        name="_".join(parts),
+        towers={"main": Model(encoder=system.towers["main"].encoder, heads=heads)},
+        ties=(),
+        examples=mixture,
+        corruption=None,
+        objective=TaskOfBatch(tasks=tuple(tasks)),
+        adapt=tuple(adapt),
+        compress=(),
+        recipe=Recipe(
+            phases=(Phase(steps=steps, batch=batch, length=length),),
+            lr=lr,
+            optimizer=Adamax(eps=1e-6, weight_decay=0.01, bias_correction=False),
+            schedule=Linear(warmup=max(1, steps // 10)),
+        ),
+    )
+    system = keeping_towers(system, init)
+    return Experiment(system=system, data=words, init=os.fspath(init), seed=seed)
+
+
+def of_task(model: Pretrained, name: str) -> Pretrained:
+    """Returns the model for a single task of its mixture. Raises UserError for another task."""
+    parts = model.system.examples.parts
+    if name not in parts:
+        raise unknown("task of this model", name, parts)
+    tower, params = model.system.towers["main"], model.params["main"]
+    heads = {"classify": tower.heads[f"classify_{name}"]}
+    own = {path: leaf for path, leaf in params.items() if not path.startswith("heads_")}
+    if f"heads_classify_{name}" in params:
+        own["heads_classify"] = params[f"heads_classify_{name}"]
+    towers = {**model.system.towers, "main": dataclasses.replace(tower, heads=heads)}
+    system = dataclasses.replace(model.system, towers=towers, examples=parts[name])
+    return dataclasses.replace(model, system=system, params={**model.params, "main": own})
+
+
+def read_data(words: Sequence[str], tasks: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """{task: its data} of 'name=PATH' words, for each of `tasks`. Raises UserError."""
+    parts = MixedTasks(parts={name: catalogue.get(name).examples for name in tasks})
+    return parts.files(words)

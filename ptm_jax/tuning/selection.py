@@ -1,0 +1,233 @@
+"""Fine-tuning runs: evaluation during training, choice of the best checkpoint, early stopping, and several seeds.
+
+The trainer calls a function at each evaluation (`train.loop.Watch`). Results are in the workdir, so a stopped run can
+continue, and a finished run is only read:
+
+    task.jsonl     {"step", "metrics"} of each evaluation on the held-out examples
+    task.json      task, number of examples, metrics and their step, how the run ended
+
+The metrics of several tasks are "TASK/METRIC" of each task, and "mean", the mean of their first metrics, which is used to
+choose checkpoints. `parts` has the numbers of examples and the remarks of the tasks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ptm_jax.core.system import Experiment, in_effect
+from ptm_jax.data.tokenizers import saved
+from ptm_jax.inference import loading
+from ptm_jax.inference.pretrained import Pretrained
+from ptm_jax.runs.run import CHOICE, Run
+from ptm_jax.tasks import evaluating
+from ptm_jax.tasks.formats.taskdata import print_remarks
+from ptm_jax.train import loop, workdirs
+from ptm_jax.tuning import finetuning, multitask
+
+CURVE = "task.jsonl"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Selection:
+    """How the checkpoint of a fine-tuning run is chosen.
+
+    best      choose the best held-out metric, measured every epoch or every `eval_every` steps; otherwise the last step
+    patience  number of measurements without improvement after which the run ends; 0: never
+    """
+
+    best: bool = False
+    patience: int = 0
+
+    def __post_init__(self):
+        if self.patience < 0:
+            raise ValueError(f"patience is {self.patience}; it must be at least 1, or 0 for no end before the last step")
+
+    @property
+    def watches(self) -> bool:
+        """Whether the held-out metric is measured during the run."""
+        return self.best or self.patience > 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Tuned:
+    """A run and the held-out metrics of its chosen checkpoint, of step `step`.
+
+    ended   "done", "early" (patience) or "stopped" (SIGTERM)
+    result  the trainer's, where it was called
+    parts   {task: {"examples", "remarks"}} of a run on several tasks
+    """
+
+    workdir: Path
+    task: str
+    step: int
+    examples: int
+    metrics: Mapping[str, float]
+    ended: str = "done"
+    result: Any = None
+    parts: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def main(self) -> float:
+        """The metric by which models are compared: the first."""
+        return _main(self.metrics)
+
+    @property
+    def checkpoint(self) -> Path:
+        """The chosen checkpoint."""
+        return workdirs.checkpoint_of(self.workdir, self.step)
+
+
+class _Measure:
+    """Measures a model on the held-out examples of the task of a run, or (None) of all tasks of its mixture."""
+
+    def __init__(self, config: Experiment, task: str | None):
+        examples = config.system.examples
+        self._mixed = task is None
+        files = examples.files(config.data) if self._mixed else {task: config.data}
+        parts = examples.parts if self._mixed else {task: examples}
+        own = lambda name: dataclasses.replace(finetuning.catalogue.get(name), examples=parts[name])
+        self._parts = {name: (own(name), files[name]) for name in parts}
+        self.name = "+".join(parts)
+
+    def __call__(self, model: Any, aloud: bool = False) -> dict[str, Any]:
+        """{"examples", "metrics", "parts"} as in `Tuned`; `aloud` prints what was cut."""
+        found = {}
+        for name, (task, data) in self._parts.items():
+            one = multitask.of_task(model, name) if self._mixed else model
+            found[name] = evaluating.evaluate(one, task, evaluating.heldout_of(task, data))
+            if aloud:
+                print_remarks(found[name].remarks, found[name].source.path)
+        examples = sum(len(one.examples) for one in found.values())
+        if not self._mixed:
+            return {"examples": examples, "metrics": dict(found[self.name].metrics), "parts": {}}
+        metrics = {"mean": float(np.mean([_main(one.metrics) for one in found.values()]))}
+        metrics |= {f"{name}/{metric}": value for name, one in found.items() for metric, value in one.metrics.items()}
+        parts = {name: {"examples": len(one.examples), "remarks": dict(one.remarks)} for name, one in found.items()}
+        return {"examples": examples, "metrics": metrics, "parts": parts}
+
+
+class _Watcher:
+    """Measures the model at each evaluation of the trainer, and keeps the best and the newest checkpoints."""
+
+    def __init__(self, workdir: Path, measure: _Measure, selection: Selection):
+        self._workdir, self._measure, self._selection = workdir, measure, selection
+        self.curve = _lines(workdir / CURVE)
+        self.ended, self.last = False, None
+
+    def __call__(self, step: int, program: Any, params: Any) -> bool:
+        self.curve = [line for line in self.curve if line["step"] < step]
+        model = Pretrained(
+            dataclasses.replace(program.system, towers=program.towers), in_effect(program.system, params),
+            saved.load(self._workdir / "tokenizer"),
+        )  # fmt: skip
+        self.last = self._measure(model)
+        self.curve.append({"step": step, "metrics": self.last["metrics"]})
+        (self._workdir / CURVE).write_text("".join(json.dumps(line) + "\n" for line in self.curve), encoding="utf8")
+        self._sweep()
+        scores = [_main(line["metrics"]) for line in self.curve]
+        since = len(scores) - 1 - int(np.argmax(scores))
+        self.ended = 0 < self._selection.patience <= since
+        return self.ended
+
+    def best(self) -> dict[str, Any] | None:
+        """The first evaluation with the best held-out metric."""
+        return max(self.curve, key=lambda line: _main(line["metrics"]), default=None)
+
+    def _sweep(self) -> None:
+        """Deletes the checkpoints that are neither the best nor among the last two."""
+        steps = [line["step"] for line in self.curve]
+        for step in set(steps[:-2]) - {self.best()["step"]}:
+            shutil.rmtree(workdirs.checkpoint_of(self._workdir, step), ignore_errors=True)
+
+
+def tuned(workdir: str | Path) -> Tuned | None:
+    """The finished run of a workdir; None where there is none."""
+    found = Run(Path(workdir)).choice()
+    return None if found is None else Tuned(Path(workdir), **found)
+
+
+def finetune(
+    config: Experiment, workdir: str | Path, task: str | None, *, selection: Selection | None = None, quiet: bool = False
+) -> Tuned:
+    """Trains, and measures on the held-out examples of a task, or (None) of all tasks of a mixture. A stopped run has no
+    metrics. Raises UserError."""
+    selection, workdir = selection or Selection(), Path(workdir)
+    known, measure = tuned(workdir), _Measure(config, task)
+    if known is not None and known.ended != "done":
+        return known
+    watcher = None
+    if selection.watches:
+        every = config.eval_every or finetuning.per_epoch(config)
+        count = max(1, math.ceil(config.system.recipe.steps / every))
+        config = dataclasses.replace(config, eval_every=every, save_every=every, keep=count + 1)
+        watcher = _Watcher(workdir, measure, selection)
+    result = loop.train(config, workdir, quiet=quiet, watch=watcher)
+    if result.stopped and not (watcher is not None and watcher.ended):
+        return Tuned(workdir, measure.name, result.step, 0, {}, "stopped", result)
+    if known is None:
+        known = _chosen(workdir, measure, result, watcher, selection)
+    return dataclasses.replace(known, result=result)
+
+
+def _chosen(workdir, measure: _Measure, result, watcher, selection: Selection) -> Tuned:
+    """Writes the choice of the last checkpoint, or of the best, with its metrics."""
+    step, best = result.step, selection.best
+    if watcher is not None and watcher.ended:
+        found, best = watcher.last, True
+    else:
+        found = measure(loading.load(workdir), aloud=True)
+        if watcher is not None:
+            watcher.curve.append({"step": step, "metrics": found["metrics"]})
+    line = watcher.best() if watcher is not None and best else {"step": step, "metrics": found["metrics"]}
+    ended = "early" if watcher is not None and watcher.ended else "done"
+    made = {"task": measure.name, **line, "examples": found["examples"], "ended": ended}
+    made |= {"parts": found["parts"]} if found["parts"] else {}
+    draft = workdir / f"{CHOICE}.{os.getpid()}"  # every process of a run writes the same
+    draft.write_text(json.dumps(made, indent=1) + "\n", encoding="utf8")
+    draft.replace(workdir / CHOICE)
+    return tuned(workdir)
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    if not path.is_file():
+        return []
+    found = []
+    for text in path.read_text(encoding="utf8").splitlines():
+        try:
+            found.append(json.loads(text))
+        except ValueError:
+            continue  # the line that was being written
+    return found
+
+
+def _main(metrics: Mapping[str, float]) -> float:
+    return next(iter(metrics.values()))
+
+
+def spread(runs: Sequence[Tuned]) -> dict[str, tuple[float, float]]:
+    """{metric: (mean, standard deviation with n - 1)} over the seeds; the latter is 0 for one run."""
+    found = {}
+    for name in runs[0].metrics:
+        values = [run.metrics[name] for run in runs]
+        found[name] = float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+    return found
+
+
+def expected_best(scores: Sequence[float], most: int | None = None) -> np.ndarray:
+    """The expected best of n = 1, 2, ... `most` runs drawn with replacement [most]: sum_v v (P(V <= v)^n - P(V < v)^n)
+    (Dodge et al. 2019, arXiv 1909.03004, Eq. 7). Default of `most`: the number of scores."""
+    values = np.sort(np.asarray(scores, np.float64))
+    if not len(values):
+        raise ValueError("no run has a score; give at least one")
+    n = np.arange(1, (most or len(values)) + 1)[:, None]
+    below, upto = np.arange(len(values)) / len(values), np.arange(1, len(values) + 1) / len(values)
+    return (values * (upto**n - below**n)).sum(1)

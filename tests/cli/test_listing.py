@@ -1,0 +1,126 @@
+"""`ptm list` and `ptm list --rows`: width, folding, filters, JSON; the rows of the survey and the values that name them."""
+
+import json
+import re
+
+import pytest
+
+from ptm_jax.adapt import catalogue as adaptations
+from ptm_jax.cli import listing, options
+from ptm_jax.cli.main import main
+from ptm_jax.core.spec.classes import kinds_of
+from ptm_jax.systems import survey
+from ptm_jax.tasks.catalogue import catalogue as tasks
+
+FIELDS = "name rows group section paper towers corruption objective adapt compress status".split()
+
+
+@pytest.fixture
+def ptm(capsys):
+    def call(*words):
+        status = main(["list", *words])
+        out, err = capsys.readouterr()
+        assert status == 0, err
+        return json.loads(out) if "--json" in words else out
+
+    return call
+
+
+def test_a_line_for_each_family_in_80_columns(ptm):
+    out = ptm()
+    lines = out.splitlines()
+    assert max(map(len, lines)) <= 80 and lines[0].split() == ["name", "row", "corruption", ">", "objective", "status"]
+    families = lines[1 : lines.index("")]
+    assert len(families) < 60 and re.search(r"^bert_L{2..12}_H{128..768} +66 ", out, re.M)
+    assert [line for line in families if re.match(r"bert_tiny, _mini +66 +TokenMasking > MLM +built trains$", line)]
+    assert all(re.search(rf"^  {word} +\w", out, re.M) for word in survey.WORDS)
+
+
+def test_json_has_the_fields_of_every_system(ptm):
+    entries = ptm("--json")
+    assert len(entries) == len(listing.systems()) and all(list(one) == FIELDS for one in entries)
+    bert = next(one for one in entries if one["name"] == "bert_base")
+    assert bert["rows"] == [44] and bert["towers"] == {"main": "Transformer"} and bert["status"] == ["built", "matches"]
+
+
+def test_filters_keep_a_line_for_each_system(ptm):
+    found = ptm("--status", "matches", "--text", "T5", "--json")
+    assert {one["name"] for one in found} == {"t5_base", "t5_1_1_base"}
+    lines = ptm("--text", "albert_xx").splitlines()
+    assert [line.split()[0] for line in lines[1 : lines.index("")]] == ["albert_xxlarge", "albert_xxlarge_v2"]
+    assert {one["group"] for one in ptm("--group", "encoder-dec", "--json")} == {"Encoder-decoders"}
+    assert not ptm("--status", "none", "--json") and ptm("--text", "nowhere") == "nothing matches\n"
+
+
+def test_the_documented_examples_run(ptm):
+    """All but --matrix, which `tests/systems/test_matrix.py` covers."""
+    for line in re.findall(r"^  ptm list *(.*)$", listing.__doc__, re.M):
+        assert "--matrix" in line or ptm(*line.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["--status", "biult"], "Did you mean 'built'?"),
+        (["--rows", "--tasks"], "--rows and --tasks are two lists"),
+        (["--matrix", "--text", "x"], "leave --matrix out"),
+    ],
+)
+def test_bad_filters(capsys, words, part):
+    assert main(["list", *words]) == 1 and part in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("names", "short"),
+    [
+        (["bert_base", "bert_large", "bert_base_cased"], "bert_base, _large, _base_cased"),
+        (["gpt2", "gpt2_xl", "gpt_mini"], "gpt2, _xl, gpt_mini"),
+        (["a_L2_H8", "a_L2_H16", "a_L4_H8", "a_L4_H16"], "a_L{2..4}_H{8..16}"),
+        (["r_base_cn", "r_large_cn"], "r_base_cn, _large_cn"),
+    ],
+)
+def test_fold(names, short):
+    assert listing.fold(names) == short
+
+
+def test_the_rows_of_the_survey():
+    rows = survey.rows()
+    assert [row.number for row in rows] == [*range(1, 271)] and len({row.name for row in rows}) == 270
+    assert {row.kind for row in rows} == {"system", "task", "corpus", "method"}
+    sizes = [29, 12, 26, 30, 18, 12, 14, 13, 9, 25, 18, 40, 18, 6]
+    assert [sum(row.table == f"A{i}" for row in rows) for i in range(1, 15)] == sizes
+
+
+def test_every_row_that_a_value_names_is_there_and_every_part_exists():
+    named = [row for system in listing.systems() for row in system.rows]
+    named += [row for name in tasks.names() for row in tasks.get(name).rows]
+    named += [row for _, rows in adaptations.NAMES.values() for row in rows]
+    assert {*named} <= {*range(1, 271)} and len({*named}) > 50
+    assert {part for row in survey.rows() for part in row.parts} <= {*kinds_of()}
+    assert all(system.rows for system in listing.systems())
+
+
+def test_rows_as_json_carry_values_and_the_run_that_earned_each_word(ptm):
+    found = ptm("--rows", "--json")
+    assert len(found) == 270 and set(found[0]) >= {"row", "name", "section", "table", "kind", "values", "status"}
+    bert, mlm, glue, lora = (found[n - 1] for n in (44, 70, 207, 202))
+    assert "bert_base" in bert["values"] and bert["status"] == ["built", "matches"]
+    assert mlm["values"] == ["MLM", "TokenMasking"] and mlm["status"] == []
+    assert "cola" in glue["values"] and glue["kind"] == "task" and "lora" in lora["values"]
+    for one in bert["earned"]:
+        assert one["value"] in bert["values"] and re.fullmatch(r"\d{4}-\d\d-\d\d", one["date"])
+        assert re.fullmatch(r"[0-9a-f]{7,}\+?", one["commit"])
+    assert [one["row"] for one in ptm("--rows", "--group", "A14", "--json")] == [*range(265, 271)]
+    assert all(one["status"] for one in ptm("--rows", "--status", "trains", "--json"))
+
+
+def test_rows_as_text(ptm):
+    out = ptm("--rows", "--group", "a3")
+    assert max(map(len, out.splitlines())) <= 80
+    assert "A3  Transformer models (survey 2.4.2" in out and "\n   44  BERT " in out and "\n       bert_base, _large" in out
+    assert re.search(r"\n       built matches \d{4}-\d\d-\d\d [0-9a-f]{7}", out) and out.count("\n   ") > 26
+
+
+def test_table_cuts_the_widest_column():
+    text = options.table(("a", "b"), [("x" * 50, "y"), ("z", "w" * 8)], width=30)
+    assert [len(line) for line in text.splitlines()] == [23, 23, 30] and "…" in text

@@ -1,0 +1,197 @@
+"""The laws of every encoder and head: rows are alone, padding and other documents are unseen, the declared direction holds.
+
+One miniature of every kind of encoder, parameters drawn by numpy, one program each.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ptm_jax import systems
+from ptm_jax.core import slots, spec, towers
+from ptm_jax.core.precision import Precision
+from ptm_jax.encoders.model import Model
+from ptm_jax.encoders.recurrent import LSTMEncoder
+from ptm_jax.nn.embeddings.summed import Embeddings
+from ptm_jax.nn.recurrent.lstm import LSTM
+from support import registered
+from support.corrupting import VOCAB
+
+KINDS = (
+    "bert_mini", "albert_mini", "electra_mini", "spanbert_mini", "ranking_mini", "noisywords_mini", "gpt_mini", "ctrl_mini",
+    "universal_mini", "cloze_mini", "cloze_cnn_mini", "bilm_mini", "xlnet_mini", "transformer_xl_mini",
+    "transformer_xl_words_mini", "t5_mini", "bart_mini", "mass_mini", "hibert_mini",
+)  # fmt: skip
+FACTS = (
+    "bert_mini", "gpt_mini", "cloze_mini", "cloze_cnn_mini", "bilm_mini", "xlnet_mini", "transformer_xl_mini", "t5_mini",
+    "hibert_mini",
+)  # fmt: skip
+"""One of every class, and of every direction; the other kinds differ in facts that their own tests look at."""
+EMBED = Embeddings(vocab=VOCAB, width=12)
+OWN = {"lstm": LSTMEncoder(embed=EMBED, layers=(LSTM(hidden=12), LSTM(hidden=12)))}
+"""Encoders that no system of the catalogue has. What they see is a part of what their direction allows."""
+ROWS, LENGTH, TARGET, PLACE = 4, 16, 8, 5
+
+each = pytest.mark.parametrize("name", [*FACTS, *OWN])
+
+
+@functools.cache
+def module(name):
+    return Model(encoder=OWN[name], heads={}) if name in OWN else systems.get(name).towers["main"]
+
+
+def width_of(name):
+    return module(name).encoder.by_sentence and systems.get(name).examples.width
+
+
+def batch_of(name, seed=0):
+    """Row 0: two documents and padding; row 1: one and padding; the others are full. Of sentences: slots."""
+    draw = np.random.default_rng(seed)
+    place, length = np.arange(LENGTH), LENGTH
+    segments = np.ones((ROWS, LENGTH), int)
+    segments[0] = np.select([place < 6, place < 12], [1, 2], 0)
+    segments[1, 10:] = 0
+    positions = np.where(segments == 2, place - 6, place)
+    if module(name).encoder.by_sentence:
+        width, count = systems.get(name).examples.width, systems.get(name).examples.sentences
+        length = width * count
+        within, slot = np.arange(length) % width, np.arange(length) // width
+        segments = np.tile(np.where(within < 5, slot + 1, 0), (ROWS, 1))
+        segments[:2, length // 2 :] = 0
+        positions = np.tile(within, (ROWS, 1))
+    fields = {"input_ids": draw.integers(10, 200, (ROWS, length)), "segment_ids": segments, "positions": positions}
+    fields |= {"rows": np.arange(ROWS), "characters": draw.integers(1, 50, (ROWS, length, 16))}
+    if module(name).encoder.reads_source or module(name).encoder.direction == "decoder":
+        decoder = np.ones((ROWS, TARGET), int)
+        decoder[0] = [1, 1, 1, 2, 2, 2, 0, 0]
+        fields |= {"decoder_input_ids": draw.integers(10, 200, (ROWS, TARGET)), "decoder_segment_ids": decoder}
+        fields |= {"decoder_positions": np.where(decoder == 2, np.arange(TARGET) - 3, np.arange(TARGET))}
+        fields |= {"sentence_positions": np.zeros((ROWS, 2), int) + np.arange(2), "sentence_weights": np.ones((ROWS, 2))}
+    return {field: jnp.asarray(value, jnp.int32) for field, value in fields.items()}
+
+
+@functools.cache
+def params_of(name):
+    draw = np.random.default_rng(0)
+    shapes = towers.abstract({"main": module(name)}, batch_of(name))["main"]
+    return jax.tree.map(lambda leaf: jnp.asarray(draw.normal(0.0, 0.2, leaf.shape), leaf.dtype), shapes)
+
+
+@functools.cache
+def compiled(name):
+    run = jax.jit(lambda params, batch: towers.Tower(module(name), params)(batch).hidden)
+    return lambda batch: np.asarray(run(params_of(name), batch))
+
+
+@functools.cache
+def plain(name):
+    return compiled(name)(batch_of(name))
+
+
+def segments(name):
+    batch = batch_of(name)
+    return np.asarray(batch.get("decoder_segment_ids", batch["segment_ids"]))
+
+
+def other(name, field, where):
+    """The batch with another word at the places `where`, another character in it too."""
+    batch = batch_of(name)
+    changed = batch | {field: jnp.where(where, 10 + (batch[field] + 7) % 150, batch[field])}
+    if field == "input_ids":
+        characters = 1 + (batch["characters"] + 7) % 49
+        changed["characters"] = jnp.where(jnp.asarray(where)[..., None], characters, batch["characters"])
+    return changed
+
+
+@each
+def test_rows_are_alone(name):
+    order = np.roll(np.arange(ROWS), 1)
+    rolled = compiled(name)({field: value[order] for field, value in batch_of(name).items()})
+    real = segments(name) > 0
+    np.testing.assert_allclose(rolled[real[order]], plain(name)[order][real[order]], rtol=1e-5, atol=1e-5)
+    among = compiled(name)(other(name, "input_ids", np.arange(ROWS)[:, None] % 2 == 1))
+    np.testing.assert_array_equal(among[::2][real[::2]], plain(name)[::2][real[::2]])
+
+
+@each
+def test_padding_is_unseen(name):
+    real = segments(name) > 0
+    for field, owner in (("input_ids", "segment_ids"), ("decoder_input_ids", "decoder_segment_ids")):
+        if field in batch_of(name):
+            found = compiled(name)(other(name, field, np.asarray(batch_of(name)[owner]) == 0))
+            np.testing.assert_array_equal(found[real], plain(name)[real])
+
+
+@each
+def test_documents_of_a_row_are_unseen(name):
+    if module(name).encoder.by_sentence:
+        pytest.skip("its segments are the sentences of one document")
+    for field, owner in (("input_ids", "segment_ids"), ("decoder_input_ids", "decoder_segment_ids")):
+        if field in batch_of(name):
+            found = compiled(name)(other(name, field, np.asarray(batch_of(name)[owner]) == 2))
+            first = segments(name)[0] == 1
+            np.testing.assert_array_equal(found[0][first], plain(name)[0][first])
+            assert (found[0] != plain(name)[0]).any()
+
+
+SEES = {
+    "bidirectional": lambda at: at >= 0,
+    "causal": lambda at: at >= PLACE,
+    "backward": lambda at: at <= PLACE,
+    "both": lambda at: at != PLACE,
+}
+
+
+@each
+def test_the_declared_direction_is_what_changes(name):
+    """Another word at one place of a full row: which outputs differ in a bit."""
+    direction, row = module(name).encoder.direction, np.arange(ROWS)[:, None] == 3
+    field = "decoder_input_ids" if direction == "decoder" else "input_ids"
+    length = batch_of(name)[field].shape[1]
+    found = compiled(name)(other(name, field, row & (np.arange(length) == PLACE)))
+    reached = (found != plain(name))[3].any(-1)
+    expected = SEES["causal" if direction == "decoder" else direction](np.arange(length))
+    if name in OWN:
+        near = np.abs(np.arange(length) - PLACE) <= 1
+        assert not reached[~expected].any() and reached[near & expected].all()
+    else:
+        np.testing.assert_array_equal(reached, expected)
+    if direction == "decoder" and not module(name).encoder.by_sentence:
+        source = compiled(name)(other(name, "input_ids", row & (np.arange(LENGTH) == PLACE)))
+        assert (source != plain(name))[3].any(-1).all(), "the whole target sees the source"
+
+
+@each
+def test_bfloat16_is_near_float32(name):
+    halved = spec.respell(module(name), Precision, lambda _: Precision("bfloat16"))
+    found = jax.jit(lambda params, batch: towers.Tower(halved, params)(batch).hidden)(params_of(name), batch_of(name))
+    found, real = np.asarray(found, np.float32), segments(name) > 0
+    assert np.isfinite(found).all()
+    assert np.abs(found - plain(name))[real].mean() < 0.1 * plain(name)[real].std()
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_what_a_head_is_initialised_by_is_what_it_reads(name):
+    tower = module(name)
+    encoded = jax.eval_shape(lambda p, b: towers.Tower(tower, p)(b), params_of(name), batch_of(name))
+    for head in tower.heads.values():
+        try:
+            read = jax.eval_shape(head.reads, encoded, batch_of(name))
+        except KeyError:
+            continue  # it reads what a corruption writes: its objective calls it
+        given = jax.eval_shape(head.example, encoded)
+        if len(read) == len(given) and head.reads_head is None:
+            assert [part.shape[-1] for part in given] == [part.shape[-1] for part in read]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_record_gives_the_network_back(name):
+    assert registered.rebuilt(module(name)) == module(name)
+
+
+def test_every_encoder_is_here():
+    encoders = {name: module(name).encoder for name in (*KINDS, *OWN)}
+    assert not registered.missing("ptm_jax.encoders", slots.Encoder, encoders), "give it a value in OWN"

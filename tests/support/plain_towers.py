@@ -1,0 +1,227 @@
+"""A tower small enough to be written twice: in jax.numpy float32 for the objectives, in numpy float64 for definitions.
+
+`check` compares an objective with its definition: the terms' sums, their weights, and the gradient of every parameter,
+which is taken of the definition by central differences.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ptm_jax.core.types import Encoded
+
+B, L, D, V, P, S = 3, 6, 4, 9, 3, 2
+CHOICES = 3
+SHAPES = {
+    "table": (V, D),
+    "place": (L, D),
+    "forward": (D, D),
+    "backward": (D, D),
+    "mlm": (D, V),
+    "lm": (D, V),
+    "sbo": (3 * D, V),
+    "offset": (L, D),
+    "pool": (D, D),
+    "nsp": (D, 3),
+    "rtd": (D, 1),
+    "noise": (D, 1),
+    "score": (D, 1),
+    "sop": (D, 2),
+    "classify": (D, 3),
+    "tag": (D, 4),
+    "span": (D, 2),
+    "kinds": (D, 4),
+    "none": (D, 1),
+    "match": (D, D),
+}
+FLAT = ("rtd",)  # heads of one number for each token, without its axis
+
+
+def params_of(seed: int = 0) -> dict[str, jax.Array]:
+    draw = np.random.default_rng(seed)
+    return {name: jnp.asarray(draw.normal(size=shape), jnp.float32) for name, shape in SHAPES.items()}
+
+
+def hidden(p, ids, segments, xp, perturbation=0):
+    """tanh of every token plus the mean of the row's tokens [B, L, D]."""
+    x = p["table"][ids] + perturbation
+    real = (segments > 0)[..., None]
+    mean = xp.where(real, x, 0).sum(1, keepdims=True) / xp.maximum(real.sum(1, keepdims=True), 1)
+    return xp.tanh(x + p["place"][: ids.shape[1]]) + mean
+
+
+def pooled(p, states, xp):
+    return xp.tanh(states[:, 0] @ p["pool"])
+
+
+@dataclasses.dataclass(frozen=True)
+class Scores:
+    scores: Any
+
+    def logits(self):
+        return self.scores
+
+    def nll(self, labels):
+        return -jnp.take_along_axis(jax.nn.log_softmax(self.scores), labels[..., None], -1)[..., 0]
+
+    def draw(self, seeds, temperature=1.0):
+        of_seed = lambda seed, scores: jax.random.categorical(jax.random.key(seed), scores / temperature)
+        flat = jax.vmap(of_seed)(seeds.reshape(-1), self.scores.reshape(-1, self.scores.shape[-1]))
+        return flat.reshape(seeds.shape).astype(jnp.int32)
+
+    def judge(self, labels, smoothing=0.0):
+        nll, uniform = self.nll(labels), -jax.nn.log_softmax(self.scores).mean(-1)
+        loss = (1 - smoothing) * nll + smoothing * uniform
+        return types.SimpleNamespace(nll=nll, loss=loss, right=self.scores.argmax(-1) == labels)
+
+
+@dataclasses.dataclass(frozen=True)
+class PlainTower:
+    params: Any
+    train: bool = False
+
+    def __call__(self, batch, key=None):
+        ids = batch["input_ids"]
+        states = hidden(self.params, ids, batch.get("segment_ids", jnp.ones_like(ids)), jnp, batch.get("perturbation", 0))
+        both = {name: states @ self.params[name] for name in ("forward", "backward")}
+        ponder = jnp.square(states).sum(-1)
+        return Encoded(states, extra=both | {"query": states @ self.params["forward"], "ponder": ponder})
+
+    def read(self, name, encoded, batch, key=None):
+        """What the heads of tasks return, by their names; rows of a question are `CHOICES`."""
+        p, x = self.params, encoded.hidden
+        row = x[:, 0]
+        of_tokens, of_row = jnp.moveaxis(x @ p["span"], -1, 0), row @ p["none"]
+        of_questions = (row @ p["match"] @ row.T).reshape(-1, CHOICES, len(row) // CHOICES, CHOICES)
+        return {
+            "classify": lambda: row @ p["classify"],
+            "number": lambda: of_row,
+            "tag": lambda: x @ p["tag"],
+            "span": lambda: tuple(of_tokens),
+            "answer": lambda: types.SimpleNamespace(start=of_tokens[0], end=of_tokens[1], none=of_row),
+            "verified": lambda: (*of_tokens, of_row),
+            "converse": lambda: (*of_tokens, row @ p["kinds"], (x @ p["none"])[..., 0]),
+            "choose": lambda: of_row.reshape(-1, CHOICES),
+            "rank": lambda: jnp.stack([of_questions[n, :, n] for n in range(len(of_questions))])[..., None],
+            "hop": lambda: (*of_tokens, row @ p["kinds"], (x @ p["none"])[:, :S, 0]),
+        }[name]()
+
+    def head(self, name, *inputs, key=None):
+        p = self.params
+        if name == "pool":
+            return pooled(p, inputs[0], jnp)
+        if name == "sbo":
+            left, right, offset = inputs
+            return Scores(jnp.concatenate([left, right, p["offset"][offset]], -1) @ p["sbo"])
+        scores = inputs[0] @ p[name]
+        if name in ("mlm", "lm"):
+            return Scores(scores)
+        return scores[..., 0] if name in FLAT else scores
+
+
+def batch_of(seed: int = 1) -> dict[str, jax.Array]:
+    """Two documents in the first row, padding in the second, nothing in the third; every field an objective reads."""
+    draw = np.random.default_rng(seed)
+    ids = lambda *shape: draw.integers(0, V, shape)
+    segments = np.asarray([[1, 1, 1, 2, 2, 2], [1, 1, 1, 1, 0, 0], [0] * 6])
+    some = [[1, 1, 1], [1, 1, 0], [0, 0, 0]]
+    fields = {
+        "input_ids": ids(B, L),
+        "segment_ids": segments,
+        "rows": np.arange(B),
+        "next_label": [0, 2, 1],
+        "mlm_positions": [[1, 3, 5], [0, 2, 0], [0, 0, 0]],
+        "mlm_labels": ids(B, P),
+        "plm_positions": [[0, 2, 4], [1, 3, 0], [0, 0, 0]],
+        "plm_labels": ids(B, P),
+        "shuffle_positions": [[0, 1, 2], [1, 2, 0], [0, 0, 0]],
+        "shuffle_labels": ids(B, P),
+        "span_left": [[0, 2, 2], [3, 3, 0], [0, 0, 0]],
+        "span_right": [[2, 5, 5], [1, 1, 0], [0, 0, 0]],
+        "span_offset": [[0, 0, 1], [0, 1, 0], [0, 0, 0]],
+        "decoder_labels": ids(B, P),
+        "pair_input_ids": ids(B, L),
+        "pair_segment_ids": [[1, 1, 1, 1, 0, 0], [1] * 6, [1] * 6],
+        "ngram_input_ids": ids(B, P),
+        "ngram_segment_ids": [[1, 1, 1], [1, 1, 0], [0, 0, 0]],
+        "negative_input_ids": ids(B, L),
+        "negative_segment_ids": segments,
+        "noise_labels": draw.integers(0, 2, (B, L)),
+        "pair_label": draw.integers(0, 2, B),
+        "label": draw.integers(0, 3, B),
+        "token_labels": draw.integers(0, 4, (B, L)),
+        "answer_start": [1, 0, -1],
+        "answer_end": [2, 3, -1],
+        "answer_kind": [0, 2, -1],
+        "no_answer": [0, 1, 0],
+        "rationale": draw.integers(0, 2, (B, L)),
+        "grade": [2, 0, -1],
+        "facts": [[1, 0], [0, -1], [-1, -1]],
+    }
+    weights = {f"{name}_weights": some for name in ("mlm", "plm", "shuffle", "decoder")} | {"noise_weights": segments > 0}
+    whole = {name: jnp.asarray(value, jnp.int32) for name, value in fields.items()}
+    return whole | {name: jnp.asarray(value, jnp.float32) for name, value in weights.items()}
+
+
+def double(tree):
+    """The tree in numpy: float64 and int64."""
+    return jax.tree.map(lambda x: np.asarray(x, np.float64 if x.dtype == jnp.float32 else np.int64), tree)
+
+
+def states_of(p, b, name: str = ""):
+    """`hidden` in float64 of the row, or of its view `name`."""
+    prefix = f"{name}_" if name else ""
+    return hidden(p, b[f"{prefix}input_ids"], b[f"{prefix}segment_ids"], np)
+
+
+def nll(scores, label) -> float:
+    """-log softmax(scores)[label], in so many words."""
+    e = np.exp(scores - scores.max())
+    return -np.log(e[label] / e.sum())
+
+
+def logistic(score, truth) -> float:
+    """-log p(truth) with p(1) = 1 / (1 + exp(-score))."""
+    return float(-np.log(1 / (1 + np.exp(-score if truth else score))))
+
+
+def check(objective, definition, params=None, batch=None, towers=("main",)):
+    """The objective is its definition `(p, b) -> [(sum, weight), ..]`, p and b in float64. Returns the Loss."""
+    params = {name: params_of(seed) for seed, name in enumerate(towers)} if params is None else params
+    batch = batch_of() if batch is None else batch
+    key = jax.random.key(0)
+
+    def loss(params):
+        return objective({name: PlainTower(params[name]) for name in towers}, batch, key)
+
+    found = jax.jit(loss)(params)
+    p, b = double(params), double(batch)
+
+    def defined(p):
+        return definition(p["main"] if towers == ("main",) else p, b)
+
+    sums, weights = (np.asarray(column, np.float64) for column in zip(*defined(p), strict=True))
+    np.testing.assert_allclose(np.atleast_1d(found.sum), sums, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(np.atleast_1d(found.weight), weights)
+    mean = lambda terms: sum(total / weight if weight else 0.0 for total, weight in terms)
+    np.testing.assert_allclose(found.value(), mean(defined(p)), rtol=1e-5)
+    ours = jax.jit(jax.grad(lambda params: loss(params).value()))(params)
+    for tower, leaves in p.items():
+        for name, leaf in leaves.items():
+            slope = np.zeros_like(leaf)
+            for place in np.ndindex(leaf.shape):
+                value = leaf[place]
+                ends = []
+                for step in (1e-5, -1e-5):
+                    leaf[place] = value + step
+                    ends.append(mean(defined(p)))
+                leaf[place] = value
+                slope[place] = (ends[0] - ends[1]) / 2e-5
+            np.testing.assert_allclose(ours[tower][name], slope, atol=1e-5, rtol=1e-5, err_msg=f"{tower}/{name}")
+    return found

@@ -1,0 +1,100 @@
+"""Facts of the corpus as a value: filled in by the set-up, hashed in the record, found again by an evaluation."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ptm_jax.core import facts, slots, spec
+from ptm_jax.core.errors import UserError
+from ptm_jax.core.facts import Cooccurrences, Counts
+from ptm_jax.core.recipe import Phase
+from ptm_jax.core.streams import named
+from ptm_jax.core.types import Vocab
+from ptm_jax.corruptions.base import maskable
+from ptm_jax.data.corpora.prepare import prepare
+from ptm_jax.runs import heldout
+from ptm_jax.runs.run import Run
+from ptm_jax.train import differing, workdirs
+from ptm_jax.train.loop import train
+from support import tiny_runs
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class UnigramNoise(slots.Corruption):
+    """Half of the words become draws from the corpus' unigram distribution."""
+
+    vocab: Vocab
+    counts: Counts = Counts()
+
+    def __call__(self, key, batch):
+        logits = jnp.log(jnp.asarray(self.counts.values, jnp.float32))
+        drawn = jax.random.categorical(named(key, "draw"), logits, shape=batch["input_ids"].shape)
+        noisy = maskable(batch, self.vocab) & jax.random.bernoulli(named(key, "place"), shape=drawn.shape)
+        ids = batch["input_ids"]
+        positions = jnp.broadcast_to(jnp.arange(ids.shape[1], dtype=jnp.int32), ids.shape)
+        labels = {"mlm_positions": positions, "mlm_labels": ids, "mlm_weights": noisy.astype(jnp.float32)}
+        return {**batch, "input_ids": jnp.where(noisy, drawn.astype(jnp.int32), ids), **labels}
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("facts")
+    source = tiny_runs.write_text(folder / "text.txt")
+    options = {"tokenizer": tiny_runs.system.tokenizer, "heldout": 0.2, "cooccurrence": 2}
+    return prepare([source], folder / "corpus", **options)
+
+
+@pytest.fixture(scope="module")
+def config(prepared):
+    system = dataclasses.replace(
+        tiny_runs.system,
+        corruption=UnigramNoise(vocab=tiny_runs.VOCAB),
+        recipe=dataclasses.replace(tiny_runs.system.recipe, phases=(Phase(steps=4, batch=4, length=16),)),
+    )
+    return dataclasses.replace(tiny_runs.config, system=system, data=(str(prepared.dir),), eval_every=4, save_every=2)
+
+
+def test_facts_are_filled_in_by_reference(config, prepared):
+    with pytest.raises(UserError, match="Counts is empty"):
+        _ = config.system.corruption.counts.values
+    opened = []
+    resolved = differing.with_facts(differing.resolve(config, prepared.vocab), lambda: opened.append(1) or prepared)
+    counts = resolved.system.corruption.counts
+    assert np.array_equal(counts.values, prepared.counts("train")) and opened == [1]
+    record = json.loads(json.dumps(spec.to_json(resolved)))["system"]["corruption"]["counts"]
+    assert record == {"kind": "Counts", "corpus_sha256": counts.corpus_sha256} and len(counts.corpus_sha256) == 64
+    array = np.arange(3)
+    assert Counts().filled(array).values is array
+    assert Counts().filled(array) == Counts().filled(array.copy()) != Counts().filled(array + 1)
+    pairs = facts.fill(Cooccurrences(), lambda: prepared)
+    assert np.array_equal(pairs.values, prepared.cooccurrence()) and pairs.values.dtype.names == ("row", "column", "weight")
+
+
+def test_a_system_without_facts_opens_no_corpus(config):
+    def corpus():
+        raise AssertionError("opened")
+
+    plain = dataclasses.replace(config, system=tiny_runs.system)
+    assert differing.with_facts(plain, corpus).system is plain.system
+
+
+@pytest.mark.parametrize("fact", [Counts(), Cooccurrences()])
+def test_stand_ins_have_the_shape_of_the_values(fact, prepared):
+    planned, real = facts.stand_ins(fact, prepared.vocab).values, facts.fill(fact, lambda: prepared).values
+    assert planned.dtype == real.dtype and planned.ndim == real.ndim
+    assert len(planned) == prepared.vocab.size
+
+
+def test_a_run_with_facts_resumes_and_is_evaluated(config, prepared, tmp_path):
+    whole = train(config, tmp_path / "a", quiet=True)
+    assert not differing.changes(workdirs.read(tmp_path / "a"), config)
+    again = train(config, tmp_path / "a", quiet=True)
+    assert again.resumed_from == 4 and again.heldout == whole.heldout
+    found = heldout.measure(Run.at(tmp_path / "a"), config, prepared, "heldout")
+    assert found.metrics["mlm_nll"] == pytest.approx(whole.heldout["mlm_nll"], abs=1e-6)

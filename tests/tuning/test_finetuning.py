@@ -1,0 +1,110 @@
+"""Fine-tuning by command: from a run of our own, and from a published checkpoint."""
+
+import dataclasses
+import json
+import re
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ptm_jax
+from ptm_jax.cli.main import main
+from ptm_jax.core import slots
+from ptm_jax.core.errors import UserError
+from ptm_jax.core.types import add_losses
+from ptm_jax.objectives.base import token_loss
+from ptm_jax.objectives.downstream import Classification
+from ptm_jax.runs.run import Run
+from ptm_jax.train import loop
+from ptm_jax.tuning import finetuning
+from support.tiny_checkpoint import written
+from support.tiny_models import save_run
+
+
+def test_a_published_checkpoint_is_fine_tuned_and_resumed(published, tmp_path, capsys):
+    data = written(tmp_path / "sst2", count=64, dev=16)
+    words = ["train", "--init", str(published), "--task", "sst2", "--data", str(data), "--epochs", "2", "--batch", "16"]
+    words += ["--workdir", str(tmp_path / "run"), "--set", "recipe.phases.0.length=16"]
+    assert main([*words, "--json"]) == 0
+    out = capsys.readouterr()
+    found = json.loads(out.out)
+    assert found["steps"] == 8 and {"accuracy", "nll"} <= set(found["heldout"])
+    assert "drawn anew" in out.err or "made anew" in out.err
+    assert main([*words, "--json"]) == 0  # nothing left to do
+    assert json.loads(capsys.readouterr().out)["resumed_from"] == 8
+    model = ptm_jax.load(tmp_path / "run")
+    answers = model.classify(["a good film", "a sad story"])
+    assert all(abs(sum(answer.values()) - 1) < 1e-5 for answer in answers) and len(answers) == 2
+    start = ptm_jax.load(published)
+    moved = np.asarray(model.params["main"]["encoder"]["embed"]["token"]) - start.params["main"]["encoder"]["embed"]["token"]
+    assert 0 < np.abs(moved).max() < 0.01  # it began there: eight small steps away
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["--task", "sst2"], "needs the model"),
+        (["--task", "sst3", "--init", "X", "--data", "D"], "unknown task 'sst3'.*Did you mean 'sst"),
+        (["bert_tiny", "--task", "sst2"], "leave out the system"),
+        ([], "give a system or a config"),
+    ],
+)
+def test_missing_arguments_are_one_line(words, shown, tmp_path, capsys):
+    assert main(["train", *words, "--workdir", str(tmp_path / "run")]) == 1
+    assert re.search(shown, capsys.readouterr().err)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Taught(slots.Objective):
+    """The task beside the squared distance of the states from those of a given teacher."""
+
+    task: slots.Objective = Classification()
+
+    @property
+    def given(self):
+        return ("teacher",)
+
+    def __call__(self, towers, batch, key):
+        own, taught = (towers[name](batch).hidden.mean(1) for name in ("main", "teacher"))
+        distance = jnp.square(own - taught).sum(-1)
+        far = token_loss(distance, jnp.ones_like(distance), name="distance")
+        return add_losses((1.0, self.task(towers, batch, key)), (1.0, far))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Teacher(slots.Wrapper):
+    """Fine-tuning under a teacher that lies in another tower."""
+
+    def rewrite(self, system):
+        return dataclasses.replace(system, objective=Taught(task=system.objective))
+
+
+@pytest.mark.rotate(3)
+def test_a_given_teacher_stays_in_fine_tuning_and_is_not_trained(published, tmp_path):
+    """Without it `adapt` would find no tower `teacher`."""
+    data = [str(written(tmp_path / "sst2", count=16, dev=4))]
+    sizes = {"epochs": 1, "batch": 8, "length": 16, "lr": 1e-3}
+    init = (("main", str(published)), ("teacher", str(published)))
+    config = finetuning.experiment("sst2", init, data, adapt=(Teacher(),), **sizes)
+    assert set(config.system.towers) == {"main", "teacher"}
+    assert set(finetuning.experiment("sst2", init, data, **sizes).system.towers) == {"main"}  # nobody uses it
+    loop.train(config, tmp_path / "run", quiet=True)
+    params, start = Run.at(tmp_path / "run").restore()[0], ptm_jax.load(published).params["main"]
+    tables = {name: tree["encoder"]["embed"]["token"] for name, tree in params.items()}
+    moved = {name: np.abs(table - start["encoder"]["embed"]["token"]).max() for name, table in tables.items()}
+    assert moved["teacher"] == 0 < moved["main"]
+
+
+def test_a_run_keeps_the_towers_that_are_used(published, tmp_path):
+    model = ptm_jax.load(published)
+    network = model.system.towers["main"]
+    towers = {"main": network, "teacher": network, "spare": network}
+    system = dataclasses.replace(model.system, towers=towers)
+    params = dict.fromkeys(towers, model.params["main"])
+    folder = save_run(tmp_path / "run", dataclasses.replace(model, system=system, params=params))
+    data = [str(written(tmp_path / "sst2", count=8, dev=4))]
+    config = finetuning.experiment("sst2", folder, data, adapt=(Teacher(),))
+    assert set(config.system.towers) == {"main", "teacher"}
+    with pytest.raises(UserError, match="init names no model for the tower main"):
+        finetuning.experiment("sst2", (("teacher", str(folder)),), data)
