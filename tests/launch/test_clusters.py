@@ -3,6 +3,7 @@ on, what fails starts again so often and no more, signals reach the run, and eve
 
 import dataclasses
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -86,7 +87,8 @@ def test_slurm_queues_again_what_saved(slurm):
 @pytest.mark.parametrize("outcome", ["1", "one", "137"])
 def test_slurm_gives_up_what_fails_again(slurm, outcome):
     first, second = slurm(outcome), slurm(outcome)
-    assert "failed; queued again" in first.stdout and "host 1 at" in first.stdout
+    assert "failed; queued again" in first.stdout
+    assert re.search("host [01] at", first.stdout)  # the second to fail may be ended before it prints
     assert second.returncode == 1 and "failed more than 1 times" in second.stdout and requeued(slurm.folder) == 1
     assert slurm("0").returncode == 0 and slurm("1").returncode == 0  # after a success it counts from the start
 
