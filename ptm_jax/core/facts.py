@@ -20,6 +20,8 @@ import numpy as np
 from ptm_jax.core import slots, spec
 from ptm_jax.core.errors import UserError
 
+PHRASE = np.dtype([("first", "<i4"), ("second", "<i4"), ("score", "<f8")])
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CorpusFact(slots.Slot):
@@ -72,6 +74,33 @@ class Cooccurrences(CorpusFact):
 
     def stand_in(self, vocab: Any) -> np.ndarray:
         return np.zeros(vocab.size, [("row", "<i4"), ("column", "<i4"), ("weight", "<f8")])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Phrases(CorpusFact):
+    """Phrases of two ids in the train split, [N] of (first, second, score) by falling score (Mikolov et al. 2013b, Eq. 6).
+
+        score(a, b) = (count(a b) - delta) / (count(a) count(b)) * N,   N tokens in the split
+
+    delta       discount, so that rare pairs form no phrases
+    threshold   a phrase has a higher score
+
+    The paper's equation has no factor N; word2phrase.c has it, and its defaults are these.
+    """
+
+    delta: float = 5.0
+    threshold: float = 100.0
+
+    def read(self, corpus: Any) -> np.ndarray:
+        pairs, counts = corpus.bigrams(), corpus.counts("train")
+        expected = counts[pairs["first"]].astype(np.float64) * counts[pairs["second"]]
+        scores = (pairs["count"] - self.delta) / expected * counts.sum()
+        kept = np.argsort(-scores, kind="stable")[: np.count_nonzero(scores > self.threshold)]
+        columns = pairs["first"][kept], pairs["second"][kept], scores[kept]
+        return np.rec.fromarrays(columns, dtype=PHRASE).view(np.ndarray)
+
+    def stand_in(self, vocab: Any) -> np.ndarray:
+        return np.zeros(vocab.size, PHRASE)
 
 
 def fill(value: Any, corpus: Callable[[], Any]) -> Any:

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from grain.sources import ArrayRecordDataSource
 
 from ptm_jax.core import facts, slots, spec
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.facts import Cooccurrences, Counts
+from ptm_jax.core.facts import Cooccurrences, Counts, Phrases
 from ptm_jax.core.recipe import Phase
 from ptm_jax.core.streams import named
 from ptm_jax.core.types import Vocab
 from ptm_jax.corruptions.base import maskable
+from ptm_jax.data.corpora import store
 from ptm_jax.data.corpora.prepare import prepare
+from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.runs import heldout
 from ptm_jax.runs.run import Run
 from ptm_jax.train import differing, workdirs
@@ -40,6 +44,14 @@ class UnigramNoise(slots.Corruption):
         positions = jnp.broadcast_to(jnp.arange(ids.shape[1], dtype=jnp.int32), ids.shape)
         labels = {"mlm_positions": positions, "mlm_labels": ids, "mlm_weights": noisy.astype(jnp.float32)}
         return {**batch, "input_ids": jnp.where(noisy, drawn.astype(jnp.int32), ids), **labels}
+
+
+def sentences_of(corpus):
+    """The ids of every sentence of the train split, as words."""
+    source = ArrayRecordDataSource(corpus.paths("train"))
+    for block in map(store.from_bytes, (source[i] for i in range(len(source)))):
+        for start, end in itertools.pairwise(block.sentence_starts):
+            yield [str(token) for token in block.tokens[start:end]]
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +88,22 @@ def test_facts_are_filled_in_by_reference(config, prepared):
     assert np.array_equal(pairs.values, prepared.cooccurrence()) and pairs.values.dtype.names == ("row", "column", "weight")
 
 
+@pytest.mark.full
+def test_phrases_are_gensims(tmp_path, data):
+    """The same pairs and scores as gensim's `original_scorer`, from the words of the corpus."""
+    phrases = pytest.importorskip("gensim.models.phrases")
+    words = TokenizerSpec(kind="word", vocab=8_000, specials="t5")
+    corpus = prepare([str(data / "lm/wikitext-2/valid.txt")], tmp_path / "corpus", tokenizer=words, heldout=0.0)
+    sentences = list(sentences_of(corpus))
+    found = facts.fill(Phrases(delta=5.0, threshold=10.0), lambda: corpus).values
+    model = phrases.Phrases(sentences, min_count=5, threshold=1e-9, delimiter=" ", scoring=phrases.original_scorer)
+    scale = corpus.counts("train").sum() / len(model.vocab)  # gensim multiplies by its vocabulary, not by N
+    theirs = {pair: score * scale for pair, score in model.export_phrases().items() if score * scale > 10.0}
+    ours = {f"{first} {second}": score for first, second, score in found.tolist()}
+    assert ours == pytest.approx(theirs, rel=1e-12) and len(ours) > 50
+    assert (np.diff(found["score"]) <= 0).all()
+
+
 def test_a_system_without_facts_opens_no_corpus(config):
     def corpus():
         raise AssertionError("opened")
@@ -84,7 +112,7 @@ def test_a_system_without_facts_opens_no_corpus(config):
     assert differing.with_facts(plain, corpus).system is plain.system
 
 
-@pytest.mark.parametrize("fact", [Counts(), Cooccurrences()])
+@pytest.mark.parametrize("fact", [Counts(), Cooccurrences(), Phrases(threshold=1.0)])
 def test_stand_ins_have_the_shape_of_the_values(fact, prepared):
     planned, real = facts.stand_ins(fact, prepared.vocab).values, facts.fill(fact, lambda: prepared).values
     assert planned.dtype == real.dtype and planned.ndim == real.ndim

@@ -1,11 +1,11 @@
 """A prepared corpus on disk: blocks of whole documents in array_record shards, and a manifest.
 
-    manifest.json                        format, vocabulary, hashes, sizes; its own digest last
-    counts.npy                           [2, V] int64: unigram counts of train and of heldout
-    tokenizer/                           read by `tokenizers.saved.load`
-    train-00000-of-0000N.array_record    records are blocks
-    heldout-00000-of-0000N.array_record
-    cooccurrence.npy                     optional, [N] of `cooccurrence.PAIR`: co-occurrences in train
+manifest.json                        format, vocabulary, hashes, sizes; its own digest last
+counts.npy                           [2, V] int64: unigram counts of train and of heldout
+tokenizer/                           read by `tokenizers.saved.load`
+train-00000-of-0000N.array_record    records are blocks
+heldout-00000-of-0000N.array_record
+cooccurrence.npy                     optional, [N] of `cooccurrence.PAIR`: co-occurrences in train
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from ptm_jax.core.errors import UserError, unknown
+from ptm_jax.data.corpora import bigrams
 from ptm_jax.data.tokenizers import saved, tokenizing
 
 FORMAT = 1
@@ -155,6 +156,13 @@ class Corpus:
             return np.load(path)
         except (OSError, ValueError, EOFError):
             raise UserError(f"{path} is damaged; prepare the corpus again") from None
+
+    def bigrams(self) -> np.ndarray:
+        """Returns [N] of `bigrams.BIGRAM`: counts of adjacent ids in the train split. Reads the whole split."""
+        from grain.sources import ArrayRecordDataSource  # costs half a second
+
+        source = ArrayRecordDataSource(self.paths("train"))
+        return bigrams.count((from_bytes(source[i]) for i in range(len(source))), self.vocab.size)
 
     def size(self, split: str = "train") -> dict[str, Any]:
         """Returns `documents`, `sentences`, `tokens`, `blocks` and `shards` of a split."""
