@@ -42,6 +42,11 @@ def cut(examples: Any, given: Block, length: int = 40, seed: int = 0) -> dict[st
     return examples.rows(given, length=length, vocab=VOCAB, rng=np.random.default_rng(seed))
 
 
+def texts(rows: dict[str, np.ndarray]) -> list[list[int]]:
+    """The ids of every row, without padding."""
+    return [ids[real].tolist() for ids, real in zip(rows["input_ids"], rows["segment_ids"] > 0, strict=True)]
+
+
 def bounds(starts: np.ndarray) -> list[tuple[int, int]]:
     """Neighbours as (start, stop)."""
     return list(zip(starts.tolist(), starts.tolist()[1:], strict=False))

@@ -71,15 +71,6 @@ def test_tokens_that_occur_twice_change_nothing(kind):
     assert all(np.array_equal(rows[name], wanted[name]) for name in ALL)
 
 
-def test_sentences_of_full_sentences_are_those_of_the_text():
-    given = block(30, 3)
-    of_token = np.repeat(np.arange(len(given.sentences)), given.sentences)
-    rows = cut(Annotated(examples=ex.FullSentences()), given, 64)
-    for ids, sentences in zip(rows["input_ids"], rows["sentences"], strict=True):
-        number = of_token[ids[ids >= 10] - 10]
-        assert np.array_equal(sentences[ids >= 10], number - number[0] + 1)
-
-
 def test_stream_hands_over_the_words(corpus):
     """Whole words of the tokenizer's text, joined again, are the words of the pieces."""
     tokenizer = corpus.tokenizer()
@@ -119,7 +110,7 @@ class Pieces:
 
 
 def test_words_are_those_of_a_segmenter(monkeypatch):
-    """The example of Cui et al. 2019, Table 1; Latin pieces that go on begin no word whatever the segmenter says."""
+    """The example of Cui et al. 2019, Table 1; Latin pieces that go on begin no word whatever the segmenter cuts."""
     shown = []
 
     def cut(text):

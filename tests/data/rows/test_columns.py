@@ -11,7 +11,7 @@ import pytest
 from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.fields import Field, move_with_tokens
-from ptm_jax.corruptions.noise import DocumentRotation, SentencePermutation, TextInfilling, TokenDeletion
+from ptm_jax.corruptions.noise import SentencePermutation, TextInfilling
 from ptm_jax.corruptions.sentinels import SentinelSpans
 from ptm_jax.corruptions.shuffles import TrigramShuffle
 from ptm_jax.data.corpora.stream import Stream
@@ -96,10 +96,9 @@ def test_fields_of_every_type_pass_through_the_stream_and_a_restart(corpus):
 
 @pytest.mark.parametrize(
     "corruption",
-    [TokenDeletion(vocab=VOCAB), TextInfilling(vocab=VOCAB), SentencePermutation(vocab=VOCAB),
-     DocumentRotation(vocab=VOCAB), TrigramShuffle(vocab=VOCAB, rate=0.6)],
+    [TextInfilling(vocab=VOCAB), SentencePermutation(vocab=VOCAB), TrigramShuffle(vocab=VOCAB, rate=0.6)],
     ids=lambda value: type(value).__name__,
-)  # fmt: skip
+)
 def test_a_corruption_moves_columns_with_their_tokens(corruption):
     rows = cut(Graded(), block(12, 2), 48)
     batch = jax.jit(corruption)(jax.random.key(0), rows | {"rows": np.arange(len(rows["fill"]), dtype=np.int32)})

@@ -11,16 +11,17 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.types import Vocab
 from ptm_jax.data.corpora.prepare import prepare
 from ptm_jax.data.corpora.store import Block
-from ptm_jax.data.corpora.stream import Stream
+from ptm_jax.data.corpora.stream import measure
 from ptm_jax.data.rows import examples as ex
 from ptm_jax.data.rows import packing
-from ptm_jax.data.rows.sentence_pairs import ThreeWayPairs
+from ptm_jax.data.rows.sentence_pairs import OrderedPairs, ThreeWayPairs, XLNetPairs
+from ptm_jax.data.rows.sentence_slots import DocumentSentences, DocumentSlots
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
-from support.cutting import FIRST, KINDS, VOCAB, block, bounds, cut, document, owners, sides
+from support.cutting import FIRST, KINDS, VOCAB, block, bounds, cut, owners, sides, texts
 
 
 @pytest.mark.parametrize("kind", KINDS[:4])
-@pytest.mark.parametrize("shape", [(1, 5, 1), (1, 500, 1), (1, 3, 40), (300, 4, 2), (7, 90, 3)])
+@pytest.mark.parametrize("shape", [(1, 1, 1), (1, 5, 1), (1, 500, 1), (1, 3, 40), (300, 4, 2), (7, 90, 3)])
 @pytest.mark.parametrize("length", [5, 64])
 def test_every_token_is_in_one_place(kind, shape, length):
     documents, longest, sentences = shape
@@ -43,12 +44,8 @@ def test_coded_rows_begin_with_the_code_of_their_documents(length):
             if (None if given.continued[number] else codes[number]) == code:
                 text += given.tokens[start + (code is not None) : stop].tolist()
         wanted += [[code] * (code is not None) + text[i : i + size] for i in range(0, len(text), size)]
-    rows = cut(ex.Coded(), given, length)
-    real = rows["segment_ids"] > 0
-    found = [ids[mask].tolist() for ids, mask in zip(rows["input_ids"], real, strict=True)]
+    found = texts(cut(ex.Coded(), given, length))
     assert sorted(found) == sorted(wanted) and (length == 2 or found != wanted)
-    assert np.array_equal(rows["positions"], np.arange(length) * real)
-    assert not rows["input_ids"][~real].any() and np.array_equal(real, np.arange(length) < real.sum(1, keepdims=True))
 
 
 def test_a_document_of_its_code_alone_gives_no_row():
@@ -82,17 +79,15 @@ def test_best_fit_is_best_fit():
     rng = np.random.default_rng(0)
     sizes = rng.integers(1, 31, 200)
     row, column, count = packing.best_fit(sizes, 30)
-    left, placed = [], {}
+    left, spaces = [], {}
     for index in np.argsort(-sizes, kind="stable"):
-        fits = [r for r, space in enumerate(left) if space >= sizes[index]]
-        if not fits:
-            left.append(30)
-            fits = [len(left) - 1]
-        best = min(left[r] for r in fits)
-        placed[index] = best
-        left[next(r for r in fits if left[r] == best)] -= sizes[index]
+        fits = [space for space in left if space >= sizes[index]]
+        spaces[index] = min(fits, default=30)
+        if fits:
+            left.remove(spaces[index])
+        left.append(spaces[index] - sizes[index])
     assert count == len(left)
-    assert all(30 - column[i] == space for i, space in placed.items())
+    assert all(30 - column[i] == space for i, space in spaces.items())
     used = np.zeros((count, 30), int)
     for r, c, size in zip(row, column, sizes, strict=True):
         used[r, c : c + size] += 1
@@ -100,63 +95,29 @@ def test_best_fit_is_best_fit():
 
 
 def test_full_sentences():
-    given, length = block(60, 1), 48
-    rows = cut(ex.FullSentences(), given, length)
-    closing = set((given.document_tokens[1:] + 9).tolist())
-    ends = set((given.sentence_starts[1:] + 9).tolist())
-    position = FIRST
-    for ids, segments in zip(rows["input_ids"], rows["segment_ids"], strict=True):
-        ids = ids[segments > 0].tolist()
-        assert ids[0] == VOCAB.cls and ids[-1] == VOCAB.sep
-        last = None
-        for token in ids[1:-1]:
-            if token == VOCAB.sep:
-                assert last in closing
-            else:
-                assert token == position and last not in closing  # documents are separated
-                position += 1
-            last = token if token != VOCAB.sep else None
-        assert position - 1 in ends  # whole sentences
-        following = next((i for i, start in enumerate(given.sentence_starts[:-1]) if start + FIRST == position), None)
-        if following is not None:  # the next sentence would not have fitted
-            extra = position - 1 in closing
-            assert len(ids) + extra + given.sentences[following] > length
-    assert position == FIRST + len(given.tokens)
+    """Written out: whole sentences in order as long as they fit, with a separator between two documents."""
+    given, length, wanted, row = block(60, 1), 48, [], []
+    for number, (start, stop) in enumerate(bounds(given.sentence_starts)):
+        sentence, between = given.tokens[start:stop].tolist(), [VOCAB.sep] * (number in given.document_starts)
+        if len(row) + len(between) + len(sentence) > length - 2:
+            wanted.append([VOCAB.cls, *row, VOCAB.sep])
+            row = []
+        row += between + sentence if row else sentence
+    assert texts(cut(ex.FullSentences(), given, length)) == [*wanted, [VOCAB.cls, *row, VOCAB.sep]]
 
 
 def test_contiguous():
     given, length = block(9, 2), 32
-    rows = cut(ex.Contiguous(), given, length)
     wanted = [t for a, b in bounds(given.document_tokens) for t in [*given.tokens[a:b], VOCAB.eos]]
-    real = rows["segment_ids"].reshape(-1) == 1
-    assert rows["input_ids"].reshape(-1)[real].tolist() == wanted
-    assert real[: len(wanted)].all() and np.array_equal(rows["positions"][0], np.arange(length))
+    assert sum(texts(cut(ex.Contiguous(), given, length)), []) == wanted
     plain = cut(ex.Contiguous(separator=None), given, length)["input_ids"].reshape(-1)
     assert plain[: len(given.tokens)].tolist() == given.tokens.tolist()
 
 
-@pytest.mark.parametrize("length", [24, 64])
-def test_pairs(length):
-    given = block(60, 4, longest=8)
-    owner = owners(given)
-    rows = cut(ex.SentencePairs(), given, length)
-    for r in range(len(rows["next_label"])):
-        first, second, label = sides(rows, r)
-        assert len(first) + len(second) <= length - 3
-        assert all(len(set(owner[side - FIRST])) == 1 for side in (first, second))
-        assert (owner[first[0] - FIRST] == owner[second[0] - FIRST]) == (label == 0)
-        if label == 0 and len(first) + len(second) < length - 3:  # nothing was cut off: B begins where A ends
-            assert second[0] == first[-1] + 1
-
-
-def test_pair_statistics():
-    """Labels are even where a choice is drawn; a tenth of the rows are short."""
+def test_short_pairs():
     given = block(60, 5, longest=8, sentences=400)
-    rows = cut(ex.SentencePairs(), given, 64)
-    assert abs(np.mean(rows["next_label"]) - 0.5) < 0.05
-    full = np.mean(np.sum(rows["segment_ids"] > 0, 1) > 48)
-    short = np.mean(np.sum(cut(ex.SentencePairs(short_probability=1.0), given, 64)["segment_ids"] > 0, 1) > 48)
-    assert full > 0.7 > 0.5 > short
+    tenth, every = (cut(ex.SentencePairs(short_probability=p), given, 64)["segment_ids"] for p in (0.1, 1.0))
+    assert np.mean((tenth > 0).sum(1) > 48) > 0.7 > 0.5 > np.mean((every > 0).sum(1) > 48)
 
 
 @pytest.mark.parametrize("kind, random", [(ex.SentencePairs, 1), (ThreeWayPairs, 2)])
@@ -185,35 +146,30 @@ def test_truncation_takes_from_the_longer_side():
         assert (size, b_size) == (a, b)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_one_short_document(kind):
-    rows = cut(kind, document(10), 8)
-    assert len(rows["input_ids"]) == 1 and 10 in rows["input_ids"]
-
-
-@pytest.mark.parametrize("kind, vocab, length, message", [
-    (ex.Packed(), Vocab(size=10, pad=0), 8, "has no cls token"),
-    (ex.Contiguous(), Vocab(size=10, pad=0, cls=1), 8, "has no eos token"),
-    (ex.SentencePairs(), Vocab(size=10, pad=0, cls=1), 8, "has no sep token"),
-    (ex.Packed(), VOCAB, 2, "have no room beside 2"),
-    (ex.SentencePairs(), VOCAB, 4, "have no room"),
-    (ex.Coded(), VOCAB, 1, "no room"),
+@pytest.mark.parametrize("call, message", [
+    (lambda: ex.Contiguous().spec(8, Vocab(size=10, pad=0, cls=1)), "has no eos token"),
+    (lambda: ex.SentencePairs().spec(8, Vocab(size=10, pad=0, cls=1)), "has no sep token"),
+    (lambda: ex.Packed().spec(2, VOCAB), "have no room beside 2"),
+    (lambda: ex.SentencePairs().spec(4, VOCAB), "have no room"),
+    (lambda: ex.Coded().spec(1, VOCAB), "no room"),
+    (lambda: DocumentSentences().spec(2, VOCAB), "have no room beside 2"),
+    (lambda: DocumentSlots(sentences=4, width=8).spec(64, VOCAB), "set the length of the phase to 32"),
+    (lambda: DocumentSlots(sentences=0), "expected at least 1 and 3"),
+    (lambda: XLNetPairs().spec(8, VOCAB), "no room"),
+    (lambda: XLNetPairs(reuse=1.5), "expected a number"),
+    (lambda: XLNetPairs(from_right=-0.1), "expected a number"),
+    (lambda: OrderedPairs(short_probability=-0.5), "expected a probability"),
+    (lambda: ex.SentencePairs(next_probability=1.5), "expected a probability"),
 ])  # fmt: skip
-def test_bad_requests(kind, vocab, length, message):
+def test_bad_requests(call, message):
     with pytest.raises(UserError, match=message):
-        kind.spec(length, vocab)
+        call()
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param("pydocs", marks=pytest.mark.full), "wikitext-2/valid.txt", "tinyshakespeare"]
-)
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["pydocs", "wikitext-2/valid.txt", "tinyshakespeare"])
 def test_packing_of_real_text(tmp_path, data, name):
     source = name if name == "pydocs" else str(data / "lm" / name)
     corpus = prepare([source], tmp_path / "corpus", tokenizer=TokenizerSpec(vocab=4096, train_bytes=500_000))
     for length in (128, 512):
-        stream, real, places = Stream(corpus, "train", ex.Packed(), length=length, batch=16, seed=1), 0, 0
-        for _ in range(-(-corpus.size()["tokens"] // (16 * length))):
-            segments = next(stream)["segment_ids"]
-            real, places = real + np.count_nonzero(segments), places + segments.size
-        stream.close()
-        assert real / places >= 0.98
+        assert measure(corpus, ex.Packed(), length=length, batch=16)["utilisation"] >= 0.98

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ptm_jax.core.errors import UserError
 from ptm_jax.data.rows.sentence_slots import DocumentSentences, DocumentSlots
 from support.cutting import VOCAB, block, bounds, cut
 
@@ -57,13 +56,3 @@ def test_sequences_of_one_document(length, seed):
             assert piece[0] == VOCAB.cls and piece[-1] == VOCAB.sep
             found.append(piece[1:-1])
     assert sorted(found) == sorted(wanted)
-
-
-@pytest.mark.parametrize("call, message", [
-    (lambda: DocumentSlots(sentences=0), "expected at least 1 and 3"),
-    (lambda: DocumentSlots(sentences=4, width=8).spec(64, VOCAB), "set the length of the phase to 32"),
-    (lambda: DocumentSentences().spec(2, VOCAB), "have no room beside 2"),
-])  # fmt: skip
-def test_bad_requests(call, message):
-    with pytest.raises(UserError, match=message):
-        call()
