@@ -36,7 +36,11 @@ def text_file(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def corpus(tmp_path_factory, text_file, spec):
+def options(spec) -> dict:
+    return {"tokenizer": spec, "heldout": 0.1, "block_tokens": 512}
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory, text_file, options):
     """About 400 documents in blocks of 512 tokens."""
-    out = tmp_path_factory.mktemp("corpus") / "c"
-    return prepare([str(text_file)], out, tokenizer=spec, heldout=0.1, block_tokens=512)
+    return prepare([str(text_file)], tmp_path_factory.mktemp("corpus") / "c", **options)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import grain
 import numpy as np
 
 from ptm_jax.core.types import Vocab
-from ptm_jax.data.corpora.store import Block
+from ptm_jax.data.corpora.store import Block, from_bytes
 from ptm_jax.data.rows import examples as ex
 
 VOCAB = Vocab(size=100_000, pad=0, unk=1, cls=2, sep=3, mask=4, bos=5, eos=6)
@@ -30,6 +31,12 @@ def block(documents: int = 20, seed: int = 0, longest: int = 20, sentences: int 
 def document(*tokens: int) -> Block:
     """A block of one document of one sentence."""
     return Block(np.array(tokens, np.int32), np.array([len(tokens)], np.int32), np.ones(1, np.int32), np.zeros(1, bool))
+
+
+def stored(paths: list[str]) -> list[Block]:
+    """The blocks of record files."""
+    source = grain.sources.ArrayRecordDataSource(paths)
+    return [from_bytes(source[i]) for i in range(len(source))]
 
 
 def owners(given: Block) -> np.ndarray:

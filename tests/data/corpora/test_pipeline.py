@@ -17,13 +17,10 @@ from ptm_jax.data.corpora.runners import Runner
 from ptm_jax.data.text import cleaning, duplicates
 from ptm_jax.data.text.documents import Document
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
+from support.tiny_runs import files as contents
 
 ALL = (cleaning.Language(least=0.5), cleaning.C4(), duplicates.Spans(), duplicates.Exact(), duplicates.Near())
 TWO = Runner("direct", ("direct_num_workers=2", "direct_running_mode=multi_processing"))
-
-
-def contents(folder):
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
 @pytest.mark.parametrize("seed", [0, 1])

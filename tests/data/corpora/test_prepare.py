@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 
-import grain
 import numpy as np
 import pytest
 
@@ -17,21 +16,14 @@ from ptm_jax.data.corpora import prepare, shards, spool, store, worker
 from ptm_jax.data.text import sources
 from ptm_jax.data.tokenizers import vocabularies
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
-
-
-def contents(folder):
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
-
-
-def all_blocks(corpus, split):
-    source = grain.sources.ArrayRecordDataSource(corpus.paths(split))
-    return [store.from_bytes(source[i]) for i in range(len(source))]
+from support.cutting import stored
+from support.tiny_runs import files as contents
 
 
 def all_documents(corpus, split):
     """Documents as tuples of decoded sentences, pieces of a divided one apart."""
     tokenizer, found = corpus.tokenizer(), []
-    for block in all_blocks(corpus, split):
+    for block in stored(corpus.paths(split)):
         texts = [tokenizer.decode(ids) for ids in np.split(block.tokens, block.sentence_starts[1:-1])]
         cuts = block.document_starts.tolist()
         found += [tuple(texts[a:b]) for a, b in zip(cuts, cuts[1:], strict=False)]
@@ -52,7 +44,7 @@ def test_everything_is_there_once(corpus, text_file):
 
 @pytest.mark.parametrize("split", store.SPLITS)
 def test_manifest_counts(corpus, split):
-    found = all_blocks(corpus, split)
+    found = stored(corpus.paths(split))
     facts = corpus.size(split)
     tokens = np.concatenate([b.tokens for b in found])
     assert facts["tokens"] == len(tokens) and facts["blocks"] == len(found)
@@ -62,23 +54,21 @@ def test_manifest_counts(corpus, split):
     assert all(len(b.tokens) <= 512 for b in found)
 
 
-def test_same_bytes_whatever_the_workers(tmp_path, corpus, text_file, spec):
-    options = {"tokenizer": spec, "heldout": 0.1, "block_tokens": 512}
+def test_same_bytes_whatever_the_workers(tmp_path, corpus, text_file, options):
     prepare.prepare([str(text_file)], tmp_path / "b", workers=2, **options)
     assert contents(tmp_path / "b") == contents(corpus.dir)
 
 
-def test_several_shards(tmp_path, corpus, text_file, spec, monkeypatch):
+def test_several_shards(tmp_path, corpus, text_file, options, monkeypatch):
     monkeypatch.setattr(prepare, "SHARD_BYTES", 20_000)
-    parts = prepare.prepare([str(text_file)], tmp_path / "c", tokenizer=spec, heldout=0.1, block_tokens=512)
+    parts = prepare.prepare([str(text_file)], tmp_path / "c", **options)
     assert len(parts.paths("train")) > 3
     assert sorted(all_documents(parts, "train")) == sorted(all_documents(corpus, "train"))
 
 
-def test_second_call_returns_at_once(corpus, text_file, spec, monkeypatch):
+def test_second_call_returns_at_once(corpus, text_file, options, monkeypatch):
     monkeypatch.setattr(spool, "write", None)
-    again = prepare.prepare([str(text_file)], corpus.dir, tokenizer=spec, heldout=0.1, block_tokens=512)
-    assert again.manifest == corpus.manifest
+    assert prepare.prepare([str(text_file)], corpus.dir, **options).manifest == corpus.manifest
 
 
 def test_other_inputs_are_named(corpus, text_file, tmp_path):
@@ -107,8 +97,7 @@ def test_long_document_is_divided_and_flagged(tmp_path):
     shard = shards.Shard(tmp_path, "train-0", 200, 32)
     shard.add(worker.Tokens(tokens, lengths, np.array([4], np.int32)))
     shard.finish()
-    source = grain.sources.ArrayRecordDataSource([str(tmp_path / "train-0.array_record")])
-    found = [store.from_bytes(source[i]) for i in range(len(source))]
+    found = stored([str(tmp_path / "train-0.array_record")])
     assert np.array_equal(np.concatenate([b.tokens for b in found]), tokens)
     assert [bool(b.continued[0]) for b in found] == [False] + [True] * (len(found) - 1)
     assert all(len(b.tokens) <= 32 and b.sentences.sum() == len(b.tokens) for b in found)
@@ -145,35 +134,27 @@ def killer(function, calls):
     ((spool, "_index"), 0), ((vocabularies, "make"), 0), ((shards.Shard, "_write"), 0), ((shards.Shard, "_write"), 9),
     ((shards.Shard, "finish"), 0), ((shards.Shard, "finish"), 1), ((store, "digest"), 0), ((shutil, "rmtree"), 0),
 ])  # fmt: skip
-def test_killed_and_run_again(tmp_path, corpus, text_file, spec, monkeypatch, place, calls):
+def test_killed_and_run_again(tmp_path, corpus, text_file, options, monkeypatch, place, calls):
     out = tmp_path / "c"
-    options = {"tokenizer": spec, "heldout": 0.1, "block_tokens": 512}
     with monkeypatch.context() as patch:
         patch.setattr(*place, killer(getattr(*place), calls))
         with pytest.raises(Killed):
             prepare.prepare([str(text_file)], out, **options)
     assert not out.exists()
+    if (tmp_path / ".c.preparing" / "tokenizer").exists():
+        monkeypatch.setattr(vocabularies, "make", None)  # a finished stage is not repeated
     prepare.prepare([str(text_file)], out, **options)
     assert contents(out) == contents(corpus.dir)
     assert [p.name for p in tmp_path.iterdir()] == ["c"]
 
 
-def test_leftovers_of_other_inputs_are_cleared(tmp_path, corpus, text_file, spec):
+def test_leftovers_of_other_inputs_are_cleared(tmp_path, corpus, text_file, options):
     partial = tmp_path / ".c.preparing"
     (partial / "tokenizer").mkdir(parents=True)
     (partial / "train-00000-of-00001.done.json").write_text("{}")
     (partial / "request.json").write_text("{}")
-    prepare.prepare([str(text_file)], tmp_path / "c", tokenizer=spec, heldout=0.1, block_tokens=512)
+    prepare.prepare([str(text_file)], tmp_path / "c", **options)
     assert contents(tmp_path / "c") == contents(corpus.dir)
-
-
-def test_finished_stages_are_not_repeated(tmp_path, text_file, spec, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr(shards.Shard, "_write", killer(None, 0))
-        with pytest.raises(Killed):
-            prepare.prepare([str(text_file)], tmp_path / "c", tokenizer=spec)
-    monkeypatch.setattr(vocabularies, "make", None)
-    prepare.prepare([str(text_file)], tmp_path / "c", tokenizer=spec)
 
 
 @pytest.mark.parametrize("limit", [20_000, 100_000], ids=["text", "records"])
@@ -222,35 +203,20 @@ def test_bad_source_leaves_nothing(tmp_path, spec):
     assert not (tmp_path / "c").exists()
 
 
-def _cut(folder):
-    path = folder / "train-00000-of-00001.array_record"
-    path.write_bytes(path.read_bytes()[:-100])
-
-
-def _edit(folder):
-    facts = json.loads((folder / "manifest.json").read_text())
-    facts["vocab"]["mask"] = 9
-    (folder / "manifest.json").write_text(json.dumps(facts))
-
-
-def _format(folder):
-    (folder / "manifest.json").write_text(json.dumps({"format": 99, "digest": ""}))
-
-
-@pytest.mark.parametrize("damage, message", [
-    (lambda f: (f / "manifest.json").unlink(), "not a prepared corpus"),
-    (lambda f: (f / "manifest.json").write_text('{"format"'), "is damaged"),
-    (lambda f: (f / "manifest.json").write_text("[]"), "is damaged"),
-    (_format, "has format 99"),
-    (_edit, "was changed"),
-    (_cut, "bytes long instead of"),
-    (lambda f: (f / "heldout-00000-of-00001.array_record").unlink(), "is missing"),
-    (lambda f: (f / "tokenizer" / "tokenizer.json").write_text("{}"), "no readable tokenizer"),
-    (lambda f: (f / "counts.npy").write_text(""), "counts.npy is missing or damaged"),
+@pytest.mark.parametrize("name, damage, message", [
+    ("manifest.json", None, "not a prepared corpus"),
+    ("manifest.json", lambda d: d[:9], "is damaged"),
+    ("manifest.json", lambda d: b"[]", "is damaged"),
+    ("manifest.json", lambda d: b'{"format": 99, "digest": ""}', "has format 99"),
+    ("manifest.json", lambda d: d.replace(b'"mask": 4', b'"mask": 9'), "was changed"),
+    ("train-00000-of-00001.array_record", lambda d: d[:-100], "bytes long instead of"),
+    ("heldout-00000-of-00001.array_record", None, "is missing"),
+    ("tokenizer/tokenizer.json", lambda d: b"{}", "no readable tokenizer"),
+    ("counts.npy", lambda d: b"", "counts.npy is missing or damaged"),
 ])  # fmt: skip
-def test_damage(tmp_path, corpus, damage, message):
-    shutil.copytree(corpus.dir, tmp_path / "c")
-    damage(tmp_path / "c")
+def test_damage(tmp_path, corpus, name, damage, message):
+    path = shutil.copytree(corpus.dir, tmp_path / "c") / name
+    path.write_bytes(damage(path.read_bytes())) if damage else path.unlink()
     with pytest.raises(UserError, match=message):
         found = store.open_corpus(tmp_path / "c")
         found.tokenizer()
