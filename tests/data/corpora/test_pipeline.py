@@ -90,7 +90,7 @@ def test_refusals_are_one_line(line, message, capsys, tmp_path, monkeypatch):
     assert message in shown and len(shown.splitlines()) == 1
 
 
-def test_the_command_cleans_and_tells(text_file, tmp_path, capsys):
+def test_the_command_cleans_and_reports(text_file, tmp_path, capsys):
     words = ["prepare", "--data", str(text_file), str(text_file), "--out", str(tmp_path / "c"), "--vocab", "120"]
     assert main([*words, "--clean", "c4", "--dedup", "near", "--cooccurrence", "2"]) == 0
     shown = capsys.readouterr().out
@@ -208,40 +208,29 @@ import os, shutil, sys
 if "ptm_jax.data.corpora.direct" in sys.orig_argv or "pytest" in sys.modules:
     from apache_beam.io.localfilesystem import LocalFileSystem
 
-    class Bucket(LocalFileSystem):
+    def own(given):
         # ptmtest://x/y is the file y in the folder PTM_TEST_BUCKET
-        @classmethod
-        def scheme(cls):
-            return "ptmtest"
+        if isinstance(given, list):
+            return [own(url) for url in given]
+        return given.replace("ptmtest://x", os.environ["PTM_TEST_BUCKET"])
 
-        def own(self, url):
-            return url.replace("ptmtest://x", os.environ["PTM_TEST_BUCKET"])
+    class Bucket(LocalFileSystem):
+        scheme = classmethod(lambda cls: "ptmtest")
 
         def match(self, patterns, limits=None):
-            found = super().match([self.own(p) for p in patterns], limits)
-            for result in found:
-                for entry in result.metadata_list:
-                    entry.path = entry.path.replace(os.environ["PTM_TEST_BUCKET"], "ptmtest://x")
+            found = super().match(own(patterns), limits)
+            for entry in (entry for result in found for entry in result.metadata_list):
+                entry.path = entry.path.replace(os.environ["PTM_TEST_BUCKET"], "ptmtest://x")
             return found
 
-        def mkdirs(self, path):
-            return super().mkdirs(self.own(path))
-
-        def create(self, path, *rest, **named):
-            return super().create(self.own(path), *rest, **named)
-
-        def open(self, path, *rest, **named):
-            return super().open(self.own(path), *rest, **named)
-
-        def exists(self, path):
-            return super().exists(self.own(path))
-
-        def rename(self, sources, targets):
-            return super().rename([self.own(p) for p in sources], [self.own(p) for p in targets])
-
         def delete(self, paths):
-            for path in paths:
-                shutil.rmtree(self.own(path))
+            for path in own(paths):
+                shutil.rmtree(path)
+
+    for name in ("mkdirs", "create", "open", "exists", "rename"):
+        def passed_on(self, *given, method=getattr(LocalFileSystem, name), **named):
+            return method(self, *map(own, given), **named)
+        setattr(Bucket, name, passed_on)
 """
 
 

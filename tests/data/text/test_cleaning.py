@@ -193,7 +193,7 @@ def test_cooccurrences_against_the_definition():
     assert np.array_equal(cooccurrence.total([p.sums() for p in two], 7, 4), table)
 
 
-def test_the_manifest_tells_what_was_dropped(tmp_path, text_file):
+def test_the_manifest_counts_what_was_dropped(tmp_path, text_file):
     spec, steps = TokenizerSpec(kind="wordpiece", vocab=120), (cleaning.C4(), duplicates.Exact())
     found = prepare.prepare([str(text_file)] * 2, tmp_path / "a", tokenizer=spec, cleaning=steps, cooccurrence=3)
     report, sizes = found.manifest["cleaning"], found.manifest["splits"]
@@ -222,7 +222,7 @@ def test_an_interrupted_run_keeps_the_report(tmp_path, text_file, monkeypatch):
     assert sorted(p.name for p in again.dir.iterdir()) == sorted(p.name for p in whole.dir.iterdir())
 
 
-def test_a_corpus_without_them_says_so(corpus):
+def test_a_corpus_without_cleaning_and_cooccurrences(corpus):
     assert "cleaning" not in corpus.manifest and "cleaning" not in corpus.manifest["request"]
     with pytest.raises(UserError, match="no co-occurrences; prepare it with --cooccurrence"):
         corpus.cooccurrence()

@@ -112,26 +112,6 @@ def test_wet(tmp_path):
     assert next(sources.documents([str(path)])).lines == (1, 1)
 
 
-@pytest.mark.parametrize("content, message", [
-    (b"".join(CRAWL)[:-12], r"x\.wet ends within a record \(byte \d+"),
-    (CRAWL[0] + b"<html>", r"x\.wet is not a WET file at byte \d+"),
-    (CRAWL[0] + b"WARC/1.0\r\nWARC-Type: conversion\r\n\r\nText.", r"x\.wet has a record without its length"),
-    (record("conversion", b"abc \xff"), r"the page http://a.example/ of .*x\.wet is not UTF-8 at byte 4"),
-    (CRAWL[0], r"x\.wet holds no text"),
-])  # fmt: skip
-def test_damaged_wet(tmp_path, content, message):
-    (tmp_path / "x.wet").write_bytes(content)
-    with pytest.raises(UserError, match=message):
-        read(tmp_path / "x.wet")
-
-
-def test_a_cut_wet_archive(tmp_path):
-    path = tmp_path / "x.wet.gz"
-    path.write_bytes(b"".join(map(gzip.compress, CRAWL))[:-9])
-    with pytest.raises(UserError, match=r"x\.wet\.gz is a damaged archive"):
-        read(path)
-
-
 def tar(**files):
     held = io.BytesIO()
     with tarfile.open(fileobj=held, mode="w") as archive:
@@ -156,16 +136,22 @@ def test_openwebtext(tmp_path):
     assert read(outer) == wanted and read(inner) == wanted[:2]
 
 
-@pytest.mark.parametrize("cut", [40, 200])
-def test_damaged_openwebtext(tmp_path, cut):
-    path = tmp_path / "web.tar.xz"
-    path.write_bytes(lzma.compress(tar(**WEB))[:-cut])
-    with pytest.raises(UserError, match=r"web\.tar\.xz is a damaged archive"):
-        read(path)
-    path = tmp_path / "web.tar"
-    path.write_bytes(tar(a__txt=b"Good.", **WEB)[: -10240 - cut])
-    with pytest.raises(UserError, match=r"web\.tar (is a damaged archive|cannot be read)"):
-        read(path)
+@pytest.mark.parametrize("name, content, message", [
+    ("x.wet", b"".join(CRAWL)[:-12], r"x\.wet ends within a record \(byte \d+"),
+    ("x.wet", CRAWL[0] + b"<html>", r"x\.wet is not a WET file at byte \d+"),
+    ("x.wet", CRAWL[0] + b"WARC/1.0\r\nWARC-Type: conversion\r\n\r\nText.", r"x\.wet has a record without its length"),
+    ("x.wet", record("conversion", b"abc \xff"), r"the page http://a.example/ of .*x\.wet is not UTF-8 at byte 4"),
+    ("x.wet", CRAWL[0], r"x\.wet holds no text"),
+    ("x.wet.gz", b"".join(map(gzip.compress, CRAWL))[:-9], r"x\.wet\.gz is a damaged archive"),
+    ("x.tar.xz", lzma.compress(tar(**WEB))[:-40], r"x\.tar\.xz is a damaged archive"),
+    ("x.tar.xz", lzma.compress(tar(**WEB))[:-200], r"x\.tar\.xz is a damaged archive"),
+    ("x.tar", tar(a__txt=b"Good.", **WEB)[:-10280], r"x\.tar (is a damaged archive|cannot be read)"),
+    ("x.tar", tar(a__txt=b"Good.", **WEB)[:-10440], r"x\.tar (is a damaged archive|cannot be read)"),
+])  # fmt: skip
+def test_damaged_crawls(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        read(tmp_path / name)
 
 
 def test_which_files_are_read(tmp_path):

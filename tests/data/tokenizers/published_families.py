@@ -1,8 +1,7 @@
 """Tokenizer directories in the layout of each published family, their vocabularies trained on the text that is given.
 
 Used by the tests of `data.tokenizers.published` and by `published_golden.py`, which runs in environments without this
-project:
-it imports `tokenizers` and `sentencepiece` only.
+project: it imports `tokenizers` and `sentencepiece` only.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ _CONTROLS = {  # options of the sentencepiece trainer
 _CONTROLS["mt5"] = _CONTROLS["pegasus"] = _CONTROLS["t5"]
 
 
-def pieces(path: Path, family: str, lines: Sequence[str], size: int, kind: str = "unigram") -> None:
+def pieces(path: Path, family: str, lines: Sequence[str], size: int, **options) -> None:
     """A sentencepiece model with the ids and controls of the family."""
     import sentencepiece
 
+    options = {"character_coverage": 0.995} | _CONTROLS.get(family, {}) | options
     with path.open("wb") as file:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(lines), model_writer=file, model_type=kind, vocab_size=size, num_threads=1,
-            max_sentence_length=1 << 16, character_coverage=0.995, hard_vocab_limit=False, minloglevel=2,
-            **_CONTROLS.get(family, {}),
+            sentence_iterator=iter(lines), model_writer=file, vocab_size=size, num_threads=1, max_sentence_length=1 << 16,
+            hard_vocab_limit=False, minloglevel=2, **options,
         )  # fmt: skip
 
 
