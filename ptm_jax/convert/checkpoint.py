@@ -15,7 +15,7 @@ import numpy as np
 
 from ptm_jax.convert import engine
 from ptm_jax.convert.config import Config
-from ptm_jax.convert.family import Family, families, family_of, names
+from ptm_jax.convert.family import Family, families, family_of
 from ptm_jax.convert.files import open_tensors
 from ptm_jax.convert.saving import write_tensors
 from ptm_jax.core import spec, towers
@@ -99,30 +99,23 @@ def read(
         shapes = towers.abstract(system.towers, example(system))
     except ValueError as error:
         raise UserError(f"{config.file}: {str(error).splitlines()[0]}") from error
-    draw = None
-    if architecture is not None and architecture != _written_by(family, config):
-        draw = lambda paths: _drawn(system, seed, paths)
-    lines = family.lines(config, name)
+    written = config("architectures", list, None) or [family.bare]
+    draw = None if architecture in (None, written[0]) else lambda paths: _drawn(system, seed, paths)
     where = None if shardings is None else shardings(shapes)["main"]
     _check_constants(tensors, family, family.constants(config, name))
-    params, report = engine.read(tensors, shapes["main"], family, lines, fresh=draw, shardings=where)
+    params, report = engine.read(tensors, shapes["main"], family, family.lines(config, name), fresh=draw, shardings=where)
     return Checkpoint(system, {"main": params}, report, config, name)
 
 
 def _check_constants(tensors: Any, family: Family, constants: Mapping[str, Any], atol: float = 4e-3) -> None:
     """Raises UserError if a tensor differs from the values that our layer computes. `atol` covers bfloat16 rounding."""
     for constant, value in constants.items():
-        for name in {constant, constant.removeprefix(family.root)} & set(tensors.names()):
+        for name in {constant, constant.removeprefix(family.root)} & set(tensors.families.names()):
             there = np.asarray(tensors.read(name), np.float32)
             if there.shape != value.shape or np.abs(there - value).max() > atol:
                 raise UserError(
                     f"{tensors.file(name)}: {name} is not the fixed table of {family.model_type}; it is not supported"
                 )
-
-
-def _written_by(family: Family, config: Config) -> str | None:
-    named = config("architectures", list, None)
-    return named[0] if named else family.bare
 
 
 def _drawn(system: System, seed: int, paths: tuple[str, ...]) -> dict[str, Any]:
@@ -137,14 +130,14 @@ def published(system: System, config: Mapping[str, Any] | None = None) -> tuple[
     `config` is the config of the import; it is kept if it still describes the towers. Raises UserError if no family matches;
     the message names the first difference from the nearest family.
     """
-    nearest: list[str] = []
-    candidates = [Config(config)] if config is not None else []
-    for candidate in candidates:
-        family = family_of(candidate)
+    if config is not None:
+        given = Config(config)
+        family = family_of(given)
         architecture = family.architecture_of(system)
-        if _same(family, candidate, architecture, system) is None:
-            return family, candidate, architecture
-    for name in names():
+        if _same(family, given, architecture, system) is None:
+            return family, given, architecture
+    nearest: list[str] = []
+    for name in families.names():
         family = families.get(name)
         try:
             architecture = family.architecture_of(system)
@@ -158,7 +151,7 @@ def published(system: System, config: Mapping[str, Any] | None = None) -> tuple[
     reason = min(nearest, key=len) if nearest else "none has its heads and layers"
     raise UserError(
         f"{system.name} is no architecture of the Hugging Face library ({reason}); export a system of one of "
-        f"{', '.join(names())}"
+        f"{', '.join(families.names())}"
     )
 
 
@@ -190,9 +183,7 @@ def write(
     constants = ((name.removeprefix(root), value) for name, value in family.constants(fields, architecture).items())
     everything = ((name, np.asarray(value)) for name, value in itertools.chain(tensors, constants))
     written = write_tensors(folder, everything, dtype=dtype, max_shard_bytes=max_shard_bytes)
-    file = folder / "config.json"
     facts = {**fields, "architectures": [architecture], "dtype": dtype}
-    draft = file.with_suffix(".draft")
+    draft = folder / "config.draft"
     draft.write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf8")
-    draft.replace(file)
-    return [*written, file]
+    return [*written, draft.replace(folder / "config.json")]

@@ -52,9 +52,7 @@ class Config(Mapping):
                 )
             return default
         wanted = (int, float) if kind is float else kind
-        wrong = wanted is not None and (
-            not isinstance(value, wanted) or (isinstance(value, bool) and kind is not bool)
-        )
+        wrong = wanted is not None and (not isinstance(value, wanted) or (isinstance(value, bool) and kind is not bool))
         if wrong:
             expected = next(
                 (word for word, types in _TYPES.items() if types == wanted), getattr(kind, "__name__", str(kind))
@@ -90,6 +88,14 @@ class Config(Mapping):
         """The number of classes of a task head: the length of `id2label`, else `num_labels`, else 2."""
         names = self("id2label", dict, None)
         return len(names) if names else self.positive("num_labels", 2)
+
+    def filled(self, **defaults: Any) -> Config:
+        """Returns the config with values for the fields that the file lacks."""
+        return Config({**defaults, **self}, self.file)
+
+    def renamed(self, **names: str) -> Config:
+        """Returns the config with fields added under their current names, if the file uses the old ones: `old=current`."""
+        return self.filled(**{new: self[old] for old, new in names.items() if old in self})
 
     def __getitem__(self, name: str) -> Any:
         return self._fields[name]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ptm_jax.convert.config import Config
@@ -12,6 +12,21 @@ from ptm_jax.convert.table import Line
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.spec.registry import Catalogue
 from ptm_jax.core.system import System
+from ptm_jax.encoders.seq2seq import EncoderDecoder
+
+TASKS = {
+    "ForMaskedLM": ("mlm",),
+    "ForSequenceClassification": ("classify",),
+    "ForMultipleChoice": ("choose",),
+    "ForTokenClassification": ("tag",),
+    "ForQuestionAnswering": ("span",),
+}
+
+
+def classes(prefix: str, more: Mapping[str, tuple[str, ...]], tasks: Iterable[str] = TASKS) -> dict[str, tuple[str, ...]]:
+    """Returns {published class: names of our heads}: the bare model, those of `tasks`, and `more`."""
+    named = {"Model": (), **{task: TASKS[task] for task in tasks}, **more}
+    return {prefix + name: heads for name, heads in named.items()}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,6 +38,7 @@ class Family:
     config    (system) -> fields of a config.json; `build` must return the same towers from them
     root      prefix of the bare model inside the classes with heads ("bert."); a bare checkpoint lacks it
     heads     {published class name: names of our heads}, the bare model's class first
+    halves    the classes of an encoder-decoder family with only an encoder or only a decoder
     ties      {published duplicate: the tensor it repeats}: compared on import if present, never written
     ignore    regular expressions of published names without parameters: position buffers, masks
     renames   (regular expression, replacement) for names in older checkpoints
@@ -37,6 +53,7 @@ class Family:
     config: Callable[[System], dict[str, Any]]
     root: str
     heads: Mapping[str, tuple[str, ...]]
+    halves: tuple[str, ...] = ()
     ties: Mapping[str, str] = dataclasses.field(default_factory=dict)
     ignore: tuple[str, ...] = (r"(^|\.)position_ids$",)
     renames: tuple[tuple[str, str], ...] = ()
@@ -68,13 +85,15 @@ class Family:
         return named[0]
 
     def architecture_of(self, system: System) -> str:
-        """Returns the class with the same heads as a system. Raises UserError if there is none."""
+        """Returns the class with the heads (and the halves) of a system. Raises UserError if there is none."""
         heads = {name for tower in system.towers.values() for name in tower.heads}
+        pair = is_pair(system)
         for name, ours in self.heads.items():
-            if set(ours) == heads:
+            if set(ours) == heads and (not self.halves or pair == (name not in self.halves)):
                 return name
+        kind = "" if not self.halves else " of an encoder with a decoder" if pair else " of one half"
         raise UserError(
-            f"{self.model_type} has no class with the heads {', '.join(sorted(heads)) or 'none'}; choose other heads"
+            f"{self.model_type} has no class{kind} with the heads {', '.join(sorted(heads)) or 'none'}; choose other heads"
         )
 
     def ignored(self, name: str) -> bool:
@@ -82,24 +101,17 @@ class Family:
         return any(re.search(pattern, name) for pattern in self.ignore)
 
 
-families = Catalogue("model_type")
+def is_pair(system: System) -> bool:
+    """Returns whether the main tower is an encoder-decoder."""
+    return isinstance(system.towers["main"].encoder, EncoderDecoder)
+
+
+families = Catalogue("model_type", "ptm_jax.convert.families")
 
 
 def family_of(config: Config) -> Family:
     """Returns the family of a config. Raises UserError for an unknown `model_type`."""
     name = config("model_type", str)
-    if name not in _complete():
+    if name not in families:
         raise UserError(f"{config.file}: {unknown('model_type', name, families.names())}")
     return families.get(name)
-
-
-def names() -> tuple[str, ...]:
-    """Returns every supported `model_type`."""
-    return _complete().names()
-
-
-def _complete() -> Catalogue:
-    from ptm_jax.core.spec import registry
-
-    registry.discover("ptm_jax.convert.families")
-    return families

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ptm_jax.convert.formats.safetensors_files import layout
-from ptm_jax.convert.formats.tensors import DTYPES, FLOATS, NAMES, bytes_of, shown
+from ptm_jax.convert.formats.tensors import DTYPES, FLOATS, TYPES, bytes_of, shown
 from ptm_jax.core.errors import UserError
 
 _INDEX = "model.safetensors.index.json"
@@ -109,7 +109,7 @@ def _planned(name: str, source: Any, dtype: str | None) -> _Plan:
         source = source if callable(source) else made
     else:
         shape, kind = source.shape, np.dtype(source.dtype)
-    found = NAMES.get(kind.newbyteorder("<"))
+    found = TYPES.get(kind.name)
     if found is None:
         raise UserError(f"tensor {shown(name)} is of type {kind}; these are written: {', '.join(DTYPES)}")
     if found in FLOATS and dtype is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterable
 from typing import Literal
 
 import numpy as np
@@ -148,9 +149,49 @@ class Line:
         return (math.prod(shape),) if self.shape is not None else tuple(shape)
 
 
-def attention(ours: str, theirs: tuple[str, str, str, str], kind: Kind = "dense") -> tuple[Line, ...]:
-    """Returns the lines of an attention layer. `theirs` are the published query, key, value and output layers."""
-    inner = tuple(
-        Line(f"{ours}/{name}", other, kind) for name, other in zip(("query", "key", "value"), theirs, strict=False)
+QKV = ("query", "key", "value")
+
+
+def attention(ours: str, theirs: str, names: Iterable[str]) -> tuple[Line, ...]:
+    """Returns the lines of an attention layer. `names` are the published query, key, value and output layers in `theirs`."""
+    layers = zip((*QKV, "out"), names, strict=True)
+    return tuple(Line(f"{ours}/{name}", theirs + other, "dense", ins=1 + (name == "out")) for name, other in layers)
+
+
+def joined(ours: str, theirs: str, kind: Kind) -> tuple[Line, ...]:
+    """Returns the lines of an attention layer's query, key and value, which are one published layer."""
+    return tuple(Line(f"{ours}/{name}", theirs, kind, part=(i, 3)) for i, name in enumerate(QKV))
+
+
+def block(ours: str, theirs: str, names: Iterable[str], kind: Kind = "dense") -> tuple[Line, ...]:
+    """Returns the lines of the rest of a layer. `names` are the published norm after attention, first and second layer of
+    the feed-forward, and last norm, in `theirs`."""
+    rest = zip(("attention_norm", "ffn/up", "ffn/down", "ffn_norm"), names, ("norm", kind, kind, "norm"), strict=True)
+    return tuple(Line(f"{ours}/{name}", theirs + other, of) for name, other, of in rest)
+
+
+def vocabulary(dense: str, norm: str, bias: str, table: str) -> tuple[Line, ...]:
+    """Returns the lines of a vocabulary head of BERT's kind, `mlm` or `lm`. The bias and the table are parameters."""
+    return tuple(
+        line
+        for head in ("heads_mlm", "heads_lm")
+        for line in (
+            Line(f"{head}/dense", dense, "dense"),
+            Line(f"{head}/norm", norm, "norm"),
+            Line(f"{head}/bias", bias),
+            Line(f"{head}/table", table),
+        )
     )
-    return (*inner, Line(f"{ours}/out", theirs[3], kind, ins=2))
+
+
+def tasks(classes: str, summary: str = "", score: str = "", choice: str = "") -> tuple[Line, ...]:
+    """Returns the lines of the task heads: layers `classes` and `summary` of a text's classifier; `score` and the summary
+    `choice` of multiple choice (default: the classifier's)."""
+    return (
+        Line("heads_classify/summary/dense", summary, "dense"),
+        Line("heads_classify/classes", classes, "dense"),
+        Line("heads_choose/summary/dense", choice or summary, "dense"),
+        Line("heads_choose/score", score or classes, "dense"),
+        Line("heads_tag/classes", "classifier", "dense"),
+        Line("heads_span/ends", "qa_outputs", "dense"),
+    )

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ptm_jax import systems
-from ptm_jax.convert.halves import ends
+from ptm_jax.convert.records import ends
 from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.towers import Tower

@@ -13,8 +13,8 @@ from typing import Any, Literal
 from ptm_jax.convert import checkpoint
 from ptm_jax.convert.config import Config
 from ptm_jax.convert.family import family_of
-from ptm_jax.convert.halves import ends
 from ptm_jax.convert.hub import locate
+from ptm_jax.convert.records import ends
 from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.recipe import AdamW, Linear, Phase, Recipe

@@ -213,7 +213,7 @@ def test_lines_move_arrays_both_ways():
     line = Line("a", "b", "dense")
     np.testing.assert_array_equal(line.read(weight, "kernel", (4, 2, 3)), weight.T.reshape(4, 2, 3))
     np.testing.assert_array_equal(line.write(weight.T.reshape(4, 2, 3), "kernel"), weight)
-    out = attention("a", ("q", "k", "v", "o"))[3]
+    out = attention("a", "b.", "qkvo")[3]
     np.testing.assert_array_equal(out.read(weight, "kernel", (2, 2, 6)), weight.T.reshape(2, 2, 6))
     np.testing.assert_array_equal(out.write(weight.T.reshape(2, 2, 6), "kernel"), weight)
     joined = draw.normal(size=(4, 18)).astype(np.float32)  # GPT-2's c_attn: [in, 3 out]

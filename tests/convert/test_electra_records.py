@@ -6,7 +6,7 @@ import pytest
 
 from ptm_jax.convert import checkpoint
 from ptm_jax.convert.config import Config
-from ptm_jax.convert.family import families, names
+from ptm_jax.convert.family import families
 from ptm_jax.core import towers
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten
@@ -27,7 +27,7 @@ def record(family, **fields):
 
 @pytest.mark.parametrize("family", ODD)
 def test_every_record_says_its_config(family):
-    assert family in names()
+    assert family in families.names()
     for architecture in families.get(family).heads:
         for odd in ({}, ODD[family]):
             system = record(family, architectures=[architecture], **odd)

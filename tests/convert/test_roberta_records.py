@@ -9,7 +9,7 @@ import pytest
 
 from ptm_jax.convert import checkpoint
 from ptm_jax.convert.config import Config
-from ptm_jax.convert.family import families, names
+from ptm_jax.convert.family import families
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.types import Vocab
 from ptm_jax.nn.embeddings.parts import TaskTypes
@@ -38,7 +38,7 @@ def record(family, **fields):
 
 @pytest.mark.parametrize("family", SIZES)
 def test_every_record_says_its_config(family):
-    assert family in names()
+    assert family in families.names()
     for architecture in families.get(family).heads:
         system = record(family, architectures=[architecture], **ODD.get(family, {}))
         fields = families.get(family).config(system)

@@ -7,14 +7,13 @@ from typing import Any, Literal
 
 import numpy as np
 
+from ptm_jax.convert import table
 from ptm_jax.convert.config import ACTIVATIONS, PUBLISHED, Config
-from ptm_jax.convert.family import families
-from ptm_jax.convert.halves import PairFamily, ends, is_pair, pair_heads, pair_objective
-from ptm_jax.convert.records import adopted, special_ids, task_fields
-from ptm_jax.convert.table import Line, attention
+from ptm_jax.convert.family import Family, classes, families, is_pair
+from ptm_jax.convert.records import pair_heads, record_with, special_ids, task_fields, vocab_of
+from ptm_jax.convert.table import Line
+from ptm_jax.core import spec
 from ptm_jax.core.system import System
-from ptm_jax.core.types import Vocab
-from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.seq2seq import EncoderDecoder
 from ptm_jax.encoders.transformer import Transformer, transformer
 from ptm_jax.nn.attention.multihead import CrossAttention
@@ -36,7 +35,7 @@ class BartKind:
     embed_norm  whether the embeddings have a norm
     waves       whether positions are fixed sinusoids
     special     default special ids
-    classes     default number of classes
+    labels      default number of classes
     start       default start token of the decoder
     old         fields of files from the time when the three families were one class, with the only supported value
     """
@@ -47,7 +46,7 @@ class BartKind:
     embed_norm: bool
     waves: bool = False
     special: dict[str, int] = dataclasses.field(default_factory=lambda: {"bos": 0, "pad": 1, "eos": 2})
-    classes: int = 2
+    labels: int = 2
     start: int | Literal["last"] = 2
 
     @property
@@ -61,10 +60,8 @@ class BartKind:
 
     @property
     def heads(self) -> dict[str, tuple[str, ...]]:
-        named = {"Model": (), "ForConditionalGeneration": ("lm",), "ForCausalLM": ("lm",)}
-        if not self.waves:
-            named |= {"ForSequenceClassification": ("classify",), "ForQuestionAnswering": ("span",)}
-        return {self.prefix + name: heads for name, heads in named.items()}
+        texts = () if self.waves else ("ForSequenceClassification", "ForQuestionAnswering")
+        return classes(self.prefix, {"ForConditionalGeneration": ("lm",), "ForCausalLM": ("lm",)}, texts)
 
     def build(self, config: Config, architecture: str) -> System:
         for name, only in self.old.items():
@@ -76,11 +73,9 @@ class BartKind:
         decoder = self.half(config, "decoder", given=tied and not alone, cross=not alone)
         core = decoder if alone else EncoderDecoder(self.half(config, "encoder"), decoder, self.starts(config))
         vocab = core.embed.vocab
-        named = "id2label" in config or "num_labels" in config
-        heads = pair_heads(config, init, vocab.eos, config.labels if named else self.classes)
-        heads["lm"] = LMHead(vocab=None if tied else vocab, bias=False if alone else "fixed", tied=tied, initializer=init)
-        chosen = {name: heads[name] for name in self.heads[architecture]}
-        return adopted(self.parent, Model(encoder=core, heads=chosen), pair_objective(chosen, config, not alone))
+        lm = LMHead(vocab=None if tied else vocab, bias=False if alone else "fixed", tied=tied, initializer=init)
+        heads = {"lm": lm, **pair_heads(config.filled(num_labels=self.labels), init, vocab.eos)}
+        return record_with(config, self.parent, core, heads, self.heads[architecture])
 
     def starts(self, config: Config) -> int | Literal["last"]:
         """Returns the decoder's start token. mBART's is the row's last token (the language), whatever the config says."""
@@ -92,9 +87,8 @@ class BartKind:
         if width % heads:
             raise ValueError(f"d_model {width} is not a multiple of {side}_attention_heads {heads}")
         limit, init = config.positive("max_position_embeddings"), Normal(config("init_std", float, 0.02))
-        special = {name: ends(config, f"{name}_token_id", default) for name, default in self.special.items()}
         core = transformer(
-            vocab=Vocab(size=config.positive("vocab_size"), **special),
+            vocab=vocab_of(config, **self.special),
             layers=config.positive(f"{side}_layers"),
             width=width,
             heads=heads,
@@ -111,44 +105,40 @@ class BartKind:
             initializer=init,
         )
         block = core.stack.block
-        ffn = dataclasses.replace(block.ffn, dropout=config("activation_dropout", float, 0.0))
-        block = dataclasses.replace(block, ffn=ffn)
+        changes = {
+            "embed.scale": width**0.5 if config("scale_embedding", bool, False) else 1.0,
+            "embed.given": given,
+            "stack.block.ffn.dropout": config("activation_dropout", float, 0.0),
+        }
         if cross:
-            across = CrossAttention(block.attention, block.norm, block.dropout, block.attention_norm)
-            block = dataclasses.replace(block, cross=across)
-        scale = width**0.5 if config("scale_embedding", bool, False) else 1.0
-        embed = dataclasses.replace(core.embed, scale=scale, given=given)
-        return dataclasses.replace(core, embed=embed, stack=dataclasses.replace(core.stack, block=block))
+            parts = (block.attention, block.norm, block.dropout, block.attention_norm)
+            changes["stack.block.cross"] = CrossAttention(*parts)
+        return spec.override(core, changes)
 
     def lines(self, config: Config, architecture: str) -> tuple[Line, ...]:
         tied = config("tie_word_embeddings", bool, True)
         alone = architecture.endswith("ForCausalLM")
         sides = {"decoder": "encoder"} if alone else {side: f"encoder/{side}" for side in ("encoder", "decoder")}
-        table = lambda side: f"model.{side}.embed_tokens.weight" if alone or not tied else "model.shared.weight"
+        words = lambda side: f"model.{side}.embed_tokens.weight" if alone or not tied else "model.shared.weight"
         return (
-            *(Line(f"{ours}/embed/token", table(side)) for side, ours in sides.items()),
+            *(Line(f"{ours}/embed/token", words(side)) for side, ours in sides.items()),
             *(line for side, ours in sides.items() for line in self.half_lines(ours, f"model.{side}")),
             Line("heads_lm/table", "lm_head.weight"),
             Line("heads_lm/bias", "final_logits_bias", shape=(1, -1)),
-            Line("heads_classify/summary/dense", "classification_head.dense", "dense"),
-            Line("heads_classify/classes", "classification_head.out_proj", "dense"),
-            Line("heads_span/ends", "qa_outputs", "dense"),
+            *table.tasks("classification_head.out_proj", "classification_head.dense"),
         )
 
     def half_lines(self, ours: str, theirs: str) -> tuple[Line, ...]:
         """Returns the lines of one half: layers with optional cross-attention, positions and outer norms."""
-        block, layer = f"{ours}/stack/block", f"{theirs}.layers.{{i}}"
-        parts = lambda name: tuple(f"{layer}.{name}.{part}_proj" for part in ("q", "k", "v", "out"))
+        block, layer = f"{ours}/stack/block", f"{theirs}.layers.{{i}}."
+        names = ("q_proj", "k_proj", "v_proj", "out_proj")
         return (
             Line(f"{ours}/embed/position/table", f"{theirs}.embed_positions.weight"),
             Line(f"{ours}/embed/norm", f"{theirs}.layernorm_embedding", "norm"),
-            *attention(f"{block}/attention", parts("self_attn")),
-            Line(f"{block}/attention_norm", f"{layer}.self_attn_layer_norm", "norm"),
-            *attention(f"{block}/cross/attention", parts("encoder_attn")),
-            Line(f"{block}/cross/attention_norm", f"{layer}.encoder_attn_layer_norm", "norm"),
-            Line(f"{block}/ffn/up", f"{layer}.fc1", "dense"),
-            Line(f"{block}/ffn/down", f"{layer}.fc2", "dense"),
-            Line(f"{block}/ffn_norm", f"{layer}.final_layer_norm", "norm"),
+            *table.attention(f"{block}/attention", f"{layer}self_attn.", names),
+            *table.attention(f"{block}/cross/attention", f"{layer}encoder_attn.", names),
+            Line(f"{block}/cross/attention_norm", f"{layer}encoder_attn_layer_norm", "norm"),
+            *table.block(block, layer, ("self_attn_layer_norm", "fc1", "fc2", "final_layer_norm")),
             Line(f"{ours}/stack/final_norm", f"{theirs}.layer_norm", "norm"),
         )
 
@@ -196,7 +186,7 @@ WAVES = (r"(^|\.)embed_positions\.weight$",)
 
 BART = bart("", 2, 128, 4, lr=6e-4, warmup=24_000)
 KINDS = {
-    "bart": BartKind(prefix="Bart", parent=BART, pre=False, embed_norm=True, classes=3),
+    "bart": BartKind(prefix="Bart", parent=BART, pre=False, embed_norm=True, labels=3),
     "mbart": BartKind(prefix="MBart", parent=BART, pre=True, embed_norm=True, start="last"),
     "pegasus": BartKind(
         prefix="Pegasus",
@@ -211,7 +201,7 @@ KINDS = {
 
 for name, kind in KINDS.items():
     families.add(
-        PairFamily(
+        Family(
             model_type=name,
             build=kind.build,
             lines=kind.lines,

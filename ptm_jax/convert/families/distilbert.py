@@ -5,37 +5,26 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from ptm_jax.convert import table
 from ptm_jax.convert.config import ACTIVATIONS, PUBLISHED, Config
-from ptm_jax.convert.families import bert
-from ptm_jax.convert.family import Family, families
-from ptm_jax.convert.records import PROBLEMS, adopted, objective_of, task_fields, task_heads, tied
-from ptm_jax.convert.table import Line, attention
+from ptm_jax.convert.family import Family, classes, families
+from ptm_jax.convert.records import mlm_head, record_with, task_fields, task_heads, tied, vocab_of
+from ptm_jax.convert.table import Line
+from ptm_jax.core import spec
 from ptm_jax.core.system import System
 from ptm_jax.data.rows.examples import Packed
-from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.transformer import Transformer, transformer
 from ptm_jax.nn.embeddings.summed import LearnedPositions
 from ptm_jax.nn.heads.tasks import SpanHead, Summary
-from ptm_jax.nn.heads.vocabulary import MLMHead
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.nn.layers import Dropout
 from ptm_jax.objectives.language import MLM
-from ptm_jax.systems.transformers import bert as bert_system
+from ptm_jax.systems.transformers import bert
 
-EPS = 1e-12
-OTHERS = {"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"}
-
-HEADS = {
-    "DistilBertModel": (),
-    "DistilBertForMaskedLM": ("mlm",),
-    "DistilBertForSequenceClassification": ("classify",),
-    "DistilBertForMultipleChoice": ("choose",),
-    "DistilBertForTokenClassification": ("tag",),
-    "DistilBertForQuestionAnswering": ("span",),
-}
+EPS, HEADS = 1e-12, classes("DistilBert", {})
 
 PARENT = dataclasses.replace(
-    bert_system("", 2, 128, 2),
+    bert("", 2, 128, 2),
     paper="Sanh et al. 2019, arXiv 1910.01108",
     section="4.5",
     rows=(173,),
@@ -51,7 +40,7 @@ def encoder(config: Config) -> Transformer:
     """
     init, rate = Normal(config("initializer_range", float, 0.02)), config("dropout", float, 0.1)
     core = transformer(
-        vocab=bert.vocab_of(config),
+        vocab=vocab_of(config, pad=None),
         layers=config.positive("n_layers"),
         width=config.positive("dim"),
         heads=config.positive("n_heads"),
@@ -63,49 +52,32 @@ def encoder(config: Config) -> Transformer:
         attention_dropout=config("attention_dropout", float, 0.1),
         initializer=init,
     )
-    block = dataclasses.replace(core.stack.block, dropout=0.0, after_ffn=Dropout(rate))
-    return dataclasses.replace(core, stack=dataclasses.replace(core.stack, block=block))
-
-
-def todays(config: Config) -> Config:
-    """Returns the config with DistilBERT's field names, if a file uses BERT's."""
-    return Config({ours: config[theirs] for theirs, ours in OTHERS.items() if theirs in config} | dict(config), config.file)
+    return spec.override(core, {"stack.block.dropout": 0.0, "stack.block.after_ffn": Dropout(rate)})
 
 
 def build(config: Config, architecture: str) -> System:
-    config = todays(config)
+    config = config.renamed(hidden_size="dim", num_attention_heads="n_heads", num_hidden_layers="n_layers")
     core = encoder(config)
     init, activation = core.embed.initializer, core.stack.block.ffn.activation
-    tied = config("tie_word_embeddings", bool, True)
-    texts = task_heads(config, Summary("relu", initializer=init), init, config("seq_classif_dropout", float, 0.2))
-    heads = {
-        **texts,
-        "mlm": MLMHead(vocab=core.embed.vocab, activation=activation, eps=EPS, tied=tied, initializer=init),
-        "tag": dataclasses.replace(texts["tag"], dropout=core.embed.dropout),
+    heads = task_heads(config, Summary("relu", initializer=init), init, config("seq_classif_dropout", float, 0.2))
+    heads |= {
+        "mlm": mlm_head(config, core, activation=activation, eps=EPS),
+        "tag": dataclasses.replace(heads["tag"], dropout=core.embed.dropout),
         "span": SpanHead(dropout=config("qa_dropout", float, 0.1), initializer=init),
     }
-    chosen = {name: heads[name] for name in HEADS[architecture]}
-    objective = objective_of(chosen, kind=PROBLEMS.get(config("problem_type", str, "")))
-    return adopted(PARENT, Model(encoder=core, heads=chosen), objective)
+    return record_with(config, PARENT, core, heads, HEADS[architecture])
 
 
 def lines(config: Config, architecture: str) -> tuple[Line, ...]:
-    block, layer, embed = "encoder/stack/block", "distilbert.transformer.layer.{i}", "distilbert.embeddings"
-    parts = tuple(f"{layer}.attention.{name}_lin" for name in ("q", "k", "v", "out"))
+    block, layer, embed = "encoder/stack/block", "distilbert.transformer.layer.{i}.", "distilbert.embeddings"
     return (
         Line("encoder/embed/token", f"{embed}.word_embeddings.weight"),
         Line("encoder/embed/position/table", f"{embed}.position_embeddings.weight"),
         Line("encoder/embed/norm", f"{embed}.LayerNorm", "norm"),
-        *attention(f"{block}/attention", parts),
-        Line(f"{block}/attention_norm", f"{layer}.sa_layer_norm", "norm"),
-        Line(f"{block}/ffn/up", f"{layer}.ffn.lin1", "dense"),
-        Line(f"{block}/ffn/down", f"{layer}.ffn.lin2", "dense"),
-        Line(f"{block}/ffn_norm", f"{layer}.output_layer_norm", "norm"),
-        Line("heads_mlm/dense", "vocab_transform", "dense"),
-        Line("heads_mlm/norm", "vocab_layer_norm", "norm"),
-        Line("heads_mlm/bias", "vocab_projector.bias"),
-        Line("heads_mlm/table", "vocab_projector.weight"),
-        *bert.task_lines("pre_classifier"),
+        *table.attention(f"{block}/attention", f"{layer}attention.", ("q_lin", "k_lin", "v_lin", "out_lin")),
+        *table.block(block, layer, ("sa_layer_norm", "ffn.lin1", "ffn.lin2", "output_layer_norm")),
+        *table.vocabulary("vocab_transform", "vocab_layer_norm", "vocab_projector.bias", "vocab_projector.weight"),
+        *table.tasks("classifier", "pre_classifier"),
     )
 
 

@@ -7,17 +7,13 @@ from typing import Any
 
 from ptm_jax.convert.config import Config
 from ptm_jax.convert.families import bert
-from ptm_jax.convert.family import Family, families
+from ptm_jax.convert.family import families
 from ptm_jax.convert.table import Line
+from ptm_jax.core import spec
 from ptm_jax.core.system import System
 from ptm_jax.nn.embeddings.parts import TaskTypes
 from ptm_jax.systems.masked import bert_wwm
 from ptm_jax.systems.transformers import BERT_CHINESE
-
-ROOT = "ernie."
-
-HEADS = {name.replace("Bert", "Ernie"): heads for name, heads in bert.HEADS.items() if name != "BertLMHeadModel"}
-HEADS |= {"ErnieForCausalLM": ("lm",)}
 
 # ERNIE masks phrases and entities; the lists are not public, so we mask whole words.
 PARENT = dataclasses.replace(
@@ -29,17 +25,16 @@ PARENT = dataclasses.replace(
 
 
 def build(config: Config, architecture: str) -> System:
-    core = bert.encoder(config, causal=config("is_decoder", bool, False))
-    tasks = config.positive("task_type_vocab_size", 3) if config("use_task_id", bool, False) else 0
-    if tasks:
-        parts = (*core.embed.parts, TaskTypes(tasks))
-        core = dataclasses.replace(core, embed=dataclasses.replace(core.embed, parts=parts))
-    return bert.record(config, PARENT, core, HEADS[architecture])
+    core = bert.encoder(config)
+    if config("use_task_id", bool, False):
+        tasks = TaskTypes(config.positive("task_type_vocab_size", 3))
+        core = spec.override(core, {"embed.parts": (*core.embed.parts, tasks)})
+    return bert.record(config, PARENT, core, ERNIE.heads[architecture])
 
 
 def lines(config: Config, architecture: str) -> tuple[Line, ...]:
-    tasks = Line("encoder/embed/task", f"{ROOT}embeddings.task_type_embeddings.weight")
-    return (tasks, *bert.class_lines(config, ROOT))
+    tasks = Line("encoder/embed/task", "ernie.embeddings.task_type_embeddings.weight")
+    return (tasks, *bert.lines(config, architecture, "ernie."))
 
 
 def config(system: System) -> dict[str, Any]:
@@ -48,15 +43,5 @@ def config(system: System) -> dict[str, Any]:
     return bert.config(system) | tasks_of
 
 
-families.add(
-    Family(
-        model_type="ernie",
-        build=build,
-        lines=lines,
-        config=config,
-        root=ROOT,
-        heads=HEADS,
-        ties=bert.ties(ROOT),
-        fill=bert.FILL,
-    )
-)
+ERNIE = bert.family("ernie", "Ernie", "ernie.", {"ForCausalLM": ("lm",)}, build=build, lines=lines, config=config)
+families.add(ERNIE)

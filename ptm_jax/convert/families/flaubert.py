@@ -7,10 +7,12 @@ from typing import Any
 
 from ptm_jax.convert.config import Config
 from ptm_jax.convert.families import xlm
-from ptm_jax.convert.family import Family, families
+from ptm_jax.convert.family import Family, classes, families
 from ptm_jax.core import spec
 from ptm_jax.core.system import System
 from ptm_jax.nn.layerdrop import DroppedBlock
+
+HEADS = classes("Flaubert", {"WithLMHeadModel": ("mlm",), **xlm.ANSWERS}, xlm.TEXTS)
 
 
 def build(config: Config, architecture: str) -> System:
@@ -20,9 +22,9 @@ def build(config: Config, architecture: str) -> System:
     if skip:
         fields = {name: vars(block)[name] for name in spec.field_names(block)}
         block = DroppedBlock(**fields, skip=skip)
-    core = dataclasses.replace(core, stack=dataclasses.replace(core.stack, block=block))
+    core = spec.override(core, {"stack.block": block})
     facts = {"paper": "Le et al. 2020, arXiv 1912.05372", "section": "4.2.2", "rows": (135,)}
-    return xlm.record(config, architecture.removeprefix("Flaubert"), core, **facts)
+    return xlm.record(config, core, HEADS[architecture], **facts)
 
 
 def config(system: System) -> dict[str, Any]:
@@ -38,7 +40,7 @@ families.add(
         lines=xlm.lines,
         config=config,
         root="transformer.",
-        heads=xlm.classes_of("Flaubert"),
+        heads=HEADS,
         ties=xlm.TIES,
     )
 )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from ptm_jax.convert.config import Config
 from ptm_jax.convert.families import bert
-from ptm_jax.convert.family import Family, families
+from ptm_jax.convert.family import families
 from ptm_jax.convert.table import Line
-from ptm_jax.core.spec import respell
+from ptm_jax.core import spec
 from ptm_jax.core.system import System
 from ptm_jax.encoders.transformer import Transformer
 from ptm_jax.nn.initializers import Normal, TruncatedNormal
@@ -17,54 +16,32 @@ from ptm_jax.nn.layers import Identity
 from ptm_jax.objectives.sentence_pairs import NSP
 from ptm_jax.systems.megatron import megatron_bert
 
-ROOT, PARENT = "bert.", megatron_bert("", 2, 128, 2)
-
-HEADS = {f"Megatron{name}": heads for name, heads in bert.HEADS.items() if name != "BertLMHeadModel"}
-HEADS |= {
-    "MegatronBertForPreTraining": ("mlm", "pool", "sop"),
-    "MegatronBertForNextSentencePrediction": ("pool", "sop"),
-    "MegatronBertForCausalLM": ("lm",),
-}
-"""Its sentence-pair task is sentence order (`sop`)."""
+PARENT = megatron_bert("", 2, 128, 2)
 
 
 def encoder(config: Config) -> Transformer:
-    core = bert.encoder(config, causal=config("is_decoder", bool, False))
-    init = Normal(config("initializer_range", float, 0.02))
-    core = respell(core, TruncatedNormal, lambda _: init)
-    last = Normal(init.std / (2 * core.stack.layers) ** 0.5)
-    block = core.stack.block
-    stack = dataclasses.replace(
-        core.stack,
-        final_norm=block.ffn_norm,
-        block=dataclasses.replace(
-            block,
-            norm="pre",
-            attention=dataclasses.replace(block.attention, out_init=last),
-            ffn=dataclasses.replace(block.ffn, out_init=last),
-        ),
-    )
-    return dataclasses.replace(core, stack=stack, embed=dataclasses.replace(core.embed, norm=Identity()))
+    core = bert.encoder(config)
+    init = Normal(core.embed.initializer.std)
+    core, last = spec.respell(core, TruncatedNormal, lambda _: init), Normal(init.std / (2 * core.stack.layers) ** 0.5)
+    changes = {"norm": "pre", "attention.out_init": last, "ffn.out_init": last}
+    outer = {"stack.final_norm": core.stack.block.ffn_norm, "embed.norm": Identity()}
+    return spec.override(core, outer | {f"stack.block.{path}": value for path, value in changes.items()})
 
 
 def build(config: Config, architecture: str) -> System:
-    # The classes have no `classifier_dropout`.
-    hidden, heads = config("hidden_dropout_prob", float, 0.1), HEADS[architecture]
-    system = bert.record(config, PARENT, encoder(config), heads, hidden)
-    if heads == ("mlm", "pool", "sop"):
-        return dataclasses.replace(system, objective=PARENT.objective)
-    if heads == ("pool", "sop"):
-        return dataclasses.replace(system, objective=NSP(name="sop", head="sop"), corruption=None)
-    return system
+    names = MEGATRON.heads[architecture]
+    objectives = {("mlm", "pool", "sop"): PARENT.objective, ("pool", "sop"): NSP(name="sop", head="sop")}
+    hidden = config("hidden_dropout_prob", float, 0.1)  # the classes have no `classifier_dropout`
+    return bert.record(config, PARENT, encoder(config), names, hidden, objectives.get(names))
 
 
 def lines(config: Config, architecture: str) -> tuple[Line, ...]:
-    block, layer = "encoder/stack/block", f"{ROOT}encoder.layer.{{i}}"
+    block, layer = "encoder/stack/block", "bert.encoder.layer.{i}"
     return (
         Line(f"{block}/attention_norm", f"{layer}.attention.ln", "norm"),
         Line(f"{block}/ffn_norm", f"{layer}.ln", "norm"),
-        Line("encoder/stack/final_norm", f"{ROOT}encoder.ln", "norm"),
-        *bert.class_lines(config, ROOT),
+        Line("encoder/stack/final_norm", "bert.encoder.ln", "norm"),
+        *bert.lines(config, architecture),
     )
 
 
@@ -74,15 +51,8 @@ def config(system: System) -> dict[str, Any]:
     return fields
 
 
-families.add(
-    Family(
-        model_type="megatron-bert",
-        build=build,
-        lines=lines,
-        config=config,
-        root=ROOT,
-        heads=HEADS,
-        ties=bert.ties(ROOT),
-        fill=bert.FILL,
-    )
-)
+SOP = {"ForPreTraining": ("mlm", "pool", "sop"), "ForNextSentencePrediction": ("pool", "sop"), "ForCausalLM": ("lm",)}
+"""Its sentence-pair task is sentence order (`sop`)."""
+
+MEGATRON = bert.family("megatron-bert", "MegatronBert", "bert.", SOP, build=build, lines=lines, config=config)
+families.add(MEGATRON)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from ptm_jax.convert import table
 from ptm_jax.convert.config import ACTIVATIONS, PUBLISHED, Config
 from ptm_jax.convert.families import bert
-from ptm_jax.convert.family import Family, families
-from ptm_jax.convert.records import PROBLEMS, adopted, objective_of, task_fields, task_heads, tied
-from ptm_jax.convert.table import Line, attention
+from ptm_jax.convert.family import families
+from ptm_jax.convert.records import mlm_head, record_with, task_fields, task_heads, tied, vocab_of
+from ptm_jax.convert.table import Line
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.system import System
-from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.transformer import Transformer
 from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.blocks import Block, FeedForward, Stack
@@ -20,15 +20,13 @@ from ptm_jax.nn.bottleneck import Bottleneck, Expansion, FeedForwards, Narrowing
 from ptm_jax.nn.embeddings.parts import Types
 from ptm_jax.nn.embeddings.summed import Embeddings, LearnedPositions
 from ptm_jax.nn.heads.tasks import Summary
-from ptm_jax.nn.heads.vocabulary import Classifier, MLMHead, Pooler
+from ptm_jax.nn.heads.vocabulary import Classifier, Pooler
 from ptm_jax.nn.initializers import TruncatedNormal
 from ptm_jax.nn.layers import Identity, LayerNorm
 from ptm_jax.systems.transformers import bert as bert_system
 
 ROOT, EPS = "mobilebert.", 1e-5
 """EPS is for the norms without an `eps` field in the config: those of the embeddings and after the last feed-forward."""
-
-HEADS = {name.replace("Bert", "MobileBert", 1): heads for name, heads in bert.HEADS.items() if name != "BertLMHeadModel"}
 
 PARENT = dataclasses.replace(
     bert_system("", 2, 128, 2), paper="Sun et al. 2020, arXiv 2004.02984", section="4.5", rows=(177,)
@@ -103,7 +101,7 @@ def encoder(config: Config) -> Transformer:
     if sizes.expanded(config):
         expand = Expansion(sizes.states, trigrams=config("trigram_input", bool, True), initializer=init)
     embed = Embeddings(
-        vocab=bert.vocab_of(config),
+        vocab=vocab_of(config, pad=None),
         width=sizes.tables,
         position=LearnedPositions(config.positive("max_position_embeddings", 512), initializer=init),
         parts=(Types(config.positive("type_vocab_size", 2)),),
@@ -116,38 +114,24 @@ def encoder(config: Config) -> Transformer:
     return Transformer(embed=embed, stack=stack)
 
 
-def heads_of(config: Config, core: Transformer) -> dict[str, Any]:
-    """Returns all heads of MobileBERT's classes. Without `classifier_activation` the summary is the first state."""
-    sizes, init = Sizes.of(config), core.embed.initializer
-    pooled = config("classifier_activation", bool, True)
-    rate = config("classifier_dropout", float, None)
-    mlm = MLMHead(
-        vocab=core.embed.vocab,
-        activation=config.one_of("hidden_act", ACTIVATIONS, "relu"),
-        eps=config("layer_norm_eps", float, 1e-12),
-        tied=config("tie_word_embeddings", bool, True),
-        width=sizes.states,
-        initializer=init,
-    )
-    summary = Summary("tanh" if pooled else "none", initializer=init)
-    return {
-        "mlm": mlm,
-        "pool": Pooler(initializer=init) if pooled else summary,
-        "nsp": Classifier(2, initializer=init),
-    } | task_heads(config, summary, init, core.embed.dropout if rate is None else rate)
-
-
 def build(config: Config, architecture: str) -> System:
-    core, sizes = encoder(config), Sizes.of(config)
-    heads = heads_of(config, core)
-    chosen = {name: heads[name] for name in HEADS[architecture]}
-    if "mlm" in chosen and sizes.tables > sizes.states:
+    """Returns the record of one checkpoint. Without `classifier_activation` the summary is the first state."""
+    core, sizes, names = encoder(config), Sizes.of(config), MOBILEBERT.heads[architecture]
+    if "mlm" in names and sizes.tables > sizes.states:
         raise UserError(
             f"{config.file}: embedding_size {sizes.tables} is greater than hidden_size {sizes.states}, to which the rest of "
             "the vocabulary head's table adds"
         )
-    objective = objective_of(chosen, kind=PROBLEMS.get(config("problem_type", str, "")))
-    return adopted(PARENT, Model(encoder=core, heads=chosen), objective)
+    init, pooled = core.embed.initializer, config("classifier_activation", bool, True)
+    activation = config.one_of("hidden_act", ACTIVATIONS, "relu")
+    summary = Summary("tanh" if pooled else "none", initializer=init)
+    heads = {
+        "mlm": mlm_head(config, core, activation=activation, width=sizes.states),
+        "pool": Pooler(initializer=init) if pooled else summary,
+        "nsp": Classifier(2, initializer=init),
+        **task_heads(config.filled(hidden_dropout_prob=0.0), summary, init),
+    }
+    return record_with(config, PARENT, core, heads, names)
 
 
 def _block_lines(config: Config, layer: str) -> tuple[Line, ...]:
@@ -156,39 +140,34 @@ def _block_lines(config: Config, layer: str) -> tuple[Line, ...]:
     block = f"{outer}/block" if inside else outer
     wide = inside and not config("use_bottleneck_attention", bool, False)
     inner = f"{block}/attention/attention" if wide else f"{block}/attention"
-    parts = tuple(f"{layer}.attention.{name}" for name in ("self.query", "self.key", "self.value", "output.dense"))
-    shared, output = f"{layer}.bottleneck.attention", f"{layer}.output"
+    shared, output = f"{layer}bottleneck.attention", f"{layer}output"
     more = [
         line
         for j in range(config.positive("num_feedforward_networks", 4) - 1)
         for line in (
-            Line(f"{block}/cross/ffns_{j}/up", f"{layer}.ffn.{j}.intermediate.dense", "dense"),
-            Line(f"{block}/cross/ffns_{j}/down", f"{layer}.ffn.{j}.output.dense", "dense"),
-            Line(f"{block}/cross/norms_{j}", f"{layer}.ffn.{j}.output.LayerNorm", "norm"),
+            Line(f"{block}/cross/ffns_{j}/up", f"{layer}ffn.{j}.intermediate.dense", "dense"),
+            Line(f"{block}/cross/ffns_{j}/down", f"{layer}ffn.{j}.output.dense", "dense"),
+            Line(f"{block}/cross/norms_{j}", f"{layer}ffn.{j}.output.LayerNorm", "norm"),
         )
     ]
     return (
-        *attention(inner, parts),
-        Line(f"{block}/attention_norm", f"{layer}.attention.output.LayerNorm", "norm"),
+        *table.attention(inner, f"{layer}attention.", bert.ATTENTION),
         *more,
-        Line(f"{block}/ffn/up", f"{layer}.intermediate.dense", "dense"),
-        Line(f"{block}/ffn/down", f"{output}.dense", "dense"),
-        Line(f"{block}/ffn_norm", f"{output}.LayerNorm", "norm"),
+        *table.block(block, layer, bert.REST),
         Line(f"{block}/attention/shared/dense", f"{shared}.dense", "dense"),
         Line(f"{block}/attention/shared/norm", f"{shared}.LayerNorm", "norm"),
-        Line(f"{outer}/narrow/dense", f"{layer}.bottleneck.input.dense", "dense"),
-        Line(f"{outer}/narrow/norm", f"{layer}.bottleneck.input.LayerNorm", "norm"),
+        Line(f"{outer}/narrow/dense", f"{layer}bottleneck.input.dense", "dense"),
+        Line(f"{outer}/narrow/norm", f"{layer}bottleneck.input.LayerNorm", "norm"),
         Line(f"{outer}/widen", f"{output}.bottleneck.dense", "dense"),
         Line(f"{outer}/norm", f"{output}.bottleneck.LayerNorm", "norm"),
     )
 
 
 def lines(config: Config, architecture: str) -> tuple[Line, ...]:
-    embed = "encoder/embed"
     return (
-        *_block_lines(config, f"{ROOT}encoder.layer.{{i}}"),
-        Line(f"{embed}/expand/dense", f"{ROOT}embeddings.embedding_transformation", "dense"),
-        *bert.class_lines(config, ROOT),
+        *_block_lines(config, f"{ROOT}encoder.layer.{{i}}."),
+        Line("encoder/embed/expand/dense", f"{ROOT}embeddings.embedding_transformation", "dense"),
+        *bert.lines(config, architecture, ROOT),
         Line("heads_mlm/rest", "cls.predictions.dense.weight", axes=(1, 0)),
     )
 
@@ -221,23 +200,26 @@ def config(system: System) -> dict[str, Any]:
     poolers += [heads[name].summary for name in ("classify", "choose") if name in heads]
     if "mlm" in heads:
         fields["layer_norm_eps"] = heads["mlm"].eps
-    return fields | {
-        "vocab_size": embed.vocab.size,
-        "pad_token_id": embed.vocab.pad,
-        "embedding_size": embed.width,
-        "trigram_input": isinstance(embed.expand, Expansion) and embed.expand.trigrams,
-        "hidden_size": embed.expand.width if isinstance(embed.expand, Expansion) else embed.width,
-        "num_hidden_layers": core.stack.layers,
-        "hidden_dropout_prob": embed.dropout,
-        "max_position_embeddings": embed.position.size,
-        "type_vocab_size": embed.types,
-        "normalization_type": "no_norm" if isinstance(embed.norm, ScaleShift) else "layer_norm",
-        "initializer_range": embed.initializer.std,
-        "classifier_activation": all(pooler.activation == "tanh" for pooler in poolers),
-        "tie_word_embeddings": tied(heads, "mlm"),
-    } | task_fields(heads)
+    return (
+        fields
+        | {
+            "vocab_size": embed.vocab.size,
+            "pad_token_id": embed.vocab.pad,
+            "embedding_size": embed.width,
+            "trigram_input": isinstance(embed.expand, Expansion) and embed.expand.trigrams,
+            "hidden_size": embed.expand.width if isinstance(embed.expand, Expansion) else embed.width,
+            "num_hidden_layers": core.stack.layers,
+            "hidden_dropout_prob": embed.dropout,
+            "max_position_embeddings": embed.position.size,
+            "type_vocab_size": embed.types,
+            "normalization_type": "no_norm" if isinstance(embed.norm, ScaleShift) else "layer_norm",
+            "initializer_range": embed.initializer.std,
+            "classifier_activation": all(pooler.activation == "tanh" for pooler in poolers),
+            "tie_word_embeddings": tied(heads, "mlm"),
+        }
+        | task_fields(heads)
+    )
 
 
-families.add(
-    Family(model_type="mobilebert", build=build, lines=lines, config=config, root=ROOT, heads=HEADS, ties=bert.ties(ROOT))
-)
+MOBILEBERT = bert.family("mobilebert", "MobileBert", ROOT, {}, build=build, lines=lines, config=config)
+families.add(MOBILEBERT)

@@ -10,17 +10,13 @@ from typing import Any
 
 from ptm_jax.convert.config import Config
 from ptm_jax.convert.families import bert
-from ptm_jax.convert.family import Family, families
+from ptm_jax.convert.family import families
 from ptm_jax.convert.table import Line
+from ptm_jax.core import spec
 from ptm_jax.core.system import System
-from ptm_jax.encoders.transformer import Transformer
 from ptm_jax.nn.attention.relative import RelativeKeysValues
 from ptm_jax.systems.masked import bert_wwm
 from ptm_jax.systems.transformers import BERT_CHINESE
-
-ROOT = "nezha."
-
-HEADS = {name.replace("Bert", "Nezha"): heads for name, heads in bert.HEADS.items() if name != "BertLMHeadModel"}
 
 PARENT = dataclasses.replace(
     bert_wwm("", 2, 128, 2, BERT_CHINESE),
@@ -30,25 +26,18 @@ PARENT = dataclasses.replace(
 )
 
 
-def encoder(config: Config) -> Transformer:
-    core = bert.encoder(config, causal=config("is_decoder", bool, False))
-    block = core.stack.block
-    relative = RelativeKeysValues(most=config.positive("max_relative_position", 64))
-    attention = dataclasses.replace(block.attention, relative=relative)
-    stack = dataclasses.replace(core.stack, block=dataclasses.replace(block, attention=attention))
-    return dataclasses.replace(core, stack=stack, embed=dataclasses.replace(core.embed, position=None))
-
-
 def build(config: Config, architecture: str) -> System:
+    relative = RelativeKeysValues(most=config.positive("max_relative_position", 64))
+    core = spec.override(bert.encoder(config), {"stack.block.attention.relative": relative, "embed.position": None})
     # A null `classifier_dropout` means the layers' rate; a missing one means 0.1.
     rate = None if "classifier_dropout" in config else 0.1
-    return bert.record(config, PARENT, encoder(config), HEADS[architecture], rate)
+    return bert.record(config, PARENT, core, NEZHA.heads[architecture], rate)
 
 
 def lines(config: Config, architecture: str) -> tuple[Line, ...]:
     """Returns the rename table. The vocabulary bias has the name of a tied head's bias even if the head is untied."""
     biases = tuple(Line(f"heads_{head}/bias", "cls.predictions.bias") for head in ("mlm", "lm"))
-    return (*biases, *bert.class_lines(config, ROOT))
+    return (*biases, *bert.lines(config, architecture, "nezha."))
 
 
 def config(system: System) -> dict[str, Any]:
@@ -56,16 +45,6 @@ def config(system: System) -> dict[str, Any]:
     return bert.config(system) | {"max_relative_position": relative.most}
 
 
-families.add(
-    Family(
-        model_type="nezha",
-        build=build,
-        lines=lines,
-        config=config,
-        root=ROOT,
-        heads=HEADS,
-        ties=bert.ties(ROOT),
-        fill=bert.FILL,
-        ignore=(r"(^|\.)position_ids$", r"\.positions_encoding$"),
-    )
-)
+IGNORE = (r"(^|\.)position_ids$", r"\.positions_encoding$")
+NEZHA = bert.family("nezha", "Nezha", "nezha.", {}, build=build, lines=lines, config=config, ignore=IGNORE)
+families.add(NEZHA)

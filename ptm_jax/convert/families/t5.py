@@ -5,16 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from ptm_jax.convert import table
 from ptm_jax.convert.config import ACTIVATIONS, PUBLISHED, Config
-from ptm_jax.convert.family import families
-from ptm_jax.convert.halves import PairFamily, ends, is_pair, pair_heads, pair_objective
-from ptm_jax.convert.records import adopted, task_fields
-from ptm_jax.convert.table import Line, attention
+from ptm_jax.convert.family import Family, classes, families, is_pair
+from ptm_jax.convert.records import pair_heads, record_with, task_fields, vocab_of
+from ptm_jax.convert.table import Line
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.spec import respell
+from ptm_jax.core.spec import override, respell
 from ptm_jax.core.system import System
-from ptm_jax.core.types import Vocab
-from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.seq2seq import EncoderDecoder
 from ptm_jax.nn.attention.multihead import Attention, CrossAttention
 from ptm_jax.nn.attention.relative import Buckets
@@ -25,14 +23,8 @@ from ptm_jax.nn.initializers import Normal
 from ptm_jax.nn.layers import RMSNorm
 from ptm_jax.systems.t5 import t5, t5_network
 
-HEADS = {
-    "Model": (),
-    "ForConditionalGeneration": ("lm",),
-    "EncoderModel": (),
-    "ForSequenceClassification": ("classify",),
-    "ForTokenClassification": ("tag",),
-    "ForQuestionAnswering": ("span",),
-}
+TEXTS = ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
+HEADS = classes("", {"ForConditionalGeneration": ("lm",), "EncoderModel": ()}, TEXTS)
 HALVES = ("EncoderModel", "ForTokenClassification")
 WRAPPED = ("ForSequenceClassification", "ForTokenClassification")
 """Classes that contain the bare model as `transformer`; the other classes contain its parts directly."""
@@ -71,8 +63,7 @@ def scaled(config: Config) -> bool:
 def network(config: Config) -> EncoderDecoder:
     """Returns the encoder-decoder of a config."""
     act, gated = activation(config)
-    pad = config("pad_token_id", int, 0)
-    vocab = Vocab(size=config.positive("vocab_size"), pad=pad, eos=ends(config, "eos_token_id", 1))
+    vocab = vocab_of(config, pad=0, eos=1)
     names = ("num_layers", "d_model", "num_heads", "d_kv", "d_ff")
     sizes = [config.positive(name) for name in names]
     rate, factor = config("dropout_rate", float, 0.1), config("initializer_factor", float, 1.0)
@@ -93,21 +84,18 @@ def network(config: Config) -> EncoderDecoder:
     }
     for kind, edit in edits.items():
         net = respell(net, kind, edit)
-    stack = dataclasses.replace(net.decoder.stack, layers=config.positive("num_decoder_layers", sizes[0]))
-    start = config("decoder_start_token_id", int, pad)
-    return dataclasses.replace(net, decoder=dataclasses.replace(net.decoder, stack=stack), start=start)
+    layers, start = config.positive("num_decoder_layers", sizes[0]), config("decoder_start_token_id", int, vocab.pad)
+    return override(net, {"decoder.stack.layers": layers, "start": start})
 
 
 def build(config: Config, architecture: str) -> System:
     net, name = network(config), architecture.removeprefix(config("model_type", str).upper())
     width, vocab, init = net.embed.width, net.embed.vocab, net.decoder.stack.block.ffn.initializer
-    heads = pair_heads(config, init, vocab.eos, config.labels)
     one = scaled(config)
-    heads["lm"] = LMHead(scale=width**-0.5) if one else LMHead(vocab=vocab, tied=False, initializer=init)
-    chosen = {head: heads[head] for head in HEADS[name]}
-    pair = name not in HALVES
+    lm = LMHead(scale=width**-0.5) if one else LMHead(vocab=vocab, tied=False, initializer=init)
+    heads = {"lm": lm, **pair_heads(config, init, vocab.eos)}
     parent = t5("", "1.0" if one else "1.1", 2, 128, 4, 32, 512)
-    return adopted(parent, Model(encoder=net if pair else net.encoder, heads=chosen), pair_objective(chosen, config, pair))
+    return record_with(config, parent, net.encoder if name in HALVES else net, heads, HEADS[name])
 
 
 def lines(config: Config, architecture: str) -> tuple[Line, ...]:
@@ -118,22 +106,18 @@ def lines(config: Config, architecture: str) -> tuple[Line, ...]:
         Line(f"{sides['encoder']}/embed/token", f"{root}shared.weight"),
         *(line for side, ours in sides.items() for line in _half_lines(ours, root + side, gated)),
         Line("heads_lm/table", "lm_head.weight"),
-        Line("heads_classify/summary/dense", "classification_head.dense", "dense"),
-        Line("heads_classify/classes", "classification_head.out_proj", "dense"),
-        Line("heads_tag/classes", "classifier", "dense"),
-        Line("heads_span/ends", "qa_outputs", "dense"),
+        *table.tasks("classification_head.out_proj", "classification_head.dense"),
     )
 
 
 def _half_lines(ours: str, theirs: str, gated: bool) -> tuple[Line, ...]:
     block, layer = f"{ours}/stack/block", f"{theirs}.block.{{i}}.layer"
-    parts = lambda name: tuple(f"{layer}.{name}.{part}" for part in "qkvo")
     last = f"{layer}.{2 if theirs.endswith('decoder') else 1}"
     return (
         Line(f"{ours}/relative/table", f"{theirs}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"),
-        *attention(f"{block}/attention", parts("0.SelfAttention")),
+        *table.attention(f"{block}/attention", f"{layer}.0.SelfAttention.", "qkvo"),
         Line(f"{block}/attention_norm", f"{layer}.0.layer_norm", "norm"),
-        *attention(f"{block}/cross/attention", parts("1.EncDecAttention")),
+        *table.attention(f"{block}/cross/attention", f"{layer}.1.EncDecAttention.", "qkvo"),
         Line(f"{block}/cross/attention_norm", f"{layer}.1.layer_norm", "norm"),
         Line(f"{block}/ffn/up", f"{last}.DenseReluDense.{'wi_0' if gated else 'wi'}", "dense"),
         Line(f"{block}/ffn/gate", f"{last}.DenseReluDense.wi_1", "dense"),
@@ -171,9 +155,9 @@ def config(system: System) -> dict[str, Any]:
     return fields | task_fields(heads)
 
 
-def _family(model_type: str, prefix: str) -> PairFamily:
+def _family(model_type: str, prefix: str) -> Family:
     tables = tuple(f"{side}.embed_tokens.weight" for side in ("encoder", "decoder"))
-    return PairFamily(
+    return Family(
         model_type=model_type,
         build=build,
         lines=lines,

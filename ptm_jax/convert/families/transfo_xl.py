@@ -11,14 +11,14 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from ptm_jax.convert import table
 from ptm_jax.convert.config import Config
-from ptm_jax.convert.family import Family, families
-from ptm_jax.convert.records import PROBLEMS, adopted, objective_of
+from ptm_jax.convert.family import Family, classes, families
+from ptm_jax.convert.records import label_fields, record_with, vocab_of
 from ptm_jax.convert.table import Line
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
-from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.xl import TransformerXL
 from ptm_jax.nn.attention.relative import ShiftedScores
 from ptm_jax.nn.embeddings.adaptive import AdaptiveEmbeddings, AdaptiveHead, clusters
@@ -26,20 +26,14 @@ from ptm_jax.nn.heads.tasks import SequenceHead, Summary
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.systems.xl import CUTOFFS, Training, of_words, recurrent
 
-HEADS = {
-    "TransfoXLModel": (),
-    "TransfoXLLMHeadModel": ("lm",),
-    "TransfoXLForSequenceClassification": ("classify",),
-}
+HEADS = classes("TransfoXL", {"LMHeadModel": ("lm",)}, ("ForSequenceClassification",))
 SHARED = "relative/[uv]$"
 MOST = 96
 """Maximum number of layers and clusters with known published duplicates."""
 
 
-def vocab_of(config: Config) -> Vocab:
-    """Returns the size and special ids of a config. The ids of a tokenizer override them."""
-    ids = {"pad": config("pad_token_id", int, None), "eos": config("eos_token_id", int, 0)}
-    return Vocab(size=config.positive("vocab_size", 267_735), **ids)
+def _vocab(config: Config) -> Vocab:
+    return vocab_of(config, 267_735, pad=None, eos=0)
 
 
 def _cut(config: Config) -> dict[str, Any]:
@@ -47,7 +41,7 @@ def _cut(config: Config) -> dict[str, Any]:
     cutoffs = tuple(config("cutoffs", list, list(CUTOFFS)))
     if not all(isinstance(cut, int) and not isinstance(cut, bool) for cut in cutoffs):
         raise UserError(f"{config.file}: cutoffs is {list(cutoffs)!r}; expected whole numbers")
-    clusters(vocab_of(config), cutoffs)
+    clusters(_vocab(config), cutoffs)
     width, table = config.positive("d_model", 1024), config.positive("d_embed", 1024)
     divide = config.positive("div_val", 4)
     return {"cutoffs": cutoffs, "divide": divide, "table_width": None if table == width else table}
@@ -86,7 +80,7 @@ def encoder(config: Config) -> TransformerXL:
     )  # fmt: skip
     if not config("untie_r", bool, True):
         stack = dataclasses.replace(stack, shared=SHARED)
-    vocab, cut = vocab_of(config), _cut(config)
+    vocab, cut = _vocab(config), _cut(config)
     embed = AdaptiveEmbeddings(vocab=vocab, width=width, scale=width**0.5, dropout=rate, initializer=init, **cut)
     return TransformerXL(embed=embed, stack=stack, memory=max(memory, 0), dropout=rate, zeros=True, same_length=same)
 
@@ -101,47 +95,38 @@ def _lm(config: Config, init: Normal) -> AdaptiveHead:
     config.refuse("sample_softmax", -1, "sampled softmax is not supported, nor was it by the library")
     config.refuse("tie_weight", True, "say tie_word_embeddings: the library does not read tie_weight")
     tied = config("tie_word_embeddings", bool, True)
-    own = "all" if tied else "tables"
-    kinds = {"tied": tied, "own": own, "projections": _projections(config), "initializer": init}
-    return AdaptiveHead(vocab=vocab_of(config), **_cut(config), **kinds)
+    kinds = {"tied": tied, "own": "all" if tied else "tables", "projections": _projections(config), "initializer": init}
+    return AdaptiveHead(vocab=_vocab(config), **_cut(config), **kinds)
 
 
 def build(config: Config, architecture: str) -> System:
     core, makers = encoder(config), {"lm": _lm, "classify": _classifier}
     heads = {name: makers[name](config, core.embed.initializer) for name in HEADS[architecture]}
     parent = of_words("", 2, 128, 2, 512, 1, Training(length=64, batch=16, steps=1))
-    objective = objective_of(heads, kind=PROBLEMS.get(config("problem_type", str, "")))
-    return adopted(parent, Model(encoder=core, heads=heads), objective)
+    return record_with(config, parent, core, heads, heads)
 
 
 def lines(config: Config, architecture: str) -> tuple[Line, ...]:
-    block, layer = "encoder/stack/block/block", "transformer.layers.{i}"
-    attention = f"{layer}.dec_attn"
+    block, layer = "encoder/stack/block/block", "transformer.layers.{i}."
+    attention = f"{layer}dec_attn"
     of_scores = attention if config("untie_r", bool, True) else "transformer"
-    inner = tuple(
-        Line(f"{block}/attention/{name}", f"{attention}.qkv_net", "dense", part=(number, 3))
-        for number, name in enumerate(("query", "key", "value"))
-    )
     return (
-        *inner,
+        *table.joined(f"{block}/attention", f"{attention}.qkv_net", "dense"),
         Line(f"{block}/attention/out", f"{attention}.o_net", "dense", ins=2),
         Line(f"{block}/attention/relative/position", f"{attention}.r_net", "dense"),
         Line(f"{block}/attention/relative/u", f"{of_scores}.r_w_bias"),
         Line(f"{block}/attention/relative/v", f"{of_scores}.r_r_bias"),
-        Line(f"{block}/attention_norm", f"{attention}.layer_norm", "norm"),
-        Line(f"{block}/ffn/up", f"{layer}.pos_ff.CoreNet.0", "dense"),
-        Line(f"{block}/ffn/down", f"{layer}.pos_ff.CoreNet.3", "dense"),
-        Line(f"{block}/ffn_norm", f"{layer}.pos_ff.layer_norm", "norm"),
+        *table.block(block, layer, ("dec_attn.layer_norm", "pos_ff.CoreNet.0", "pos_ff.CoreNet.3", "pos_ff.layer_norm")),
         Line("heads_lm/clusters", "crit.cluster_weight"),
         Line("heads_lm/clusters_bias", "crit.cluster_bias"),
-        Line("heads_classify/classes", "score", "dense"),
+        *table.tasks("score"),
         *_cluster_lines(config),
     )
 
 
 def _cluster_lines(config: Config) -> tuple[Line, ...]:
     """Returns the lines of tables, biases and projections. Clusters of equal width share one published table."""
-    vocab, cut, found = vocab_of(config), _cut(config), []
+    vocab, cut, found = _vocab(config), _cut(config), []
     for i, (first, _) in enumerate(clusters(vocab, cut["cutoffs"])):
         at, rows = (0, (first, vocab.size)) if cut["divide"] == 1 else (i, None)
         found += [
@@ -159,8 +144,7 @@ def config(system: System) -> dict[str, Any]:
     embed, block, vocab = core.embed, core.stack.block.block, core.embed.vocab
     attention, fields = block.attention, {}
     if "classify" in heads:
-        names = {str(i): f"LABEL_{i}" for i in range(heads["classify"].classes)}
-        fields = {"id2label": names, "label2id": {name: int(i) for i, name in names.items()}}
+        fields |= label_fields(heads["classify"].classes)
     if "lm" in heads:
         head, count = heads["lm"], len(embed.cutoffs)
         tail = head.projections != "none"

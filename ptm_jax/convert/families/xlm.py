@@ -9,50 +9,35 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from ptm_jax.convert import table
 from ptm_jax.convert.config import ACTIVATIONS, PUBLISHED, Config
-from ptm_jax.convert.family import Family, families
-from ptm_jax.convert.records import PROBLEMS, adopted, objective_of, special_ids, tied
-from ptm_jax.convert.table import Line, attention
+from ptm_jax.convert.family import Family, classes, families
+from ptm_jax.convert.records import label_fields, record_with, special_ids, task_heads, tied, vocab_of
+from ptm_jax.convert.table import Line
+from ptm_jax.core import spec
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
-from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.transformer import Transformer, transformer
 from ptm_jax.nn.embeddings.adaptive import AdaptiveSoftmaxHead
 from ptm_jax.nn.embeddings.parts import Languages, WordTypes
 from ptm_jax.nn.embeddings.summed import LearnedPositions
 from ptm_jax.nn.heads.answers import AnswerHead
-from ptm_jax.nn.heads.tasks import ChoiceHead, SpanHead, Summary, SummaryHead, TokenHead
+from ptm_jax.nn.heads.tasks import Summary, SummaryHead
 from ptm_jax.nn.heads.vocabulary import LMHead
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.objectives.language import LM
 from ptm_jax.systems.transformers import roberta
 
-
-def classes_of(family: str) -> dict[str, tuple[str, ...]]:
-    """Returns {class: our heads} for a family with XLM's classes."""
-    tasks = {"WithLMHeadModel": "mlm", "ForSequenceClassification": "classify", "ForTokenClassification": "tag"}
-    tasks |= {"ForQuestionAnsweringSimple": "span", "ForQuestionAnswering": "answer", "ForMultipleChoice": "choose"}
-    return {f"{family}Model": ()} | {family + name: (head,) for name, head in tasks.items()}
-
-
-HEADS = classes_of("XLM")
-
-
-def renamed(config: Config, **names: str) -> Config:
-    """Returns the config with fields added under their current names, if a file uses the old ones: `old=current`."""
-    fields = dict(config)
-    for old, new in names.items():
-        if new not in fields and old in fields:
-            fields[new] = fields[old]
-    return Config(fields, config.file)
+TEXTS = ("ForSequenceClassification", "ForTokenClassification", "ForMultipleChoice")
+ANSWERS = {"ForQuestionAnsweringSimple": ("span",), "ForQuestionAnswering": ("answer",)}
+HEADS = classes("XLM", {"WithLMHeadModel": ("mlm",), **ANSWERS}, TEXTS)
 
 
 def todays(config: Config) -> Config:
     """Returns a config of XLM or FlauBERT with the current field names."""
     sizes = {"n_words": "vocab_size", "hidden_size": "emb_dim"}
     sizes |= {"num_hidden_layers": "n_layers", "num_attention_heads": "n_heads"}
-    specials = {f"{name}_index": f"{name}_token_id" for name in ("pad", "bos", "eos")}
-    return renamed(config, **sizes, **specials)
+    return config.renamed(**sizes, **{f"{name}_index": f"{name}_token_id" for name in ("pad", "bos", "eos")})
 
 
 def summary_of(config: Config, init: Any, kind: str, activation: str | None, width: int | None = None) -> Summary:
@@ -84,30 +69,26 @@ def summary_fields(summary: Summary) -> dict[str, Any]:
     }
 
 
-def heads_of(config: Config, init: Any) -> dict[str, Any]:
+def heads_of(config: Config, vocab: Vocab, init: Any) -> dict[str, Any]:
     """Returns all heads of XLM's classes. The summary's projection has one feature per class in every task."""
-    classes, rate = config.labels, config("dropout", float, 0.1)
-    config = Config({"summary_first_dropout": 0.1, **config}, config.file)
-    config.refuse("summary_proj_to_labels", True, "the classifier would be given states in the place of classes")
-    config.refuse("summary_use_proj", True, "the classifier would be given states in the place of classes")
-    summary = summary_of(config, init, "first", None, classes)
+    for name in ("summary_proj_to_labels", "summary_use_proj"):
+        config.refuse(name, True, "the classifier would be given states in the place of classes")
+    summary = summary_of(config.filled(summary_first_dropout=0.1), init, "first", None, config.labels)
+    heads = task_heads(config, summary, init, config("dropout", float, 0.1))
     last = config("summary_last_dropout", float, 0.0)
-    return {
-        "mlm": vocabulary_head(config, init),
+    return heads | {
+        "mlm": vocabulary_head(config, vocab, init),
         "classify": SummaryHead(summary, dropout=last),
-        "choose": ChoiceHead(config.positive("num_choices", 2), summary, dropout=last, initializer=init),
-        "tag": TokenHead(classes, dropout=rate, initializer=init),
-        "span": SpanHead(initializer=init),
+        "choose": dataclasses.replace(heads["choose"], dropout=last),
         "answer": answer_head(config, init),
     }
 
 
-def vocabulary_head(config: Config, init: Any) -> Any:
+def vocabulary_head(config: Config, vocab: Vocab, init: Any) -> Any:
     """Returns a tied head with a bias, or an adaptive softmax.
 
     (Transformers can neither run its adaptive softmax on a batch nor load a tied one.)
     """
-    vocab = vocab_of(config)
     if config("asm", bool, False):
         cutoffs = tuple(config("asm_cutoffs", list))
         return AdaptiveSoftmaxHead(vocab, cutoffs, float(config("asm_div_value", float)), initializer=init)
@@ -120,27 +101,18 @@ def answer_head(config: Config, init: Any) -> AnswerHead:
     return AnswerHead(config.positive("start_n_top", 5), config.positive("end_n_top", 5), eps=eps, initializer=init)
 
 
-def vocab_of(config: Config) -> Vocab:
-    """Returns the size and special ids. A text is enclosed by two `eos`, or by `bos` and `eos`."""
-    eos = config("eos_token_id", int, 1)
-    return Vocab(
-        size=config.positive("vocab_size", 30145),
-        pad=config("pad_token_id", int, 2),
-        unk=config("unk_index", int, 3),
-        mask=config("mask_index", int, 5),
-        bos=config("bos_token_id", int, 0),
-        eos=eos,
-        sep=eos,
-    )
-
-
 def encoder(config: Config) -> Transformer:
-    """Returns the encoder of an XLM config; FlauBERT replaces slots of it."""
+    """Returns the encoder of an XLM config; FlauBERT replaces slots of it.
+
+    A text is enclosed by two `eos`, or by `bos` and `eos`.
+    """
     config.refuse("is_encoder", True, "the library has no decoder of this family")
     init, drawn = Normal(config("init_std", float, 0.02)), Normal(config("embed_init_std", float, 2048**-0.5))
     width, languages = config.positive("emb_dim", 2048), config.positive("n_langs", 1)
+    vocab = vocab_of(config, 30145, pad=2, bos=0, eos=1)
+    others = {"unk": config("unk_index", int, 3), "mask": config("mask_index", int, 5), "sep": vocab.eos}
     core = transformer(
-        vocab=vocab_of(config),
+        vocab=dataclasses.replace(vocab, **others),
         layers=config.positive("n_layers", 12),
         width=width,
         heads=config.positive("n_heads", 16),
@@ -154,48 +126,34 @@ def encoder(config: Config) -> Transformer:
     )
     used = languages if languages > 1 and config("use_lang_emb", bool, True) else 0
     parts = (WordTypes(2), Languages(used)) if used else (WordTypes(2),)
-    embed = dataclasses.replace(core.embed, parts=parts, initializer=drawn)
-    return dataclasses.replace(core, embed=embed, blank=True)
+    return spec.override(core, {"embed.parts": parts, "embed.initializer": drawn, "blank": True})
 
 
-def record(config: Config, architecture: str, core: Transformer, **facts: Any) -> System:
-    """Returns the record of an encoder with the heads of a class. Pre-training is RoBERTa's, on running text."""
-    heads = heads_of(config, core.stack.block.attention.initializer)
-    chosen = {name: heads[name] for name in classes_of("")[architecture]}
-    if "mlm" in chosen and core.direction == "causal":
-        objective = LM(head="mlm")
-    else:
-        objective = objective_of(chosen, kind=PROBLEMS.get(config("problem_type", str, "")))
-    return adopted(roberta("", 2, 128, 2, lr=1e-4, warmup=1), Model(encoder=core, heads=chosen), objective, **facts)
+def record(config: Config, core: Transformer, names: tuple[str, ...], **facts: Any) -> System:
+    """Returns the record of an encoder with the named heads. Pre-training is RoBERTa's, on running text."""
+    heads = heads_of(config, core.embed.vocab, core.stack.block.attention.initializer)
+    objective = LM(head="mlm") if "mlm" in names and core.direction == "causal" else None
+    return record_with(config, roberta("", 2, 128, 2, lr=1e-4, warmup=1), core, heads, names, objective, **facts)
 
 
 def build(config: Config, architecture: str) -> System:
     config = todays(config)
     facts = {"paper": "Lample & Conneau 2019, arXiv 1901.07291", "section": "4.2.1", "rows": (120,)}
-    return record(config, architecture.removeprefix("XLM"), encoder(config), **facts)
+    return record(config, encoder(config), HEADS[architecture], **facts)
 
 
 def lines(config: Config, architecture: str) -> tuple[Line, ...]:
     block = "encoder/stack/block"
-    parts = tuple(f"transformer.attentions.{{i}}.{name}_lin" for name in ("q", "k", "v", "out"))
-    answer = "qa_outputs."
     return (
         Line("encoder/embed/token", "transformer.embeddings.weight"),
         Line("encoder/embed/position/table", "transformer.position_embeddings.weight"),
         Line("encoder/embed/language", "transformer.lang_embeddings.weight"),
         Line("encoder/embed/norm", "transformer.layer_norm_emb", "norm"),
-        *attention(f"{block}/attention", parts),
-        Line(f"{block}/attention_norm", "transformer.layer_norm1.{i}", "norm"),
-        Line(f"{block}/ffn/up", "transformer.ffns.{i}.lin1", "dense"),
-        Line(f"{block}/ffn/down", "transformer.ffns.{i}.lin2", "dense"),
-        Line(f"{block}/ffn_norm", "transformer.layer_norm2.{i}", "norm"),
+        *table.attention(f"{block}/attention", "transformer.attentions.{i}.", ("q_lin", "k_lin", "v_lin", "out_lin")),
+        *table.block(block, "transformer.", ("layer_norm1.{i}", "ffns.{i}.lin1", "ffns.{i}.lin2", "layer_norm2.{i}")),
         *vocabulary_lines(config),
-        Line("heads_classify/summary/dense", "sequence_summary.summary", "dense"),
-        Line("heads_choose/summary/dense", "sequence_summary.summary", "dense"),
-        Line("heads_choose/score", "logits_proj", "dense"),
-        Line("heads_tag/classes", "classifier", "dense"),
-        Line("heads_span/ends", "qa_outputs", "dense"),
-        *answer_lines(answer),
+        *table.tasks("logits_proj", "sequence_summary.summary"),
+        *answer_lines("qa_outputs."),
     )
 
 
@@ -232,8 +190,7 @@ def head_fields(heads: Any) -> dict[str, Any]:
     if "choose" in heads:
         classes, fields["num_choices"] = heads["choose"].summary.width, heads["choose"].choices
     if classes is not None:
-        fields["id2label"] = {str(i): f"LABEL_{i}" for i in range(classes)}
-        fields["label2id"] = {f"LABEL_{i}": i for i in range(classes)}
+        fields |= label_fields(classes)
     for name in ("classify", "choose"):
         if name in heads:
             fields |= summary_fields(heads[name].summary) | {"summary_last_dropout": heads[name].dropout}
@@ -251,9 +208,8 @@ def config(system: System) -> dict[str, Any]:
     embed, block, vocab = core.embed, core.stack.block, core.embed.vocab
     if block.ffn.hidden != 4 * embed.width:
         raise ValueError("the hidden layer of this family is four times as wide as the states")
-    specials = special_ids(vocab, "pad", "bos", "eos")
     return {
-        **specials,
+        **special_ids(vocab, "pad", "bos", "eos"),
         "vocab_size": vocab.size,
         "unk_index": vocab.unk,
         "mask_index": vocab.mask,

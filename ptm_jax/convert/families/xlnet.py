@@ -9,45 +9,23 @@ from __future__ import annotations
 
 from typing import Any
 
+from ptm_jax.convert import table
 from ptm_jax.convert.config import ACTIVATIONS, PUBLISHED, Config
-from ptm_jax.convert.families.xlm import answer_head, answer_lines, head_fields, renamed, summary_of
-from ptm_jax.convert.family import Family, families
-from ptm_jax.convert.records import PROBLEMS, adopted, objective_of, special_ids, tied
+from ptm_jax.convert.families.xlm import ANSWERS, TEXTS, answer_head, answer_lines, head_fields, summary_of
+from ptm_jax.convert.family import Family, classes, families
+from ptm_jax.convert.records import record_with, special_ids, task_heads, tied, vocab_of
 from ptm_jax.convert.table import Line
 from ptm_jax.core.system import System
-from ptm_jax.core.types import Vocab
-from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.xlnet import XLNetEncoder
 from ptm_jax.nn.attention.directed import DirectedScores
 from ptm_jax.nn.embeddings.summed import Embeddings
-from ptm_jax.nn.heads.tasks import ChoiceHead, SequenceHead, SpanHead, TokenHead
+from ptm_jax.nn.heads.tasks import TokenHead
 from ptm_jax.nn.heads.vocabulary import LMHead
 from ptm_jax.nn.initializers import Normal
-from ptm_jax.objectives.language import LM, PLM
+from ptm_jax.objectives.language import PLM
 from ptm_jax.systems.xl import recurrent, xlnet
 
-HEADS = {
-    "XLNetModel": (),
-    "XLNetLMHeadModel": ("lm",),
-    "XLNetForSequenceClassification": ("classify",),
-    "XLNetForTokenClassification": ("tag",),
-    "XLNetForMultipleChoice": ("choose",),
-    "XLNetForQuestionAnsweringSimple": ("span",),
-    "XLNetForQuestionAnswering": ("answer",),
-}
-
-
-def _todays(config: Config) -> Config:
-    return renamed(
-        config, n_token="vocab_size", hidden_size="d_model", num_hidden_layers="n_layer", num_attention_heads="n_head"
-    )
-
-
-def vocab_of(config: Config) -> Vocab:
-    """Returns the size and special ids of a config. The ids of a tokenizer override them."""
-    specials = {"pad": 5, "bos": 1, "eos": 2}
-    named = {name: config(f"{name}_token_id", int, default) for name, default in specials.items()}
-    return Vocab(size=config.positive("vocab_size", 32000), **named)
+HEADS = classes("XLNet", {"LMHeadModel": ("lm",), **ANSWERS}, TEXTS)
 
 
 def encoder(config: Config) -> XLNetEncoder:
@@ -67,7 +45,7 @@ def encoder(config: Config) -> XLNetEncoder:
     )  # fmt: skip
     memory = config("mem_len", int, None if "mem_len" in config else 512)
     return XLNetEncoder(
-        embed=Embeddings(vocab=vocab_of(config), width=width, dropout=rate, initializer=init),
+        embed=Embeddings(vocab=vocab_of(config, 32000, pad=5, bos=1, eos=2), width=width, dropout=rate, initializer=init),
         stack=stack,
         memory=memory or 0,
         direction=direction,
@@ -78,35 +56,24 @@ def encoder(config: Config) -> XLNetEncoder:
     )
 
 
-def heads_of(config: Config, init: Any) -> dict[str, Any]:
-    """Returns all heads of XLNet's classes."""
+def build(config: Config, architecture: str) -> System:
+    config = config.renamed(
+        n_token="vocab_size", hidden_size="d_model", num_hidden_layers="n_layer", num_attention_heads="n_head"
+    )
     config.refuse("summary_proj_to_labels", False, "the classifier would be given classes in the place of states")
-    summary = summary_of(config, init, "last", "tanh")
-    last, vocab = config("summary_last_dropout", float, 0.1), vocab_of(config)
-    return {
-        "lm": LMHead(vocab=vocab, bias=True, tied=config("tie_word_embeddings", bool, True), initializer=init),
-        "classify": SequenceHead(config.labels, summary, dropout=last, initializer=init),
-        "choose": ChoiceHead(config.positive("num_choices", 2), summary, dropout=last, initializer=init),
+    core, names, tied = encoder(config), HEADS[architecture], config("tie_word_embeddings", bool, True)
+    init, last = core.query, config("summary_last_dropout", float, 0.1)
+    heads = task_heads(config, summary_of(config, init, "last", "tanh"), init, last) | {
+        "lm": LMHead(vocab=core.embed.vocab, bias=True, tied=tied, initializer=init),
         "tag": TokenHead(config.labels, initializer=init),
-        "span": SpanHead(initializer=init),
         "answer": answer_head(config, init),
     }
-
-
-def build(config: Config, architecture: str) -> System:
-    config = _todays(config)
-    core = encoder(config)
-    heads = heads_of(config, core.query)
-    chosen = {name: heads[name] for name in HEADS[architecture]}
-    objective = objective_of(chosen, kind=PROBLEMS.get(config("problem_type", str, "")))
-    if isinstance(objective, LM) and core.direction == "bidirectional":
-        objective = PLM()
-    return adopted(xlnet("", 2, 128, 2), Model(encoder=core, heads=chosen), objective)
+    objective = PLM() if "lm" in names and core.direction == "bidirectional" else None
+    return record_with(config, xlnet("", 2, 128, 2), core, heads, names, objective)
 
 
 def lines(config: Config, architecture: str) -> tuple[Line, ...]:
-    block, layer = "encoder/stack/block/block", "transformer.layer.{i}"
-    attention = f"{layer}.rel_attn"
+    block, attention = "encoder/stack/block/block", "transformer.layer.{i}.rel_attn"
     inner = {"query": "q", "key": "k", "value": "v", "relative/position": "r"}
     return (
         Line("encoder/embed/token", "transformer.word_embedding.weight"),
@@ -117,18 +84,10 @@ def lines(config: Config, architecture: str) -> tuple[Line, ...]:
         Line(f"{block}/attention/relative/v", f"{attention}.r_r_bias"),
         Line(f"{block}/attention/relative/type_bias", f"{attention}.r_s_bias"),
         Line(f"{block}/attention/relative/type", f"{attention}.seg_embed"),
-        Line(f"{block}/attention_norm", f"{attention}.layer_norm", "norm"),
-        Line(f"{block}/ffn/up", f"{layer}.ff.layer_1", "dense"),
-        Line(f"{block}/ffn/down", f"{layer}.ff.layer_2", "dense"),
-        Line(f"{block}/ffn_norm", f"{layer}.ff.layer_norm", "norm"),
+        *table.block(block, "transformer.layer.{i}.", ("rel_attn.layer_norm", "ff.layer_1", "ff.layer_2", "ff.layer_norm")),
         Line("heads_lm/bias", "lm_loss.bias"),
         Line("heads_lm/table", "lm_loss.weight"),
-        Line("heads_classify/summary/dense", "sequence_summary.summary", "dense"),
-        Line("heads_classify/classes", "logits_proj", "dense"),
-        Line("heads_choose/summary/dense", "sequence_summary.summary", "dense"),
-        Line("heads_choose/score", "logits_proj", "dense"),
-        Line("heads_tag/classes", "classifier", "dense"),
-        Line("heads_span/ends", "qa_outputs", "dense"),
+        *table.tasks("logits_proj", "sequence_summary.summary"),
         *answer_lines(""),
     )
 

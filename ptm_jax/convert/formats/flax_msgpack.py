@@ -18,31 +18,20 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ptm_jax.convert.formats.tensors import NAMES, Entry, Stored, broken, bytes_of, reading, shown, size_of
+from ptm_jax.convert.formats.tensors import TYPES, Entry, Stored, broken, bytes_of, reading, shown, size_of
 
 _DEPTH = 64
 _TEXT = 1 << 16  # bytes of the longest name
 _CHUNKED = "__msgpack_chunked_array__"
-_FLAX_NAMES = {**{dtype.name: name for dtype, name in NAMES.items()}}
 
 # First byte -> struct format of the value or length that follows.
-_NUMBERS = {
-    0xCC: ">B",
-    0xCD: ">H",
-    0xCE: ">I",
-    0xCF: ">Q",
-    0xD0: ">b",
-    0xD1: ">h",
-    0xD2: ">i",
-    0xD3: ">q",
-    0xCA: ">f",
-    0xCB: ">d",
-}
+_NUMBERS = dict(zip(range(0xCA, 0xD4), (">f", ">d", ">B", ">H", ">I", ">Q", ">b", ">h", ">i", ">q"), strict=True))
 _TEXTS = {0xD9: ">B", 0xDA: ">H", 0xDB: ">I"}
 _BINS = {0xC4: ">B", 0xC5: ">H", 0xC6: ">I"}
 _LISTS = {0xDC: ">H", 0xDD: ">I"}
 _MAPS = {0xDE: ">H", 0xDF: ">I"}
 _EXTS = {0xC7: ">B", 0xC8: ">H", 0xC9: ">I"}
+_CONSTANTS = {0xC0: None, 0xC2: False, 0xC3: True}
 _FIXED_EXTS = {0xD4: 1, 0xD5: 2, 0xD6: 4, 0xD7: 8, 0xD8: 16}
 
 
@@ -172,8 +161,8 @@ class _Walker:
             return self.skip(self.number(_BINS[head]))
         if head in _FIXED_EXTS or head in _EXTS:
             return self.extension(_FIXED_EXTS[head] if head in _FIXED_EXTS else self.number(_EXTS[head]), depth)
-        if head in (0xC0, 0xC2, 0xC3):
-            return {0xC0: None, 0xC2: False, 0xC3: True}[head]
+        if head in _CONSTANTS:
+            return _CONSTANTS[head]
         raise _Wrong(f"byte {self.at - 1:,} begins no msgpack value")
 
     def map(self, length: int, depth: int) -> dict[str, Any]:
@@ -210,9 +199,9 @@ class _Walker:
         shape, dtype, blob = fields
         if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
             raise _Wrong("its shape is not a list of sizes")
-        if not isinstance(dtype, str) or dtype not in _FLAX_NAMES:
-            raise _Wrong(f"its type is {shown(dtype)}; these are read: {', '.join(_FLAX_NAMES)}")
-        name = _FLAX_NAMES[dtype]
+        if not isinstance(dtype, str) or dtype not in TYPES:
+            raise _Wrong(f"its type is {shown(dtype)}; these are read: {', '.join(TYPES)}")
+        name = TYPES[dtype]
         if not isinstance(blob, _Blob) or bytes_of(name, tuple(shape)) != blob[1]:
             raise _Wrong(f"its shape is {shown(shape)} of {dtype}, which is not the size of its bytes")
         return Entry(dtype=name, stored=tuple(shape), extents=(tuple(blob),))

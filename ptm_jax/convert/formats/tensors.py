@@ -41,7 +41,8 @@ DTYPES = {
     "U64": np.dtype("<u8"),
 }
 FLOATS = frozenset({"F16", "BF16", "F32", "F64"})
-NAMES = {dtype: name for name, dtype in DTYPES.items()}
+TYPES = {dtype.name: name for name, dtype in DTYPES.items()}
+"""Maps the types' names in numpy, torch and Flax to those of safetensors."""
 
 _MAX_JSON = 100_000_000  # safetensors' limit for a header
 _MAPPED = 1 << 22  # bytes; larger arrays are allocated with mmap

@@ -14,23 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ptm_jax.convert.formats.tensors import DTYPES, FLOATS, Entry, box_of, broken, bytes_of, shown, size_of
-
-_NAMES = {
-    "bool": "BOOL",
-    "uint8": "U8",
-    "int8": "I8",
-    "int16": "I16",
-    "uint16": "U16",
-    "float16": "F16",
-    "bfloat16": "BF16",
-    "int32": "I32",
-    "uint32": "U32",
-    "float32": "F32",
-    "float64": "F64",
-    "int64": "I64",
-    "uint64": "U64",
-}
+from ptm_jax.convert.formats.tensors import DTYPES, FLOATS, TYPES, Entry, box_of, broken, bytes_of, shown, size_of
 
 
 class Pickled:
@@ -80,10 +64,10 @@ def _entry(path: Path, name: str, tensor: Any) -> Entry:
 
     if not isinstance(tensor, torch.Tensor):
         raise broken(path, f"is no tensor but a {type(tensor).__name__}", name)
-    dtype = _NAMES.get(str(tensor.dtype).removeprefix("torch."))
+    dtype = TYPES.get(str(tensor.dtype).removeprefix("torch."))
     if dtype is None or tensor.layout is not torch.strided or tensor.device.type != "cpu":
         kind = f"{str(tensor.dtype).removeprefix('torch.')}, {str(tensor.layout).removeprefix('torch.')}"
-        raise broken(path, f"is of type {shown(kind)}; these are read: {', '.join(_NAMES)}, dense", name)
+        raise broken(path, f"is of type {shown(kind)}; these are read: {', '.join(TYPES)}, dense", name)
     if bytes_of(dtype, tuple(tensor.shape)) is None:
         raise broken(path, f"has the shape {shown(list(tensor.shape))}, which no array can have", name)
     return Entry(dtype=dtype, stored=tuple(tensor.shape), extents=())
