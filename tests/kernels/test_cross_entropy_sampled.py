@@ -35,9 +35,7 @@ def test_both_equal_loops():
         np.testing.assert_allclose(nce(x, w, b, labels, sample)[t], logistic, rtol=1e-5)
     plain = nce(x, w, None, labels, sample, corrected=False)
     bare = scores - np.asarray(b, np.float64)
-    loops = [
-        -np.log(sigmoid(bare[t, int(labels[t])])) - np.log(1 - sigmoid(bare[t, sample.ids])).sum() for t in range(T)
-    ]
+    loops = [-np.log(sigmoid(bare[t, int(labels[t])])) - np.log(1 - sigmoid(bare[t, sample.ids])).sum() for t in range(T)]
     np.testing.assert_allclose(plain, loops, rtol=1e-5)
 
 

@@ -96,9 +96,7 @@ def drawn_noise(rows, words):
 def test_every_implementation_draws_the_same(first, impl):
     one, words = first
     one = Linear(one.features[:8], one.table, one.bias)
-    np.testing.assert_array_equal(
-        cross_entropy.draw(one, seeds_of(jnp.arange(8)), temperature=0.7, impl=impl), words[:8]
-    )
+    np.testing.assert_array_equal(cross_entropy.draw(one, seeds_of(jnp.arange(8)), temperature=0.7, impl=impl), words[:8])
 
 
 def test_a_rare_word_is_drawn_as_often():

@@ -12,6 +12,7 @@ queries globally, so its bits equal those of one device.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
@@ -22,9 +23,9 @@ from ptm_jax.core.constraint import current
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import Array, Visibility
 from ptm_jax.kernels import reference
-from ptm_jax.kernels.attention import blocked
+from ptm_jax.kernels.attention.arguments import Arguments
 from ptm_jax.kernels.choice import Impl, choose
-from ptm_jax.kernels.scores import Relative, Scores, Types
+from ptm_jax.kernels.scores import Scores
 
 
 def attention(q: Array, k: Array, v: Array, **given: Any) -> Array:
@@ -53,15 +54,13 @@ def attend(
     implementation that `impl` names cannot compute this.
     """
     platform = _platform()
-    given = {"visibility": visibility, "scores": scores, "dropout": dropout, "precision": precision}
-    chosen = choose(impl, platform, q.shape[1], k.shape[1], lambda name: _refusal(name, platform, q, k, **given))
-    given |= {"scale": scale, "key": key, "rows": rows}
+    given = {"visibility": visibility, "scale": scale, "scores": scores, "dropout": dropout, "key": key, "rows": rows}
+    args = Arguments(**given, precision=precision)
+    chosen = choose(impl, platform, q.shape[1], k.shape[1], lambda name: _refusal(name, platform, q, k, args))
     if chosen == "reference":
-        return reference.attention(q, k, v, **given)
-    run = _function(chosen, platform)
-    if current() is None:
-        return run(q, k, v, **given), None
-    return _divided(run, chosen == "xla", q, k, v, **given), None
+        return reference.attention(q, k, v, **given, precision=precision)
+    run = _module(chosen, platform).attention
+    return run(q, k, v, args) if current() is None else _divided(run, chosen == "xla", q, k, v, args), None
 
 
 def _platform() -> str:
@@ -73,8 +72,8 @@ def _platform() -> str:
 
 def _module(name: str, platform: str):
     if name == "xla":
-        return blocked
-    if name == "cudnn":
+        from ptm_jax.kernels.attention import blocked as module
+    elif name == "cudnn":
         from ptm_jax.kernels.attention import cudnn as module
     elif platform == "tpu":
         from ptm_jax.kernels.attention import tpu as module
@@ -83,11 +82,7 @@ def _module(name: str, platform: str):
     return module
 
 
-def _function(name, platform):
-    return _module(name, platform).attention
-
-
-def _refusal(name, platform, q, k, **given) -> str | None:
+def _refusal(name, platform, q, k, args) -> str | None:
     """Returns why an implementation cannot compute this and what to use instead, or None."""
     if name == "reference":
         return None
@@ -95,87 +90,49 @@ def _refusal(name, platform, q, k, **given) -> str | None:
         return f"there are kernels for TPU and GPU, none for {platform}: take impl='xla'"
     if name == "cudnn" and platform != "gpu":
         return f"it runs on NVIDIA's GPUs, not on {platform}: take impl='xla'"
-    return _module(name, platform).refusal(q, k, **given)
+    return _module(name, platform).refusal(q, k, args)
 
 
-def _divided(run, by_query, q, k, v, *, key, rows, dropout, scale, precision, visibility, scores):
+AXES = {
+    **dict.fromkeys(("q", "queries", "scores"), ("rows", "length", "heads", None)),
+    **dict.fromkeys(("k", "v"), ("rows", None, "heads", None)),
+    **dict.fromkeys(("q_segments", "q_order", "q_group", "q_types", "q_places"), ("rows", "length")),
+    **dict.fromkeys(("k_segments", "k_order", "k_group", "k_types", "k_places"), ("rows", None)),
+    **dict.fromkeys(("allow", "bias"), ("rows", "heads", "length", None)),
+    **dict.fromkeys(("table", "values"), (None, "heads", None)),
+    "distances": ("heads", None),
+    "rows": ("rows",),
+}
+"""Names of the dimensions of every operand by the name of its field. Others are scalars."""
+
+
+def _divided(run, by_query, q, k, v, args):
     """Calls `run` on each device's part of the arrays."""
     layout = current()
     sizes = {"rows": q.shape[0], "length": q.shape[1], "heads": q.shape[2]}
     axes = {name: layout.axes(name) for name in sizes if by_query or name != "length"}
     axes = {name: found for name, found in axes.items() if sizes[name] % layout.parts(name) == 0}
-    if not by_query or "length" not in axes:
-        axes["length"] = ()
-    rows = jnp.arange(sizes["rows"], dtype=jnp.int32) if rows is None else rows
-    args = q, k, v, visibility, scores, rows, key
-    split = lambda x, *names: _spec(axes, x, names)
-    place = "rows", "length", "heads", None
-    specs = (
-        split(q, *place),
-        *(split(x, "rows", None, "heads", None) for x in (k, v)),
-        _of_visibility(visibility, split),
-        _of_scores(scores, split),
-        split(rows, "rows"),
-        None if key is None else P(),
-    )
-    whole = q.shape[2], q.shape[1], k.shape[1]
+    first = functools.partial(_first, layout.mesh, axes)
+    args = dataclasses.replace(args, rows=args.rows_of(q), whole=args.whole_of(q, k))
 
-    def local(q, k, v, visibility, scores, rows, key):
-        part = {"first_head": _first(layout.mesh, axes.get("heads", ()), q.shape[2])}
-        if by_query:
-            part |= {"whole": whole, "first_query": _first(layout.mesh, axes["length"], q.shape[1])}
-        else:
-            part |= {"whole_heads": whole[0]}
-        given = {"visibility": visibility, "scores": scores, "dropout": dropout, "key": key, "rows": rows}
-        return run(q, k, v, scale=scale, precision=precision, **given, **part)
+    def local(operands, args):
+        q, k, v = operands["q"], operands["k"], operands["v"]
+        start = {"first_head": first("heads", q.shape[2]), "first_query": first("length", q.shape[1])}
+        return run(q, k, v, dataclasses.replace(args, **start))
 
-    return jax.shard_map(local, mesh=layout.mesh, in_specs=specs, out_specs=specs[0], check_vma=False)(*args)
+    def spec(path, x):  # dimensions of size 1 are not split
+        names = AXES.get(jax.tree_util.keystr(path[-1:], simple=True), ())
+        return P(*(axes.get(name) or None if size > 1 else None for name, size in zip(names, jnp.shape(x), strict=False)))
+
+    given = {"q": q, "k": k, "v": v}, args
+    specs = jax.tree.map_with_path(spec, given)
+    mapped = jax.shard_map(local, mesh=layout.mesh, in_specs=specs, out_specs=specs[0]["q"], check_vma=False)
+    return mapped(*given)
 
 
-def _first(mesh, axes, size):
+def _first(mesh, axes, name, size):
     """Returns the start of this device's part of a dimension; `size` is the size of a part."""
     first = jnp.zeros((), jnp.int32)
-    for axis in axes:
+    for axis in axes.get(name, ()):
         first = first * mesh.shape[axis] + jax.lax.axis_index(axis)
     return first * size
-
-
-def _spec(axes, x, names):
-    """Returns the partition spec of an array with these names of dimensions. Dimensions of size 1 are not split."""
-    if x is None:
-        return None
-    return P(*(axes.get(name) or None if size > 1 else None for name, size in zip(names, x.shape, strict=True)))
-
-
-def _of_visibility(visibility: Visibility, split) -> Visibility:
-    queries, keys = ("rows", "length"), ("rows", None)
-    return Visibility(
-        split(visibility.q_segments, *queries),
-        split(visibility.k_segments, *keys),
-        split(visibility.q_order, *queries),
-        split(visibility.k_order, *keys),
-        split(visibility.allow, "rows", "heads", "length", None),
-        split(visibility.q_group, *queries),
-        split(visibility.k_group, *keys),
-        visibility.strict,
-    )
-
-
-def _of_scores(scores: Scores, split) -> Scores:
-    relative, types = scores.relative, scores.types
-    if relative is not None:
-        queries = split(relative.queries, "rows", "length", "heads", None)
-        relative = Relative(queries, split(relative.table, None, "heads", None))
-    if types is not None:
-        by_query = split(types.scores, "rows", "length", "heads", None)
-        types = Types(by_query, split(types.q_types, "rows", "length"), split(types.k_types, "rows", None))
-    return dataclasses.replace(
-        scores,
-        bias=split(scores.bias, "rows", "heads", "length", None),
-        distances=split(scores.distances, "heads", None),
-        relative=relative,
-        types=types,
-        values=split(scores.values, None, "heads", None),
-        q_places=split(scores.q_places, "rows", "length"),
-        k_places=split(scores.k_places, "rows", None),
-    )

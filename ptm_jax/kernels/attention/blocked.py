@@ -22,13 +22,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from ptm_jax.core.precision import Precision
-from ptm_jax.core.types import Array, Visibility
+from ptm_jax.core.types import Array
+from ptm_jax.kernels.attention.arguments import Arguments, meets, padded
 from ptm_jax.kernels.attention.tiles import (
     FLOOR,
     Given,
@@ -37,93 +36,66 @@ from ptm_jax.kernels.attention.tiles import (
     Plan,
     cut,
     dropped,
-    fields,
     mixed,
     put,
     rows_of,
     scores_of,
     tables,
-    visible_blocks,
 )
-from ptm_jax.kernels.scores import Scores
 
 BLOCK = 256
 
 
-def refusal(q: Array, k: Array, **_: Any) -> str | None:
+def refusal(q: Array, k: Array, args: Arguments) -> str | None:
     """Returns why these arguments are refused and what to use instead, or None."""
-    del k
+    del k, args
     return "the blocked path computes in float32; take impl='reference' for float64" if q.dtype == jnp.float64 else None
 
 
-def attention(
-    q: Array,
-    k: Array,
-    v: Array,
-    *,
-    visibility: Visibility,
-    scale: float,
-    scores: Scores = Scores(),
-    dropout: float = 0.0,
-    key: Array | None = None,
-    rows: Array | None = None,
-    precision: Precision = Precision(),
-    whole: tuple[int, int, int] | None = None,
-    first_head: Array | int = 0,
-    first_query: Array | int = 0,
-    block: int = BLOCK,
-) -> Array:
-    """Returns the result of `reference.attention`, [B, Lq, H, K], without the full matrix of scores.
-
-    On one of several devices, `whole` is the global (H, Lq, Lk), and `first_head` and `first_query` are the start of this
-    device's part. Keys are not split."""
-    whole = (q.shape[2], q.shape[1], k.shape[1]) if whole is None else whole
-    noisy = dropout > 0.0 and key is not None
-    facts = {"scale": scale, "dropout": dropout if noisy else 0.0, "regular": scores.regular, "precision": precision}
-    plan = plan_of(q.shape[1], k.shape[1], visibility, block, whole=whole, **facts)
+def attention(q: Array, k: Array, v: Array, args: Arguments, *, block: int = BLOCK) -> Array:
+    """Returns the result of `reference.attention`, [B, Lq, H, K], without the full matrix of scores."""
+    scores, plan = args.scores, plan_of(q, k, args, block)
     queries, keys = plan.q_block * plan.q_blocks, plan.k_block * plan.k_blocks
-    heads_first = lambda x, length: None if x is None else _padded(x, 1, length).swapaxes(1, 2)
+    heads_first = lambda x, length: padded(x, {1: length}).swapaxes(1, 2)
+    _, whole_queries, whole_keys = plan.whole
     parts = Parts(
         heads_first(q, queries),
         heads_first(k, keys),
         heads_first(v, keys),
-        bias=None if scores.bias is None else _padded(_padded(scores.bias, 2, queries), 3, keys),
+        bias=None if scores.bias is None else padded(scores.bias, {2: queries, 3: keys}),
         queries=None if scores.relative is None else heads_first(scores.relative.queries, queries),
         types=None if scores.types is None else heads_first(scores.types.scores, queries),
-        **tables(plan, scores, whole[2] - whole[1] + first_query),
+        **tables(plan, scores, whole_keys - whole_queries + args.first_query),
     )
-    q_fields, k_fields = fields(visibility, queries, keys)
-    allow = visibility.allow
+    q_fields, k_fields = args.stacked(len(q), queries, keys)
+    allow = args.visibility.allow
     given = Given(
-        q_fields,
-        k_fields,
-        visible_blocks(plan, q_fields, k_fields),
-        row=(jnp.arange(len(q), dtype=jnp.int32) if rows is None else rows)[:, None],
-        head=(first_head + jnp.arange(q.shape[2], dtype=jnp.int32))[None],
-        first=jnp.full((1, 1), first_query, jnp.int32),
-        allow=None if allow is None else _padded(_padded(allow.astype(jnp.int8), 2, queries), 3, keys),
-        q_types=None if scores.types is None else _padded(scores.types.q_types, 1, queries)[:, None],
-        k_types=None if scores.types is None else _padded(scores.types.k_types, 1, keys)[:, None],
-        q_places=None if scores.regular else _padded(scores.q_places, 1, queries)[:, None],
-        k_places=None if scores.regular else _padded(scores.k_places, 1, keys)[:, None],
-        key=key if noisy else None,
+        q_fields[:, None],
+        k_fields[:, None],
+        meets(plan.fields, q_fields, k_fields, (plan.q_block, plan.k_block))[:, None],
+        row=args.rows_of(q)[:, None],
+        head=(args.first_head + jnp.arange(q.shape[2], dtype=jnp.int32))[None],
+        first=jnp.full((1, 1), args.first_query, jnp.int32),
+        allow=None if allow is None else padded(allow.astype(jnp.int8), {2: queries, 3: keys}),
+        key=args.key if plan.dropout else None,
     )
     out = _blocked(plan, parts, given)
-    return out[:, :, : q.shape[1]].swapaxes(1, 2).astype(precision.dtype)
+    return out[:, :, : q.shape[1]].swapaxes(1, 2).astype(plan.precision.dtype)
 
 
-def plan_of(queries: int, keys: int, visibility: Visibility, block: int = BLOCK, **facts: Any) -> Plan:
-    """Returns the plan for rows with these numbers of queries and keys; `facts` are its other fields."""
-    (q_block, q_blocks), (k_block, k_blocks) = _divided(queries, block), _divided(keys, block)
+def plan_of(q: Array, k: Array, args: Arguments, block: int = BLOCK) -> Plan:
+    """Returns the plan for q [B, Lq, H, K] and k [B, Lk, H, K] with blocks of at most about `block`."""
+    (q_block, q_blocks), (k_block, k_blocks) = _divided(q.shape[1], block), _divided(k.shape[1], block)
     return Plan(
-        strict=visibility.strict,
-        ordered=visibility.q_order is not None,
-        grouped=visibility.k_group is not None,
+        fields=tuple(args.fields()),
         q_block=q_block,
         k_block=k_block,
         q_blocks=q_blocks,
         k_blocks=k_blocks,
-        **facts,
+        whole=args.whole_of(q, k),
+        scale=args.scale,
+        dropout=args.noise,
+        precision=args.precision,
     )
 
 
@@ -132,11 +104,6 @@ def _divided(length: int, block: int) -> tuple[int, int]:
     count = -(-length // block)
     size = -(-length // count)
     return (size if count == 1 else -(-size // 16) * 16), count
-
-
-def _padded(x, axis, length):
-    short = length - x.shape[axis]
-    return jnp.pad(x, [(0, short if d == axis else 0) for d in range(x.ndim)]) if short else x
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -240,11 +207,6 @@ def _backward(plan, parts, given, visits, at, out, total, g, grads, alone):
     return _over_queries(plan, visits, at, grads, start, meet, finish)
 
 
-def _named(parts):
-    """Returns {name: leaf or None}."""
-    return dict(vars(parts))
-
-
 def _forward_one_by_one(plan, parts, given):
     rows, heads, queries, _ = parts.q.shape
     visits = _visits(given.visible)
@@ -256,7 +218,7 @@ def _forward_one_by_one(plan, parts, given):
 def _backward_one_by_one(plan, parts, given, out, total, g):
     rows, heads = parts.q.shape[:2]
     visits = _visits(given.visible)
-    grads = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), _named(parts))
+    grads = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), vars(parts))
 
     def one(n, grads):
         return _backward(plan, parts, given, visits, (n // heads, n % heads), out, total, g, grads, {})
@@ -276,7 +238,7 @@ def _forward_at_once(plan, parts, given):
 
 
 def _backward_at_once(plan, parts, given, out, total, g):
-    shapes = jax.tree.map(lambda x: x.shape, _named(parts))
+    shapes = jax.tree.map(lambda x: x.shape, vars(parts))
     alone = {
         name: tuple(axis for axis, size in zip(("rows", "heads"), shape, strict=False) if size == 1)
         for name, shape in shapes.items()
@@ -284,7 +246,7 @@ def _backward_at_once(plan, parts, given, out, total, g):
     }
 
     def one(parts, given, visits, out, total, g):
-        grads = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), _named(parts))
+        grads = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), vars(parts))
         return _backward(plan, parts, given, visits, (), out, total, g, grads, alone)
 
     return _at_once(one, (parts, given, out, total, g), shapes)

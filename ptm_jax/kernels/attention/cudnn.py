@@ -8,51 +8,34 @@ multiple of 8.
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
-from ptm_jax.core.precision import Precision
-from ptm_jax.core.types import Array, Visibility
-from ptm_jax.kernels import reference
-from ptm_jax.kernels.scores import Scores
+from ptm_jax.core.types import Array
+from ptm_jax.kernels.attention.arguments import Arguments
+from ptm_jax.kernels.reference import dense_bias
 
 
-def refusal(q: Array, k: Array, *, scores: Scores, precision: Precision, dropout: float = 0.0, **_: Any) -> str | None:
+def refusal(q: Array, k: Array, args: Arguments) -> str | None:
     """Returns why cuDNN cannot compute this and what to use instead, or None."""
     del k
-    if precision.compute != "bfloat16":
-        return f"cuDNN's attention computes in bfloat16, not {precision.compute}: set precision=bfloat16, or take impl='xla'"
+    if args.precision.compute != "bfloat16":
+        given = args.precision.compute
+        return f"cuDNN's attention computes in bfloat16, not {given}: set precision=bfloat16, or take impl='xla'"
     if q.shape[-1] > 128 or q.shape[-1] % 8:
         return f"its heads are at most 128 wide and a multiple of 8, not {q.shape[-1]}: take impl='xla'"
-    if dropout:
+    if args.dropout:
         return "its dropout is not a function of row and place, so that a run could not be repeated: take impl='xla'"
-    if found := [name for name in scores.holds if name in ("relative", "types", "values")]:
+    if found := [name for name in args.scores.holds if name in ("relative", "types", "values")]:
         return f"it has no scores.{found[0]}: take impl='xla'"
     return None
 
 
-def attention(
-    q: Array,
-    k: Array,
-    v: Array,
-    *,
-    visibility: Visibility,
-    scale: float,
-    scores: Scores = Scores(),
-    dropout: float = 0.0,
-    key: Array | None = None,
-    rows: Array | None = None,
-    precision: Precision = Precision("bfloat16"),
-    whole_heads: int | None = None,
-    first_head: Array | int = 0,
-) -> Array:
+def attention(q: Array, k: Array, v: Array, args: Arguments) -> Array:
     """Returns the result of `reference.attention`, [B, Lq, H, K] in the precision's type."""
-    del dropout, key, rows, whole_heads, first_head  # arguments of dropout, which `refusal` excludes
-    seen = visibility.dense()
-    bias = reference.dense_bias(scores, q.shape[1], k.shape[1])
-    q, k, v = (x.astype(precision.dtype) for x in (q, k, v))
-    bias = None if bias is None else bias.astype(precision.dtype)
-    out = jax.nn.dot_product_attention(q, k, v, bias=bias, mask=seen, scale=scale, implementation="cudnn")
+    seen, dtype = args.visibility.dense(), args.precision.dtype
+    bias = dense_bias(args.scores, q.shape[1], k.shape[1])
+    bias = None if bias is None else bias.astype(dtype)
+    q, k, v = (x.astype(dtype) for x in (q, k, v))
+    out = jax.nn.dot_product_attention(q, k, v, bias=bias, mask=seen, scale=args.scale, implementation="cudnn")
     return jnp.where(seen.any(-1).swapaxes(1, 2)[..., None], out, 0)

@@ -32,67 +32,48 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.precision import Precision
 from ptm_jax.core.streams import row_seeds
-from ptm_jax.core.types import Array, Visibility
+from ptm_jax.core.types import Array
 from ptm_jax.kernels.attention import gpu_backward, gpu_forward
+from ptm_jax.kernels.attention.arguments import Arguments, meets, padded, spans
 from ptm_jax.kernels.attention.gpu_tile import MEMORY, SIZE, WIDE, Plan
-from ptm_jax.kernels.scores import Scores, most, skew, unskew
+from ptm_jax.kernels.scores import most, skew, unskew
 
 
-def refusal(
-    q: Array, k: Array, *, visibility: Visibility, scores: Scores, precision: Precision, **_: Any
-) -> str | None:
+def refusal(q: Array, k: Array, args: Arguments) -> str | None:
     """Returns why the kernel cannot compute this and what to use instead, or None."""
-    if precision.compute != "bfloat16":
+    scores = args.scores
+    if args.precision.compute != "bfloat16":
         return "the GPU kernel multiplies bfloat16 only (wgmma has no float32, only the coarse tf32): take impl='xla'"
     if q.shape[-1] > 256:
         return f"the GPU kernel takes heads of at most 256, not {q.shape[-1]}: take impl='xla'"
-    if not scores.regular and {"distances", "relative", "values"} & set(scores.holds):
+    if "places" in args.fields():
         return "the GPU kernel counts distances of places one after the other: take impl='xla'"
     if scores.relative is not None and scores.relative.queries.shape[-1] != q.shape[-1]:
         return "relative queries are wider than the heads, which the GPU kernel does not take: take impl='xla'"
-    if _shared(_plan(q, k, visibility, 1.0, scores, 0.0, None)) > MEMORY:
+    if _shared(_plan(q, k, args)) > MEMORY:
         held = " and ".join(scores.holds)
         return f"heads of {q.shape[-1]} with {held} do not fit the shared memory of a Hopper GPU: take impl='xla'"
     return None
 
 
-def attention(
-    q: Array,
-    k: Array,
-    v: Array,
-    *,
-    visibility: Visibility,
-    scale: float,
-    scores: Scores = Scores(),
-    dropout: float = 0.0,
-    key: Array | None = None,
-    rows: Array | None = None,
-    precision: Precision = Precision("bfloat16"),
-    whole_heads: int | None = None,
-    first_head: Array | int = 0,
-) -> Array:
-    """Returns the result of `reference.attention`, [B, Lq, H, K] bfloat16.
-
-    q [B, Lq, H, K], k and v [B, Lk, H, K]. On a device with some of `whole_heads` heads, `first_head` is its first head.
-    """
-    because = refusal(q, k, visibility=visibility, scores=scores, precision=precision)
-    if because:
+def attention(q: Array, k: Array, v: Array, args: Arguments) -> Array:
+    """Returns the result of `reference.attention`, [B, Lq, H, K] bfloat16."""
+    if because := refusal(q, k, args):
         raise UserError(because)
-    noisy = dropout > 0.0 and key is not None
-    plan = _plan(q, k, visibility, scale, scores, dropout if noisy else 0.0, whole_heads)
-    fixed = _fields(plan, visibility, scores) | _seeds(q, key, rows, noisy, first_head)
-    if visibility.allow is not None:
-        allow = visibility.allow.astype(jnp.bfloat16)
-        fixed["allow"] = _padded(allow, {2: plan.queries, 3: plan.keys})
-    out = _attend(plan, _given(plan, q, k, v, scores), fixed)
+    plan = _plan(q, k, args)
+    fixed = _fields(plan, args)
+    if plan.dropout:
+        first = jnp.asarray(args.first_head, jnp.int32).reshape(1)
+        fixed |= {"seeds": row_seeds(args.key, args.rows_of(q)), "first_head": first}
+    if args.visibility.allow is not None:
+        fixed["allow"] = padded(args.visibility.allow.astype(jnp.bfloat16), {2: plan.queries, 3: plan.keys})
+    out = _attend(plan, _given(plan, q, k, v, args.scores), fixed)
     return out[:, : q.shape[1], :, : q.shape[3]]
 
 
@@ -100,29 +81,27 @@ def _up(size: int, to: int) -> int:
     return -(-size // to) * to
 
 
-def _plan(q, k, visibility, scale, scores, dropout, whole_heads):
-    rows, queries, heads, width = q.shape
-    fields = ["segments"]
-    fields += ["order"] if visibility.q_order is not None else []
-    fields += ["group"] if visibility.k_group is not None else []
-    fields += ["types"] if scores.types is not None else []
-    holds = [name for name in ("bias", "types") if name in scores.holds]
-    holds += ["toeplitz"] if scores.distances is not None else []
-    holds += ["allow"] if visibility.allow is not None else []
-    holds += ["window"] if scores.relative is not None else []
-    holds += ["mixes"] if scores.values is not None else []
+def _plan(q, k, args):
+    (rows, queries, heads, width), scores = q.shape, args.scores
+    held = {
+        "bias": scores.bias,
+        "types": scores.types,
+        "toeplitz": scores.distances,
+        "allow": args.visibility.allow,
+        "window": scores.relative,
+        "mixes": scores.values,
+    }
     plan = Plan(
         rows=rows,
         heads=heads,
         queries=_up(queries, SIZE),
         keys=_up(k.shape[1], SIZE),
         width=_up(width, 64),
-        scale=float(scale),
-        dropout=float(dropout),
-        strict=bool(visibility.strict),
-        whole=(whole_heads or heads, queries, k.shape[1]),
-        fields=tuple(fields),
-        holds=tuple(holds),
+        scale=float(args.scale),
+        dropout=args.noise,
+        whole=args.whole_of(q, k),
+        fields=tuple(args.fields()),
+        holds=tuple(name for name, x in held.items() if x is not None),
     )
     # Two teams share the copies of the keys. Takes the first shape that suits the number of queries and shared memory.
     shapes = [(2, 2), (1, 2), (1, 1)][0 if queries > SIZE else 1 :]
@@ -147,18 +126,12 @@ def _shared(plan):
     return max(walk, shared) + small
 
 
-def _padded(x, sizes: dict, value=0):
-    """Pads x at the end with `value` to the given {axis: size}."""
-    extra = [(0, sizes.get(axis, size) - size) for axis, size in enumerate(x.shape)]
-    return x if all(e == (0, 0) for e in extra) else jnp.pad(x, extra, constant_values=value)
-
-
 def _given(plan, q, k, v, scores):
     """Returns the inputs with a gradient, in the layout of the kernels."""
-    pad = lambda x, length: _padded(x.astype(jnp.bfloat16), {1: length, 3: plan.width})
+    pad = lambda x, length: padded(x.astype(jnp.bfloat16), {1: length, 3: plan.width})
     given = {"q": pad(q, plan.queries), "k": pad(k, plan.keys), "v": pad(v, plan.keys)}
     if scores.bias is not None:
-        given["bias"] = _padded(scores.bias.astype(jnp.float32), {2: plan.queries, 3: plan.keys})
+        given["bias"] = padded(scores.bias.astype(jnp.float32), {2: plan.queries, 3: plan.keys})
     if scores.distances is not None:
         given["toeplitz"] = _shifted(plan, scores.distances.astype(jnp.float32))
     if scores.relative is not None:
@@ -168,7 +141,7 @@ def _given(plan, q, k, v, scores):
         given["mixes"] = _lines(plan, scores.values)
     if scores.types is not None:
         types = scores.types.scores.astype(jnp.float32) * plan.scale  # [B, Lq, H, 2]
-        given["types"] = _padded(types.transpose(0, 2, 3, 1), {3: plan.queries})
+        given["types"] = padded(types.transpose(0, 2, 3, 1), {3: plan.queries})
     return given
 
 
@@ -193,66 +166,25 @@ def _shifted(plan, distances):
 def _lines(plan, table):
     """Returns the line of every distance, [H or 1, Lq + Lk, K], from a table [2 M + 1, H or 1, K]."""
     whole = _every(plan, table.astype(jnp.float32), 0).astype(jnp.bfloat16)
-    return _padded(whole.transpose(1, 0, 2), {2: plan.width})
+    return padded(whole.transpose(1, 0, 2), {2: plan.width})
 
 
-def _fields(plan, visibility, scores):
-    """Returns the integers per position [B, F, L] and the spans of visible blocks, by query block and by key block."""
-    rows, (_, queries, keys) = plan.rows, plan.whole
-    segments = jnp.where(visibility.k_segments > 0, visibility.k_segments, -1)
-    q = {"segments": visibility.q_segments, "order": visibility.q_order, "group": visibility.q_group}
-    k = {"segments": segments, "order": visibility.k_order, "group": visibility.k_group}
-    if scores.types is not None:
-        q["types"], k["types"] = scores.types.q_types, scores.types.k_types
-
-    def stacked(fields, length, padded):
-        of = lambda name: 0 if fields[name] is None else fields[name].astype(jnp.int32)
-        whole = jnp.stack([jnp.broadcast_to(of(name), (rows, length)) for name in plan.fields], 1)
-        return _padded(whole, {2: padded}, -1 if fields is k else 0)
-
-    q_padded, k_padded = stacked(q, queries, plan.queries), stacked(k, keys, plan.keys)
-    meets = _meets(plan, q_padded, k_padded)
-    teams = lambda x, axis: x.reshape(*x.shape[:axis], -1, plan.teams, *x.shape[axis + 1 :]).any(axis + 1)
-    first_keys, many_keys = _bounds(teams(meets, 1))
-    first_queries, many_queries = _bounds(teams(meets, 2).swapaxes(1, 2))
+def _fields(plan, args):
+    """Returns the fields [B, F, L] and the spans of visible blocks, by query block and by key block."""
+    q_fields, k_fields = args.stacked(plan.rows, plan.queries, plan.keys)
+    met = meets(plan.fields, q_fields, k_fields, (SIZE, SIZE))
+    teams = lambda met: met.reshape(len(met), -1, plan.teams, met.shape[2]).any(2)
+    first_keys, many_keys = spans(teams(met))
+    first_queries, many_queries = spans(teams(met.swapaxes(1, 2)))
     return {
-        "q_fields": q_padded,
-        "k_fields": k_padded,
+        "q_fields": q_fields,
+        "k_fields": k_fields,
         "first_keys": first_keys,
         "many_keys": many_keys,
         "first_queries": first_queries,
         "many_queries": many_queries,
-        "diagonals": unskew(meets.any(0).astype(jnp.int32)).max(0),
+        "diagonals": unskew(met.any(0).astype(jnp.int32)).max(0),
     }
-
-
-def _meets(plan, q_fields, k_fields):
-    """Returns whether a query of a block may see a key of another, [B, query blocks, key blocks]. No false negatives."""
-    blocks = lambda x: x.reshape(*x.shape[:2], -1, SIZE)
-    q, k = blocks(q_fields), blocks(k_fields)
-    low, high = q.min(-1)[..., :, None], q.max(-1)[..., :, None]
-    real = jnp.where(k[:, :1] >= 0, k, jnp.iinfo(jnp.int32).max).min(-1)[..., None, :]
-    most_k = jnp.where(k[:, :1] >= 0, k, -1).max(-1)[..., None, :]
-    meets = (low[:, 0] <= most_k[:, 0]) & (high[:, 0] >= real[:, 0])
-    if "order" in plan.fields:
-        at = plan.fields.index("order")
-        meets &= (real[:, at] < high[:, at]) if plan.strict else (real[:, at] <= high[:, at])
-    return meets
-
-
-def _bounds(meets):
-    """Returns (first, count) of the span from the first to the last visible block, int32 [B, blocks]."""
-    met = meets.any(-1)
-    first = jnp.where(met, meets.argmax(-1), 0).astype(jnp.int32)
-    end = meets.shape[-1] - meets[..., ::-1].argmax(-1).astype(jnp.int32)
-    return first, jnp.where(met, end - first, 0)
-
-
-def _seeds(q, key, rows, noisy, first_head):
-    if not noisy:
-        return {}
-    rows = jnp.arange(len(q), dtype=jnp.int32) if rows is None else rows
-    return {"seeds": row_seeds(key, rows), "first_head": jnp.asarray(first_head, jnp.int32).reshape(1)}
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -273,12 +205,3 @@ def _attend_backward(plan, residuals, g):
 
 
 _attend.defvjp(_attend_forward, _attend_backward)
-
-
-def blocks_met(visibility: Visibility, q: Array, k: Array) -> tuple[int, int]:
-    """Returns (number of tiles that the forward kernel computes, number of all tiles)."""
-    plan = _plan(q, k, visibility, 1.0, Scores(), 0.0, None)
-    many = _fields(plan, visibility, Scores())["many_keys"]
-    return int(many.sum()) * plan.teams, plan.rows * (plan.queries // SIZE) * (plan.keys // SIZE)
-
-

@@ -53,7 +53,6 @@ class Plan:
     width: int
     scale: float
     dropout: float
-    strict: bool
     whole: tuple[int, int, int]
     fields: tuple[str, ...]
     holds: tuple[str, ...]
@@ -203,12 +202,11 @@ def staged(plan: Plan, fields, slot, layout) -> dict:
     return {name: load(fields.at[slot, i], layout) for i, name in enumerate(plan.fields)}
 
 
-def visible(plan: Plan, rows: dict, columns: dict, allow=None):
-    """Returns the tile's mask by the rules of `Visibility`. Keys of padding have segment -1."""
+def visible(rows: dict, columns: dict, allow=None):
+    """Returns the tile's mask by the rules of `Visibility`; `Arguments.fields` prepares one comparison per rule."""
     seen = across(rows["segments"]) == down(columns["segments"])
     if "order" in rows:
-        q, k = across(rows["order"]), down(columns["order"])
-        seen &= (k < q) if plan.strict else (k <= q)
+        seen &= down(columns["order"]) <= across(rows["order"])
     if "group" in rows:
         k = down(columns["group"])
         seen &= (k == 0) | (k == across(rows["group"]))
@@ -243,7 +241,7 @@ def scores(plan: Plan, sides: tuple, rows: dict, columns: dict, types: tuple, pl
     for name in ("bias", "toeplitz"):
         if plan.has(name):
             s += load(places[name].at[number], TILE)
-    seen = visible(plan, rows, columns, places["allow"].at[number] if plan.has("allow") else None)
+    seen = visible(rows, columns, places["allow"].at[number] if plan.has("allow") else None)
     return s, seen
 
 

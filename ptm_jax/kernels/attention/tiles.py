@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.streams import keep_mask
-from ptm_jax.core.types import Array, Visibility, record
+from ptm_jax.core.types import Array, record
 from ptm_jax.kernels.scores import Scores, lines, most, skew, unskew
 
 LOW = -1e30
@@ -24,11 +24,13 @@ FLOOR = -1e20  # least running maximum: exp(LOW - FLOOR) is 0, so a query that s
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Static arguments of the computation. `whole` is (H, Lq, Lk) of all devices together, before padding."""
+    """Static arguments of the computation.
 
-    strict: bool
-    ordered: bool
-    grouped: bool
+    fields   names of the integers of every token
+    whole    (H, Lq, Lk) of all devices together, before padding
+    """
+
+    fields: tuple[str, ...]
     q_block: int
     k_block: int
     q_blocks: int
@@ -36,8 +38,11 @@ class Plan:
     whole: tuple[int, int, int]
     scale: float = 1.0
     dropout: float = 0.0
-    regular: bool = True
     precision: Precision = Precision()
+
+    @property
+    def regular(self) -> bool:
+        return "places" not in self.fields
 
     @property
     def step(self) -> int:
@@ -70,7 +75,7 @@ class Parts:
 class Given:
     """Inputs without a gradient.
 
-    q_fields, k_fields   [.., 3, L] int32: segment, order and group
+    q_fields, k_fields   [.., F, L] int32: the fields of the plan
     visible              [.., blocks of queries, blocks of keys]
     row, head            global numbers of rows and heads
     first                position of the first query in the global row
@@ -83,10 +88,6 @@ class Given:
     head: Any
     first: Any
     allow: Any = None
-    q_types: Any = None
-    k_types: Any = None
-    q_places: Any = None
-    k_places: Any = None
     key: Any = None
 
 
@@ -147,25 +148,28 @@ def index_of(plan: Plan, given: Given, at: tuple, i, j, limit: int) -> Array | N
     """Returns the line of every score of a block in a table of 2 `limit` + 1 lines; None for regular positions."""
     if plan.regular:
         return None
-    q = cut(given.q_places, at, (i * plan.q_block,), (plan.q_block,))
-    k = cut(given.k_places, at, (j * plan.k_block,), (plan.k_block,))
-    return lines(k[None] - q[:, None], limit)
+    q, k = _field(plan, given, at, i, j, "places")
+    return lines(k - q, limit)
+
+
+def _field(plan, given, at, i, j, name):
+    """Returns a field of a block as (column of queries [q_block, 1], row of keys [1, k_block]).
+
+    Reads one field at a time: on a CPU, reading three at once takes as long as the products."""
+    place = plan.fields.index(name)
+    q = cut(given.q_fields, at, (place, i * plan.q_block), (1, plan.q_block))
+    return q.reshape(-1, 1), cut(given.k_fields, at, (place, j * plan.k_block), (1, plan.k_block))
 
 
 def seen(plan: Plan, given: Given, at: tuple, i, j) -> Array:
     """Returns the mask [q_block, k_block] of a block of scores."""
-
-    def both(field):  # one field at a time: on a CPU, reading all three at once takes as long as the products
-        q = cut(given.q_fields, at, (field, i * plan.q_block), (1, plan.q_block))
-        return q.reshape(-1, 1), cut(given.k_fields, at, (field, j * plan.k_block), (1, plan.k_block))
-
-    q, k = both(0)
+    q, k = _field(plan, given, at, i, j, "segments")
     found = q == k
-    if plan.ordered:
-        q, k = both(1)
-        found &= (k < q) if plan.strict else (k <= q)
-    if plan.grouped:
-        q, k = both(2)
+    if "order" in plan.fields:
+        q, k = _field(plan, given, at, i, j, "order")
+        found &= k <= q
+    if "group" in plan.fields:
+        q, k = _field(plan, given, at, i, j, "group")
         found &= (k == 0) | (k == q)
     if given.allow is not None:
         found &= cut(given.allow, at, (i * plan.q_block, j * plan.k_block), (plan.q_block, plan.k_block)) > 0
@@ -173,9 +177,8 @@ def seen(plan: Plan, given: Given, at: tuple, i, j) -> Array:
 
 
 def _other_type(plan, given, at, i, j):
-    q = cut(given.q_types, at, (i * plan.q_block,), (plan.q_block,))
-    k = cut(given.k_types, at, (j * plan.k_block,), (plan.k_block,))
-    return q[:, None] != k[None]
+    q, k = _field(plan, given, at, i, j, "types")
+    return q != k
 
 
 def scores_of(plan: Plan, parts: Parts, given: Given, at: tuple, i, j) -> Array:
@@ -278,55 +281,6 @@ class Grads:
             self.add("values", (first, 0), product("qt,qd->td", by_line, g, jnp.float32))
             above += spread(plan, product("qd,td->qt", g, table, jnp.float32), index)
         return above
-
-
-def visible_blocks(plan: Plan, q_fields: Array, k_fields: Array) -> Array:
-    """Returns, for each pair of blocks [.., query blocks, key blocks], whether any of its scores may be visible.
-
-    Compares the blocks' least and greatest segment, a 32-bit set of their segments modulo 32, and their orders. The result
-    may have false positives (a padding query sees the first document) but no false negatives.
-    """
-    split = lambda x, size: x.reshape(*x.shape[:-1], -1, size)
-    (of_q, q_order, _), (of_k, k_order, _) = (
-        jnp.moveaxis(split(x, size), -3, 0) for x, size in ((q_fields, plan.q_block), (k_fields, plan.k_block))
-    )
-    far = jnp.iinfo(jnp.int32).max
-
-    def ends(segment):
-        real = segment > 0
-        return jnp.where(real, segment, far).min(-1), jnp.where(real, segment, -1).max(-1), _bits(segment, real)
-
-    (q_low, q_high, q_bits), (k_low, k_high, k_bits) = ends(of_q), ends(of_k)
-    q_low, q_high, q_bits = q_low[..., None], q_high[..., None], q_bits[..., None]
-    k_low, k_high, k_bits = k_low[..., None, :], k_high[..., None, :], k_bits[..., None, :]
-    found = (q_low <= k_high) & (k_low <= q_high) & ((q_bits & k_bits) != 0)
-    if plan.ordered:
-        last = jnp.where(of_q > 0, q_order, -far).max(-1)[..., None]
-        first = jnp.where(of_k > 0, k_order, far).min(-1)[..., None, :]
-        found &= (first < last) if plan.strict else (first <= last)
-    return found
-
-
-def _bits(segment, real):
-    """Returns a uint32 with bit (segment % 32) set for every real segment."""
-    bits = jnp.where(real, jnp.uint32(1) << (segment % 32).astype(jnp.uint32), jnp.uint32(0))
-    return jax.lax.reduce(bits, jnp.uint32(0), jax.lax.bitwise_or, (bits.ndim - 1,))
-
-
-def fields(visibility: Visibility, queries: int, keys: int) -> tuple[Array, Array]:
-    """Returns the padded fields of queries and of keys, [1 or B, 1, 3, L] int32.
-
-    The segment of padding is -2 for queries and -1 for keys, so it never matches."""
-
-    def stacked(segments, order, group, length, none):
-        rows = max(len(x) for x in (segments, order, group) if x is not None)
-        segments = jnp.where(segments > 0, segments, none)
-        filled = [jnp.zeros((1, 1), jnp.int32) if x is None else x.astype(jnp.int32) for x in (segments, order, group)]
-        joined = jnp.stack([jnp.broadcast_to(x, (rows, segments.shape[1])) for x in filled], 1)
-        return jnp.pad(joined, ((0, 0), (0, 0), (0, length - segments.shape[1])), constant_values=none)[:, None]
-
-    q = stacked(visibility.q_segments, visibility.q_order, visibility.q_group, queries, -2)
-    return q, stacked(visibility.k_segments, visibility.k_order, visibility.k_group, keys, -1)
 
 
 def tables(plan: Plan, scores: Scores, shift) -> dict[str, Any]:

@@ -30,10 +30,10 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.precision import Precision
 from ptm_jax.core.streams import row_seeds
-from ptm_jax.core.types import Array, Visibility
+from ptm_jax.core.types import Array
 from ptm_jax.kernels.attention import tpu_backward
+from ptm_jax.kernels.attention.arguments import Arguments, meets, padded, spans
 from ptm_jax.kernels.attention.tpu_block import (
     FLOOR,
     LANES,
@@ -46,16 +46,15 @@ from ptm_jax.kernels.attention.tpu_block import (
     scores_of,
     tables,
     unskew,
-    visible,
 )
 from ptm_jax.kernels.scores import Scores, most
 
-BLIND, UNSEEN = -2, -1  # segments of padding queries and of padding keys, which match no other segment
 RESIDENT = 4 * 2**20  # maximum bytes of a table's gradient in a core's memory
 
 
-def refusal(q: Array, k: Array, *, scores: Scores, **_: Any) -> str | None:
+def refusal(q: Array, k: Array, args: Arguments) -> str | None:
     """Returns why the kernel cannot compute these shapes [B, L, H, K] and scores, or None."""
+    scores = args.scores
     distant = [name for name in scores.holds if name in ("distances", "relative", "values")]
     if distant and not scores.regular:
         return f"{distant[0]} with places that are not in order; take impl='xla'"
@@ -67,70 +66,31 @@ def refusal(q: Array, k: Array, *, scores: Scores, **_: Any) -> str | None:
     return None
 
 
-def attention(
-    q: Array,
-    k: Array,
-    v: Array,
-    *,
-    visibility: Visibility,
-    scale: float,
-    scores: Scores = Scores(),
-    dropout: float = 0.0,
-    key: Array | None = None,
-    rows: Array | None = None,
-    precision: Precision = Precision(),
-    whole_heads: int | None = None,
-    first_head: Any = 0,
-    block: int | None = None,
-    interpret: Any = False,
-) -> Array:
+def attention(q: Array, k: Array, v: Array, args: Arguments, *, block: int | None = None, interpret: Any = False) -> Array:
     """Returns the result of `reference.attention`, [B, Lq, H, K] in the precision's type.
 
-    q [B, Lq, H, K], k and v [B, Lk, H, K]. On a device with some of `whole_heads` heads, `first_head` is its first head.
     `block` is the size of a block of queries or keys (None: chosen by the lengths); `interpret` is passed to
     `pallas_call`."""
-    if why := refusal(q, k, scores=scores):
+    if why := refusal(q, k, args):
         raise UserError(f"the TPU kernel of attention cannot do {why}")
-    rows_count, queries, heads, width = q.shape
-    noisy = dropout > 0.0 and key is not None
-    whole = (whole_heads or heads, queries, k.shape[1])
-    if noisy and np.prod(whole, dtype=np.float64) >= 2**32:
+    whole, noise, lengths = args.whole_of(q, k), args.noise, (q.shape[1], k.shape[1])
+    if noise and np.prod(whole, dtype=np.float64) >= 2**32:
         raise UserError(f"dropout counts fewer than 2^32 probabilities of a row, not {whole}; take shorter rows, or none")
-    lengths = queries, k.shape[1]
-    fields = _fields(visibility, scores, (rows_count, *lengths))
-    blocks = (block, block) if block else _blocks(*lengths, scores)
-    rate = dropout if noisy else 0.0
-    plan = Plan(scale, rate, precision, whole, lengths, width, blocks, tuple(fields), interpret)
-    rows = jnp.arange(rows_count, dtype=jnp.int32) if rows is None else rows
+    blocks = (block, block) if block else _blocks(*lengths, args.scores)
+    names = tuple(args.fields())
+    plan = Plan(args.scale, noise, args.precision, whole, lengths, q.shape[3], blocks, names, interpret)
+    q_fields, k_fields = args.stacked(len(q), *plan.padded)
+    met = meets(names, q_fields, k_fields, blocks)
     given = {
-        "q_fields": _padded(jnp.stack([q for q, _ in fields.values()], 1), 2, plan.padded[0], BLIND),
-        "k_fields": _padded(jnp.stack([k for _, k in fields.values()], 2), 1, plan.padded[1], UNSEEN),
-        "seeds": row_seeds(key, rows) if noisy else jnp.zeros(rows_count, jnp.uint32),
-        "first_head": jnp.asarray(first_head, jnp.int32).reshape(1),
+        "q_fields": q_fields,
+        "k_fields": k_fields.swapaxes(1, 2),
+        "seeds": row_seeds(args.key, args.rows_of(q)) if noise else jnp.zeros(len(q), jnp.uint32),
+        "first_head": jnp.asarray(args.first_head, jnp.int32).reshape(1),
+        "spans": [tuple(x.reshape(-1) for x in spans(by)) for by in (met, met.swapaxes(1, 2))],
     }
-    if visibility.allow is not None:
-        given["allow"] = _square(plan, visibility.allow.astype(jnp.int8))
-    given["spans"] = visible(plan, given["q_fields"], given["k_fields"])
-    return _attention(plan, _operands(plan, q, k, v, scores), given)
-
-
-def _fields(visibility: Visibility, scores: Scores, sizes):
-    """Returns {name: (queries [B, Lq], keys [B, Lk])} int32, prepared so that each mask needs one comparison.
-
-    Queries see keys of the same segment; padding gets different numbers for queries and keys. A strict order subtracts 1
-    from the order of queries. A missing order or group is left out."""
-    rows, queries, keys = sizes
-    of_q = lambda x: jnp.broadcast_to(x, (rows, queries)).astype(jnp.int32)
-    of_k = lambda x: jnp.broadcast_to(x, (rows, keys)).astype(jnp.int32)
-    q, k = of_q(visibility.q_segments), of_k(visibility.k_segments)
-    fields = {"segments": (jnp.where(q > 0, q, BLIND), jnp.where(k > 0, k, UNSEEN))}
-    if visibility.q_order is not None:
-        fields["order"] = of_q(visibility.q_order) - int(visibility.strict), of_k(visibility.k_order)
-    if visibility.k_group is not None:
-        fields["group"] = of_q(visibility.q_group), of_k(visibility.k_group)
-    if scores.types is not None:
-        fields["types"] = of_q(scores.types.q_types), of_k(scores.types.k_types)
-    return fields
+    if args.visibility.allow is not None:
+        given["allow"] = _square(plan, args.visibility.allow.astype(jnp.int8))
+    return _attention(plan, _operands(plan, q, k, v, args.scores), given)
 
 
 def _blocks(queries, keys, scores: Scores):
@@ -145,22 +105,16 @@ def _blocks(queries, keys, scores: Scores):
     return fit(queries), fit(keys)
 
 
-def _padded(x, axis, size, fill=0):
-    rest = [(0, 0)] * x.ndim
-    rest[axis] = 0, size - x.shape[axis]
-    return jnp.pad(x, rest, constant_values=fill) if rest[axis][1] else x
-
-
 def _square(plan, x):
     """Pads x [1 or B, 1 or H, Lq, Lk]."""
-    return _padded(_padded(x, 2, plan.padded[0]), 3, plan.padded[1])
+    return padded(x, {2: plan.padded[0], 3: plan.padded[1]})
 
 
 def _operands(plan: Plan, q, k, v, scores: Scores):
     """Returns the inputs with a gradient, with the names and shapes of `tpu_block.layout`."""
     dtype = plan.precision.dtype
-    wide = lambda x: _padded(x, x.ndim - 1, -(-x.shape[-1] // 16) * 16)
-    place = lambda x, length: wide(_padded(x.astype(dtype).swapaxes(1, 2), 2, length))
+    wide = lambda x: padded(x, {x.ndim - 1: -(-x.shape[-1] // 16) * 16})
+    place = lambda x, length: wide(padded(x.astype(dtype).swapaxes(1, 2), {2: length}))
     found = {"q": place(q, plan.padded[0]), "k": place(k, plan.padded[1]), "v": place(v, plan.padded[1])}
     if scores.bias is not None:
         found["bias"] = _square(plan, scores.bias)
@@ -173,7 +127,7 @@ def _operands(plan: Plan, q, k, v, scores: Scores):
         found["queries"] = place(scores.relative.queries, plan.padded[0])
         found["table"] = by_distance(scores.relative.table)
     if scores.types is not None:
-        found["types"] = _padded(scores.types.scores.astype(jnp.float32).transpose(0, 2, 3, 1), 3, plan.padded[0])
+        found["types"] = padded(scores.types.scores.astype(jnp.float32).transpose(0, 2, 3, 1), {3: plan.padded[0]})
     if scores.values is not None:
         found["values"] = by_distance(scores.values)
     return found

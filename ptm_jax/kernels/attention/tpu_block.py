@@ -15,7 +15,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
@@ -145,33 +144,6 @@ def call(plan: Plan, kernel, *, grid, where, spans, operands, given, outputs, ou
     )(*spans, given["seeds"], given["first_head"], arrays)
 
 
-def visible(plan: Plan, q_fields, k_fields):
-    """Returns ((first, count) of the key blocks that each query block may see, and the same with queries and keys swapped).
-
-    Each is [B * blocks] int32. Compares the least and greatest segment and order of blocks: false positives are possible,
-    false negatives are not. q_fields [B, fields, Lq], k_fields [B, Lk, fields]."""
-    (nq, nk), far = plan.counts, np.iinfo(np.int32).max
-    cut = lambda x, count: x.reshape(x.shape[0], count, -1)
-    q, k = cut(q_fields[:, 0], nq), cut(k_fields[..., 0], nk)
-    low = lambda x, real: jnp.where(real, x, far).min(-1)
-    high = lambda x, real: jnp.where(real, x, -far).max(-1)
-    real_q, real_k = q > 0, k > 0
-    seen = high(q, real_q)[:, :, None] >= low(k, real_k)[:, None]
-    seen &= high(k, real_k)[:, None] >= low(q, real_q)[:, :, None]
-    if "order" in plan.fields:
-        place = plan.fields.index("order")
-        last = high(cut(q_fields[:, place], nq), real_q)
-        seen &= low(cut(k_fields[..., place], nk), real_k)[:, None] <= last[:, :, None]
-
-    def span(seen):
-        size = seen.shape[-1]
-        first = jnp.argmax(seen, -1)
-        count = jnp.where(seen.any(-1), size - jnp.argmax(seen[..., ::-1], -1) - first, 0)
-        return first.astype(jnp.int32).reshape(-1), count.astype(jnp.int32).reshape(-1)
-
-    return span(seen), span(seen.swapaxes(1, 2))
-
-
 def dot(plan: Plan, a, b, of_a: int, of_b: int):
     """Contracts dimension `of_a` of a with `of_b` of b at the plan's precision; the result is float32."""
     exact = plan.precision.compute == "float32"
@@ -275,7 +247,7 @@ def same_type(plan: Plan, refs):
 
 
 def _seen(plan, refs):
-    """Returns the mask of a block; `tpu._fields` prepares one comparison per rule."""
+    """Returns the mask of a block; `Arguments.fields` prepares one comparison per rule."""
     k, q = _field(plan, refs, "segments")
     seen = k == q
     if "order" in plan.fields:

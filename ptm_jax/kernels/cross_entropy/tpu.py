@@ -49,23 +49,12 @@ def refusal(platform: str, width: int, soft: bool) -> str | None:
 def forward(plan, student, labels, teacher, first):
     """Returns the `Sums` of tokens [T] over one device's words."""
     del teacher
-    tokens, shape = len(labels), _Shape(plan, student, len(labels))
-    x, labels, lines, bias, words = _operands(plan, shape, student, labels, first)
-    found = pl.pallas_call(
-        functools.partial(_forward, plan.precision, plan.mean, bias is not None),
-        grid_spec=pltpu.PrefetchScalarGridSpec(
-            num_scalar_prefetch=1,
-            grid=(shape.token_blocks, shape.word_blocks),
-            in_specs=[shape.tokens(0), shape.column(0), shape.lines(1), *([shape.row(1)] if bias is not None else [])],
-            out_specs=pl.BlockSpec((shape.t, 128), lambda i, j, *_: (i, 0)),
-            scratch_shapes=[pltpu.VMEM((shape.t, 128), jnp.float32)],
-        ),
-        out_shape=jax.ShapeDtypeStruct((len(x), 128), jnp.float32),
-        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary")),
-        interpret=plan.interpret,
-        name="cross_entropy_forward",
-    )(words, x, labels, lines, *([bias] if bias is not None else []))
-    columns = dict(zip(COLUMNS, found[:tokens, : len(COLUMNS)].T, strict=True))
+    shape = _Shape(plan, student, len(labels))
+    words, operands = _operands(plan, shape, student, labels, first)
+    out = jax.ShapeDtypeStruct((len(operands["x"]), 128), jnp.float32)
+    scratch = [pltpu.VMEM((shape.t, 128), jnp.float32)]
+    found = _called(plan, shape, _forward, (0, 1), words, operands, out, shape.column(0, 128), scratch)
+    columns = dict(zip(COLUMNS, found[: len(labels), : len(COLUMNS)].T, strict=True))
     return Sums(columns["top"], columns["total"], columns["label"], columns["all"] if plan.mean else None)
 
 
@@ -73,46 +62,43 @@ def backward(plan, student, labels, teacher, log_sums, grads, first):
     """Returns (d features [T, D], d table, d bias or None), float32, for one device's words."""
     del teacher
     tokens, shape = len(labels), _Shape(plan, student, len(labels))
-    x, labels, lines, bias, words = _operands(plan, shape, student, labels, first)
+    words, operands = _operands(plan, shape, student, labels, first)
     mean = jnp.zeros((tokens,), jnp.float32) if grads.mean is None else grads.mean
     given = jnp.stack([log_sums[0], grads.log_sum, grads.label, mean], 1)
-    given = jnp.pad(given, ((0, shape.spare), (0, 0)))  # padding tokens have no gradient
-    has_bias, arguments = bias is not None, (words, x, labels, given, lines, *([bias] if bias is not None else []))
-    call = functools.partial(
-        pl.pallas_call,
+    operands["given"] = jnp.pad(given, ((0, shape.spare), (0, 0)))  # padding tokens have no gradient
+    of = lambda *sizes: jax.ShapeDtypeStruct(sizes, jnp.float32)
+    x, table = operands["x"].shape, student.table.shape
+    features = _called(plan, shape, _features, (0, 1), words, operands, of(*x), shape.tokens(0))
+    specs = [shape.lines(0), pl.BlockSpec((8, shape.v), lambda i, j, *_: (0, i))]
+    table, slopes = _called(plan, shape, _table, (1, 0), words, operands, [of(*table), of(8, table[0])], specs)
+    return features[:tokens], table, None if student.bias is None else slopes[0]
+
+
+def _called(plan, shape, kernel, axes, words, operands, out, out_specs, scratch=()):
+    """Runs `kernel(plan, words, refs of operands, *outputs, *scratch)`; `axes` are those of tokens and words in the grid."""
+    t, v = axes
+    specs = {
+        "x": shape.tokens(t),
+        "labels": shape.column(t),
+        "given": shape.column(t, 4),
+        "lines": shape.lines(v),
+        "bias": pl.BlockSpec((1, shape.v), lambda *at: (0, at[v])),
+    }
+    grid = {t: shape.token_blocks, v: shape.word_blocks}
+    return pl.pallas_call(
+        functools.partial(kernel, plan),
+        grid_spec=pltpu.PrefetchScalarGridSpec(
+            num_scalar_prefetch=1,
+            grid=(grid[0], grid[1]),
+            in_specs=[{name: specs[name] for name in operands}],
+            out_specs=out_specs,
+            scratch_shapes=scratch,
+        ),
+        out_shape=out,
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary")),
         interpret=plan.interpret,
-    )
-    places = lambda t, v: [
-        *(shape.tokens(t), shape.column(t), shape.column(t, 4), shape.lines(v)),
-        *([shape.row(v)] if has_bias else []),
-    ]
-    features = call(
-        functools.partial(_features, plan.precision, plan.mean, has_bias),
-        grid_spec=pltpu.PrefetchScalarGridSpec(
-            num_scalar_prefetch=1,
-            grid=(shape.token_blocks, shape.word_blocks),
-            in_specs=places(0, 1),
-            out_specs=shape.tokens(0),
-        ),
-        out_shape=jax.ShapeDtypeStruct(x.shape, jnp.float32),
-        name="cross_entropy_features",
-    )(*arguments)
-    table, slopes = call(
-        functools.partial(_table, plan.precision, plan.mean, has_bias),
-        grid_spec=pltpu.PrefetchScalarGridSpec(
-            num_scalar_prefetch=1,
-            grid=(shape.word_blocks, shape.token_blocks),
-            in_specs=places(1, 0),
-            out_specs=[shape.lines(0), pl.BlockSpec((8, shape.v), lambda i, j, *_: (0, i))],
-        ),
-        out_shape=[
-            jax.ShapeDtypeStruct(lines.shape, jnp.float32),
-            jax.ShapeDtypeStruct((8, len(lines)), jnp.float32),
-        ],
-        name="cross_entropy_table",
-    )(*arguments)
-    return features[:tokens], table, slopes[0] if has_bias else None
+        name=f"cross_entropy{kernel.__name__}",
+    )(words, operands)
 
 
 class _Shape:
@@ -135,44 +121,44 @@ class _Shape:
     def lines(self, axis):
         return pl.BlockSpec((self.v, self.width), lambda *at: (at[axis], 0))
 
-    def row(self, axis):
-        return pl.BlockSpec((1, self.v), lambda *at: (0, at[axis]))
-
 
 def _operands(plan, shape, student, labels, first):
-    """Returns padded features, padded labels [T, 1], table, bias [1, V], and (first word, number of real words).
+    """Returns (first word, number of real words) and the operands: padded features and labels [T, 1], table, bias [1, V].
 
     The label of padding is -1."""
-    x = jnp.pad(student.features.astype(plan.precision.dtype), ((0, shape.spare), (0, 0)))
     labels = jnp.pad(labels.astype(jnp.int32), (0, shape.spare), constant_values=-1)[:, None]
-    bias = None if student.bias is None else student.bias[None].astype(jnp.float32)
+    operands = {
+        "x": jnp.pad(student.features.astype(plan.precision.dtype), ((0, shape.spare), (0, 0))),
+        "labels": labels,
+        "lines": student.table,
+    }
+    if student.bias is not None:
+        operands["bias"] = student.bias[None].astype(jnp.float32)
     first = jnp.int32(0) if first is None else first.astype(jnp.int32)
-    count = jnp.clip(plan.words - first, 0, len(student.table))
-    return x, labels, student.table, bias, jnp.stack([first, count])
+    return jnp.stack([first, jnp.clip(plan.words - first, 0, len(student.table))]), operands
 
 
-def _product(precision, a, b, axes):
-    exact = jax.lax.Precision.HIGHEST if precision.compute == "float32" else None
+def _product(plan, a, b, axes):
+    exact = jax.lax.Precision.HIGHEST if plan.precision.compute == "float32" else None
     return jax.lax.dot_general(a, b, ((axes[:1], axes[1:]), ((), ())), precision=exact, preferred_element_type=jnp.float32)
 
 
-def _scores(precision, words, block, x, lines, bias):
+def _scores(plan, words, block, refs):
     """Returns a block's (scores [t, v], lines of the table, word numbers [1, v], mask of real words [1, v]).
 
     Lines beyond the table are zeros."""
-    size = lines.shape[0]
+    size = refs["lines"].shape[0]
     here = block * size + jax.lax.broadcasted_iota(jnp.int32, (1, size), 1)
     down = block * size + jax.lax.broadcasted_iota(jnp.int32, (size, 1), 0)
-    table = jnp.where(down < words[1], lines[...], 0.0).astype(precision.dtype)
-    scores = _product(precision, x[...], table, (1, 1))
-    scores = scores if bias is None else scores + bias[...]
+    table = jnp.where(down < words[1], refs["lines"][...], 0.0).astype(plan.precision.dtype)
+    scores = _product(plan, refs["x"][...], table, (1, 1))
+    scores = scores + refs["bias"][...] if "bias" in refs else scores
     return scores, table, words[0] + here, here < words[1]
 
 
-def _forward(precision, mean, has_bias, words, x, labels, lines, *rest):
-    (bias, out, state) = rest if has_bias else (None, *rest)
+def _forward(plan, words, refs, out, state):
     block, last = pl.program_id(1), pl.num_programs(1) - 1
-    scores, _, numbers, real = _scores(precision, words, block, x, lines, bias)
+    scores, _, numbers, real = _scores(plan, words, block, refs)
     column = jax.lax.broadcasted_iota(jnp.int32, state.shape, 1)
 
     @pl.when(block == 0)
@@ -183,9 +169,9 @@ def _forward(precision, mean, has_bias, words, x, labels, lines, *rest):
     before = state[...]
     top = jnp.maximum(before[:, :1], z.max(1, keepdims=True))
     total = before[:, 1:2] * jnp.exp(before[:, :1] - top) + jnp.exp(z - top).sum(1, keepdims=True)
-    label = before[:, 2:3] + jnp.where(numbers == labels[...], z, 0.0).sum(1, keepdims=True)
+    label = before[:, 2:3] + jnp.where(numbers == refs["labels"][...], z, 0.0).sum(1, keepdims=True)
     after = jnp.where(column == 0, top, jnp.where(column == 1, total, jnp.where(column == 2, label, before)))
-    if mean:
+    if plan.mean:
         every = before[:, 3:4] + jnp.where(real, scores, 0.0).sum(1, keepdims=True)
         after = jnp.where(column == 3, every, after)
     state[...] = after
@@ -195,35 +181,33 @@ def _forward(precision, mean, has_bias, words, x, labels, lines, *rest):
         out[...] = after
 
 
-def _slopes(precision, mean, words, block, x, labels, given, lines, bias):
+def _slopes(plan, words, block, refs):
     """Returns (dz [t, v] float32, the block's lines of the table)."""
-    scores, table, numbers, real = _scores(precision, words, block, x, lines, bias)
-    log_sum, of_sum, of_label, of_mean = (given[:, i : i + 1] for i in range(4))
-    dz = of_sum * jnp.exp(scores - log_sum) + jnp.where(numbers == labels[...], of_label, 0.0)
-    dz = dz + of_mean if mean else dz
+    scores, table, numbers, real = _scores(plan, words, block, refs)
+    log_sum, of_sum, of_label, of_mean = (refs["given"][:, i : i + 1] for i in range(4))
+    dz = of_sum * jnp.exp(scores - log_sum) + jnp.where(numbers == refs["labels"][...], of_label, 0.0)
+    dz = dz + of_mean if plan.mean else dz
     return jnp.where(real, dz, 0.0), table
 
 
-def _features(precision, mean, has_bias, words, x, labels, given, lines, *rest):
-    bias, out = rest if has_bias else (None, *rest)
+def _features(plan, words, refs, out):
     block = pl.program_id(1)
-    dz, table = _slopes(precision, mean, words, block, x, labels, given, lines, bias)
+    dz, table = _slopes(plan, words, block, refs)
 
     @pl.when(block == 0)
     def _():
         out[...] = jnp.zeros_like(out)
 
-    out[...] += _product(precision, dz.astype(precision.dtype), table, (1, 0))
+    out[...] += _product(plan, dz.astype(plan.precision.dtype), table, (1, 0))
 
 
-def _table(precision, mean, has_bias, words, x, labels, given, lines, *rest):
-    bias, table, slopes = rest if has_bias else (None, *rest)
-    dz, _ = _slopes(precision, mean, words, pl.program_id(0), x, labels, given, lines, bias)
+def _table(plan, words, refs, table, slopes):
+    dz, _ = _slopes(plan, words, pl.program_id(0), refs)
 
     @pl.when(pl.program_id(1) == 0)
     def _():
         table[...] = jnp.zeros_like(table)
         slopes[...] = jnp.zeros_like(slopes)
 
-    table[...] += _product(precision, dz.T.astype(precision.dtype), x[...], (1, 0))
+    table[...] += _product(plan, dz.T.astype(plan.precision.dtype), refs["x"][...], (1, 0))
     slopes[...] += jnp.broadcast_to(dz.sum(0, keepdims=True), slopes.shape)

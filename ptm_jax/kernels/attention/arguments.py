@@ -1,0 +1,116 @@
+"""The arguments that all implementations of attention share, and what they compute from them: fields, blocks to visit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ptm_jax.core.precision import Precision
+from ptm_jax.core.types import Array, Visibility, record, static
+from ptm_jax.kernels.scores import Scores
+
+BLIND, UNSEEN = -2, -1  # segments of padding queries and of padding keys, which match no other segment
+
+
+@record
+class Arguments:
+    """The arguments of `attend` beside q, k, v and `impl`, and the part of one of several devices.
+
+    whole                     (H, Lq, Lk) of all devices together, before padding; None: those of the arrays
+    first_head, first_query   the start of this device's part. Keys are not split
+    """
+
+    visibility: Visibility
+    scale: float = static()
+    scores: Scores = Scores()
+    dropout: float = static(0.0)
+    key: Array | None = None
+    rows: Array | None = None
+    precision: Precision = static(Precision())
+    whole: tuple[int, int, int] | None = static(None)
+    first_head: Any = 0
+    first_query: Any = 0
+
+    @property
+    def noise(self) -> float:
+        """The rate of dropout; 0 without a key."""
+        return float(self.dropout) if self.key is not None else 0.0
+
+    def whole_of(self, q: Array, k: Array) -> tuple[int, int, int]:
+        """Returns (H, Lq, Lk) of all devices together."""
+        return self.whole or (q.shape[2], q.shape[1], k.shape[1])
+
+    def rows_of(self, q: Array) -> Array:
+        """Returns the global numbers of the rows, [B] int32."""
+        return jnp.arange(len(q), dtype=jnp.int32) if self.rows is None else self.rows
+
+    def fields(self) -> dict[str, tuple[Array, Array]]:
+        """Returns {name: (of queries [1 or B, Lq], of keys [1 or B, Lk])}, prepared so that each mask needs one comparison.
+
+        Queries see keys of the same segment; padding gets different numbers for queries and keys. A strict order subtracts
+        1 from the order of queries. Missing fields are left out."""
+        seen, scores = self.visibility, self.scores
+        q, k = seen.q_segments, seen.k_segments
+        found = {"segments": (jnp.where(q > 0, q, BLIND), jnp.where(k > 0, k, UNSEEN))}
+        if seen.q_order is not None:
+            found["order"] = seen.q_order - int(seen.strict), seen.k_order
+        if seen.k_group is not None:
+            found["group"] = seen.q_group, seen.k_group
+        if scores.types is not None:
+            found["types"] = scores.types.q_types, scores.types.k_types
+        if not scores.regular and {"distances", "relative", "values"} & set(scores.holds):
+            found["places"] = scores.q_places, scores.k_places
+        return found
+
+    def stacked(self, rows: int, queries: int, keys: int) -> tuple[Array, Array]:
+        """Returns the fields of queries [B, F, Lq] and keys [B, F, Lk] int32, padded to these lengths."""
+
+        def stack(fields, length, pad):
+            whole = jnp.stack([jnp.broadcast_to(x.astype(jnp.int32), (rows, x.shape[1])) for x in fields], 1)
+            return padded(whole, {2: length}, pad)
+
+        of_queries, of_keys = zip(*self.fields().values(), strict=True)
+        return stack(of_queries, queries, BLIND), stack(of_keys, keys, UNSEEN)
+
+
+def padded(x: Array, sizes: dict[int, int], value: Any = 0) -> Array:
+    """Pads x at the end with `value` to the given {axis: size}."""
+    extra = [(0, sizes.get(axis, size) - size) for axis, size in enumerate(x.shape)]
+    return jnp.pad(x, extra, constant_values=value) if any(more for _, more in extra) else x
+
+
+def meets(names: Sequence[str], q_fields: Array, k_fields: Array, blocks: tuple[int, int]) -> Array:
+    """Returns, for each pair of blocks [B, query blocks, key blocks], whether any of its scores may be visible.
+
+    Compares the blocks' least and greatest segment, a 32-bit set of their segments modulo 32, and their orders. The result
+    may have false positives but no false negatives. q_fields [B, F, Lq], k_fields [B, F, Lk]; `names` are those of F.
+    """
+    split = lambda fields, size: jnp.moveaxis(fields.reshape(*fields.shape[:2], -1, size), 1, 0)
+    q, k = split(q_fields, blocks[0]), split(k_fields, blocks[1])
+    far = jnp.iinfo(jnp.int32).max
+
+    def ends(segment):
+        real = segment > 0
+        bits = jnp.where(real, jnp.uint32(1) << (segment % 32).astype(jnp.uint32), jnp.uint32(0))
+        bits = jax.lax.reduce(bits, jnp.uint32(0), jax.lax.bitwise_or, (bits.ndim - 1,))
+        return jnp.where(real, segment, far).min(-1), jnp.where(real, segment, -1).max(-1), bits
+
+    q_low, q_high, q_bits = (x[:, :, None] for x in ends(q[0]))
+    k_low, k_high, k_bits = (x[:, None] for x in ends(k[0]))
+    found = (q_low <= k_high) & (k_low <= q_high) & ((q_bits & k_bits) != 0)
+    if "order" in names:
+        order = names.index("order")
+        last = jnp.where(q[0] > 0, q[order], -far).max(-1)
+        first = jnp.where(k[0] > 0, k[order], far).min(-1)
+        found &= first[:, None] <= last[:, :, None]
+    return found
+
+
+def spans(met: Array) -> tuple[Array, Array]:
+    """Returns (first, count) of the span from the first to the last visible block of the last axis, int32."""
+    first = jnp.argmax(met, -1)
+    count = jnp.where(met.any(-1), met.shape[-1] - jnp.argmax(met[..., ::-1], -1) - first, 0)
+    return first.astype(jnp.int32), count.astype(jnp.int32)
