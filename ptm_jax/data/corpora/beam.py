@@ -107,7 +107,7 @@ def build(pipeline: beam.Pipeline, job: Job) -> None:
     )
     if job.steps:
         documents = _cleaned(documents, job)
-    raw = documents | "to bytes" >> beam.MapTuple(_to_bytes)
+    raw = documents | "to bytes" >> beam.MapTuple(lambda place, plain: spool.to_bytes(_document(plain)))
     total = raw | "sizes" >> beam.Map(len) | "total" >> beam.CombineGlobally(sum)
     texts = (
         raw
@@ -117,7 +117,7 @@ def build(pipeline: beam.Pipeline, job: Job) -> None:
     )
     plan = beam.pvalue.AsSingleton(
         texts
-        | "entries" >> beam.MapTuple(_entry)
+        | "entries" >> beam.MapTuple(lambda hashes, text, copies: struct.pack("<QQQQ", *hashes, len(text), copies))
         | "layout" >> beam.CombineGlobally(_Layout(job.heldout, job.shard_bytes, job.spec.train_bytes))
     )
     tokenizer = beam.pvalue.AsSingleton(_tokenizer(pipeline, texts, plan, job))
@@ -140,13 +140,9 @@ def _document(plain: tuple) -> Document:
     return Document(tuple(plain[0]), tuple(plain[1]))
 
 
-def _to_bytes(place: tuple[int, int], plain: tuple) -> bytes:
-    return spool.to_bytes(_document(plain))
-
-
 def _cleaned(documents, job: Job):
     """Returns the documents after the cleaning; writes the counts into the report."""
-    counts = [documents | "read ones" >> beam.Map(_one, "read")]
+    counts = [documents | "read ones" >> beam.Map(lambda _: ("read", 1))]
     for number, step in enumerate(job.steps):
         name = f"{number} {type(step).__name__.lower()}"
         if isinstance(step, cleaning.Duplicates):
@@ -155,19 +151,16 @@ def _cleaned(documents, job: Job):
             settled = documents | name >> beam.ParDo(_Judge(step)).with_outputs("counts", main="documents")
         documents = settled["documents"]
         counts.append(settled["counts"])
-    kept = documents | "kept ones" >> beam.Map(_one, "kept")
+    kept = documents | "kept ones" >> beam.Map(lambda _: ("kept", 1))
     (
         [*counts, kept]
         | "all counts" >> beam.Flatten()
         | "sum counts" >> beam.CombinePerKey(sum)
         | "one list" >> beam.combiners.ToList()
-        | "report" >> beam.Map(_report, job.place)
+        | "report" >> beam.Map(lambda counts: json.dumps(cleaning.report(dict(counts))))
+        | "write report" >> beam.Map(_put, f"{job.place}/{REPORT}")
     )
     return documents
-
-
-def _one(element: Any, name: str) -> tuple[str, int]:
-    return name, 1
 
 
 class _Judge(beam.DoFn):
@@ -217,10 +210,6 @@ def _compared(documents, step: cleaning.Duplicates, name: str):
     return joined | f"{name}: settle" >> beam.FlatMap(settle).with_outputs("counts", main="documents")
 
 
-def _report(counts: list[tuple[str, int]], place: str) -> None:
-    _put(json.dumps(cleaning.report(dict(counts))), f"{place}/{REPORT}")
-
-
 def _put(text: str, target: str) -> None:
     with tempfile.NamedTemporaryFile("w") as file:
         file.write(text)
@@ -240,10 +229,6 @@ def _copies(key: tuple[bytes, bytes], texts: Iterable[bytes]) -> tuple[tuple[int
     for count, text in enumerate(texts, 1):  # noqa: B007
         pass
     return (int.from_bytes(key[0], "big"), int.from_bytes(key[1], "big")), text, count
-
-
-def _entry(hashes: tuple[int, int], text: bytes, copies: int) -> bytes:
-    return struct.pack("<QQQQ", *hashes, len(text), copies)
 
 
 class _Layout(beam.CombineFn):
@@ -346,20 +331,8 @@ class _Write(beam.DoFn):
             _write_files(files, folder / "tokenizer")
             tokenizer = saved.load(folder / "tokenizer")
             shard = job.shard(split, number, count, len(tokenizer.pieces), folder)
-            for chunk in _chunks(_in_order(texts), CHUNK_BYTES):
+            for chunk in spool.chunks(_in_order(texts), CHUNK_BYTES):
                 shard.add(worker.encode(tokenizer, chunk))
             shard.finish()
             for path in sorted(folder.glob(f"{name}.*"), key=lambda path: path.suffix == ".json"):
                 remote.put(path, f"{job.place}/{path.name}")  # the mark of a finished shard comes last
-
-
-def _chunks(texts: Iterator[bytes], size: int) -> Iterator[list[bytes]]:
-    chunk, room = [], size
-    for raw in texts:
-        chunk.append(raw)
-        room -= len(raw)
-        if room <= 0:
-            yield chunk
-            chunk, room = [], size
-    if chunk:
-        yield chunk

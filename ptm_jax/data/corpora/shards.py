@@ -23,14 +23,12 @@ class Shard:
     def __init__(self, folder: Path, name: str, vocab: int, block_tokens: int, window: int | None = None):
         self._path, self._done = folder / f"{name}.array_record", folder / f"{name}.done.json"
         self._partial = folder / f"{name}.partial"
-        self._counts_path = folder / f"{name}.done.npy"
-        self._limit, self._room = block_tokens, block_tokens
+        self._counts_path, self._pairs_path = folder / f"{name}.done.npy", folder / f"{name}.done.pairs.npy"
         self._counts = np.zeros(vocab, np.int64)
-        self._pairs_path = folder / f"{name}.done.pairs.npy"
         self._pairs = Pairs(vocab, window) if window else None
+        self._limit, self._room = block_tokens, block_tokens
         self._sizes = dict.fromkeys(("documents", "sentences", "tokens", "blocks"), 0)
-        self._tokens, self._sentences, self._documents, self._continued = [], [], [], []
-        self._writer = None
+        self._pieces, self._writer = [], None
 
     @property
     def finished(self) -> bool:
@@ -84,24 +82,19 @@ class Shard:
             self._append(tokens, lengths, continued)
 
     def _append(self, tokens: np.ndarray, lengths: np.ndarray, continued: bool) -> None:
-        self._tokens.append(tokens)
-        self._sentences.append(lengths)
-        self._documents.append(len(lengths))
-        self._continued.append(continued)
+        self._pieces.append((tokens, lengths, continued))
         self._room -= len(tokens)
 
     def _flush(self) -> None:
-        if not self._documents:
+        if not self._pieces:
             return
-        block = store.Block(
-            np.concatenate(self._tokens), np.concatenate(self._sentences),
-            np.array(self._documents, np.int32), np.array(self._continued, bool),
-        )  # fmt: skip
+        tokens, sentences, continued = zip(*self._pieces, strict=True)
+        documents = np.array([len(lengths) for lengths in sentences], np.int32)
+        block = store.Block(np.concatenate(tokens), np.concatenate(sentences), documents, np.array(continued, bool))
         self._sizes["sentences"] += len(block.sentences)
         self._sizes["blocks"] += 1
         self._write(store.to_bytes(block))
-        self._tokens, self._sentences, self._documents, self._continued = [], [], [], []
-        self._room = self._limit
+        self._pieces, self._room = [], self._limit
 
     def _write(self, record: bytes) -> None:
         with _written(self._partial, len(record)):

@@ -13,7 +13,7 @@ import hashlib
 import itertools
 import mmap
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -44,16 +44,7 @@ class Spool:
     def chunks(self, documents: np.ndarray, size: int) -> Iterator[list[bytes]]:
         """Yields the documents' bytes in lists of about `size` bytes."""
         with self.path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as text:
-            chunk, room = [], size
-            for i in documents:
-                start, end = int(self.offsets[i]), int(self.offsets[i + 1])
-                chunk.append(text[start:end])
-                room -= end - start
-                if room <= 0:
-                    yield chunk
-                    chunk, room = [], size
-            if chunk:
-                yield chunk
+            yield from chunks((text[self.offsets[i] : self.offsets[i + 1]] for i in documents), size)
 
     def sizes(self, documents: np.ndarray) -> np.ndarray:
         """Returns the bytes of the documents."""
@@ -94,6 +85,19 @@ def _index(text: Path, ends: array.array, seed: int) -> np.ndarray:
                     column.append(value)
     order.append(0), share.append(0)
     return np.stack([np.frombuffer(column, np.uint64) for column in (offsets, order, share)])
+
+
+def chunks(texts: Iterable[bytes], size: int) -> Iterator[list[bytes]]:
+    """Yields the texts in lists of about `size` bytes."""
+    chunk, room = [], size
+    for raw in texts:
+        chunk.append(raw)
+        room -= len(raw)
+        if room <= 0:
+            yield chunk
+            chunk, room = [], size
+    if chunk:
+        yield chunk
 
 
 def to_bytes(item: Document) -> bytes:

@@ -141,21 +141,13 @@ class Corpus:
 
     def counts(self, split: str = "train") -> np.ndarray:
         """Returns [V] int64: the number of occurrences of every id in a split."""
-        try:
-            table = np.load(self.dir / "counts.npy")
-        except (OSError, ValueError, EOFError):
-            raise UserError(f"{self.dir}/counts.npy is missing or damaged; prepare the corpus again") from None
-        return table[SPLITS.index(self._split(split))]
+        return self._array("counts.npy")[SPLITS.index(self._split(split))]
 
     def cooccurrence(self) -> np.ndarray:
         """Returns [N] of (row, column, weight), sorted: co-occurrences of ids in the train split, both directions."""
-        path = self.dir / "cooccurrence.npy"
-        if not path.exists():
+        if not (self.dir / "cooccurrence.npy").exists():
             raise UserError(f"{self.dir} has no co-occurrences; prepare it with --cooccurrence WINDOW")
-        try:
-            return np.load(path)
-        except (OSError, ValueError, EOFError):
-            raise UserError(f"{path} is damaged; prepare the corpus again") from None
+        return self._array("cooccurrence.npy")
 
     def bigrams(self) -> np.ndarray:
         """Returns [N] of `bigrams.BIGRAM`: counts of adjacent ids in the train split. Reads the whole split."""
@@ -163,6 +155,12 @@ class Corpus:
 
         source = ArrayRecordDataSource(self.paths("train"))
         return bigrams.count((from_bytes(source[i]) for i in range(len(source))), self.vocab.size)
+
+    def _array(self, name: str) -> np.ndarray:
+        try:
+            return np.load(self.dir / name)
+        except (OSError, ValueError, EOFError):
+            raise UserError(f"{self.dir}/{name} is missing or damaged; prepare the corpus again") from None
 
     def size(self, split: str = "train") -> dict[str, Any]:
         """Returns `documents`, `sentences`, `tokens`, `blocks` and `shards` of a split."""

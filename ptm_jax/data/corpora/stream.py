@@ -285,9 +285,7 @@ def merge(states: Iterable[dict[str, Any]]) -> dict[str, Any]:
     return facts[0] | ({"cursors": cursors} if "cursors" in states[0] else {})
 
 
-def measure(
-    corpus: store.Corpus, examples: Examples, *, length: int, batch: int, seconds: float = 2.0
-) -> dict[str, float]:
+def measure(corpus: store.Corpus, examples: Examples, *, length: int, batch: int, seconds: float = 2.0) -> dict[str, float]:
     """Returns `tokens_per_second` and `utilisation` (share of places that are not padding) of one process's stream."""
     stream = Stream(corpus, "train", examples, length=length, batch=batch, seed=0)
     for _ in range(2 * PREFETCH):

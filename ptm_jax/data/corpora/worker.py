@@ -47,7 +47,8 @@ def tokenize(chunks: Iterable[list[bytes]], folder: str | Path, workers: int) ->
     local = threading.local()
 
     def start() -> None:
-        local.process = _start(folder)
+        command = [sys.executable, "-m", "ptm_jax.data.corpora.worker", str(folder)]
+        local.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment())
         processes.append(local.process)
 
     pool = concurrent.futures.ThreadPoolExecutor(workers, initializer=start)
@@ -88,11 +89,6 @@ def environment() -> dict[str, str]:
     """Returns the environment of a process that imports what this one can."""
     paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
     return os.environ | {"PYTHONPATH": paths, "TOKENIZERS_PARALLELISM": "false"}
-
-
-def _start(folder: str | Path) -> subprocess.Popen:
-    command = [sys.executable, "-m", "ptm_jax.data.corpora.worker", str(folder)]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment())
 
 
 def _ask(process: subprocess.Popen, chunk: list[bytes]) -> Tokens:

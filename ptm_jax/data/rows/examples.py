@@ -78,9 +78,7 @@ class Packed(slots.Examples):
         """Returns fields [R, L] in random order. Every token of the block is in exactly one place."""
         begin, end = packing.special(vocab, self.begin), packing.special(vocab, self.end)
         frame = (begin is not None) + (end is not None)
-        starts, sizes = packing.cut(
-            block.document_tokens[:-1], np.diff(block.document_tokens), packing.room(length, frame)
-        )
+        starts, sizes = packing.cut(block.document_tokens[:-1], np.diff(block.document_tokens), packing.room(length, frame))
         starts, sizes, row, column, count = self._place(starts, sizes, length, frame)
         row = rng.permutation(count)[row]
         out = packing.empty(count, length, vocab.pad, "segment_ids", "positions")

@@ -83,6 +83,4 @@ class DocumentSentences(WholeSentences):
         starts, sizes = np.array(spans, np.int64).reshape(-1, 2).T
         row, column, count = packing.best_fit(sizes + 2, length)
         out = packing.empty(count, length, vocab.pad, "segment_ids", "positions")
-        return packing.pieces(
-            out, block.tokens, starts, sizes, rng.permutation(count)[row], column, begin=begin, end=end
-        )
+        return packing.pieces(out, block.tokens, starts, sizes, rng.permutation(count)[row], column, begin=begin, end=end)

@@ -96,6 +96,7 @@ class Near(Duplicates):
         equal = np.frombuffer(earlier, "<u4") == np.frombuffer(later, "<u4")
         return bool(equal.mean() >= self.similarity)
 
+
 def signature(words: Sequence[str], shingle: int = 5) -> np.ndarray:
     """Returns [HASHES] uint32: the least value of every hash function over the shingles of `words`."""
     hashes, (factors, shifts) = shingles(words, shingle), _functions()

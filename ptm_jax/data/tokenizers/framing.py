@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 
@@ -97,36 +97,35 @@ def template(single: str, pair: str) -> Template:
     return Template(single=parsed(single), pair=parsed(pair))
 
 
-def split_added(
-    texts: Sequence[str], added: Mapping[str, Added], encode: Callable[[Sequence[str]], list[np.ndarray]]
-) -> list[np.ndarray]:
-    """Returns ids [T] int32 of every text: pieces of `added` are found first, longest first, and `encode` does the rest."""
-    if not added:
-        return encode(texts)
-    ordered = sorted(added, key=lambda piece: (-len(piece), piece))
-    pattern = re.compile("(" + "|".join(map(re.escape, ordered)) + ")")
-    rows: list[list[str]] = [pattern.split(text) for text in texts]
-    for parts in rows:
-        for i in range(1, len(parts), 2):
-            parts[i - 1] = parts[i - 1].rstrip() if added[parts[i]].left else parts[i - 1]
-            parts[i + 1] = parts[i + 1].lstrip() if added[parts[i]].right else parts[i + 1]
-    plain = iter(encode([text for parts in rows for text in parts[::2] if text]))
-    result = []
-    for parts in rows:
-        ids = ([added[p].id] if i % 2 else next(plain) for i, p in enumerate(parts) if p)
-        result.append(np.concatenate([np.zeros(0, np.int32), *ids]).astype(np.int32))
-    return result
-
-
 class Searching:
     """Base of an encoder that encodes plain texts by `_plain`; pieces are searched here."""
 
     def encode(self, texts: Sequence[str], added: Mapping[str, Added] | None = None) -> list[np.ndarray]:
-        """Returns ids [T] int32 of every text; pieces in `added` are recognised."""
-        return split_added(texts, added or {}, self._plain)
+        """Returns ids [T] int32 of every text; pieces in `added` are found first, longest first."""
+        if not added:
+            return self._plain(texts)
+        ordered = sorted(added, key=lambda piece: (-len(piece), piece))
+        pattern = re.compile("(" + "|".join(map(re.escape, ordered)) + ")")
+        rows: list[list[str]] = [pattern.split(text) for text in texts]
+        for parts in rows:
+            for i in range(1, len(parts), 2):
+                parts[i - 1] = parts[i - 1].rstrip() if added[parts[i]].left else parts[i - 1]
+                parts[i + 1] = parts[i + 1].lstrip() if added[parts[i]].right else parts[i + 1]
+        plain = iter(self._plain([text for parts in rows for text in parts[::2] if text]))
+        result = []
+        for parts in rows:
+            ids = ([added[p].id] if i % 2 else next(plain) for i, p in enumerate(parts) if p)
+            result.append(np.concatenate([np.zeros(0, np.int32), *ids]).astype(np.int32))
+        return result
 
     def _plain(self, texts: Sequence[str]) -> list[np.ndarray]:
         raise NotImplementedError
+
+
+def content_of(token: Any) -> str | None:
+    """Returns the piece of a token in a configuration, which is a string or an object with `content`."""
+    content = token.get("content") if isinstance(token, dict) else token
+    return content if isinstance(content, str) and content else None
 
 
 def needed(pieces: Mapping[str, int], names: Sequence[str], where: object) -> None:

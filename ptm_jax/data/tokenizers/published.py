@@ -13,8 +13,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tokenizers import AddedToken
+from tokenizers import Tokenizer as Backend
+
 from ptm_jax.core.errors import UserError
-from ptm_jax.data.tokenizers.framing import Added, Published, Template, needed
+from ptm_jax.data.tokenizers.framing import Added, Published, Template, content_of, needed
 from ptm_jax.data.tokenizers.published_families import CLASSES, FAMILIES, Family, Source
 from ptm_jax.data.tokenizers.published_json import files_of, lowers, serialized
 from ptm_jax.data.tokenizers.tokenizing import ROLES, HuggingFace, Tokenizer
@@ -61,8 +64,6 @@ def is_published(folder: Path) -> bool:
 
 def build(files: Mapping[str, bytes], family: str, *, rows: int = 0, folder: Any = ".") -> Tokenizer:
     """Returns the tokenizer of `family` from the bytes of its files; `folder` is named in errors."""
-    from tokenizers import Tokenizer as Backend
-
     config = _json(files, "tokenizer_config.json", folder)
     source = Source(files=files, config=config, folder=folder)
     rules = FAMILIES.get(family)
@@ -73,7 +74,7 @@ def build(files: Mapping[str, bytes], family: str, *, rows: int = 0, folder: Any
     if "tokenizer.json" in files:
         kind, backend, template = source.read("tokenizer.json", lambda data: serialized(data, config))
     else:
-        kind, backend = rules.read(source, spelled)
+        kind, backend = rules.read(family, source, spelled)
     if isinstance(backend, Backend):
         added = source.guard(naming, lambda: _extend(backend, wanted, source))
         backend = source.guard(_main(files), lambda: HuggingFace(backend))
@@ -143,17 +144,12 @@ def _family(files: Mapping[str, bytes], model: Mapping[str, Any], folder: Path) 
     return family
 
 
-def _content(token: Any) -> str | None:
-    content = token.get("content") if isinstance(token, dict) else token
-    return content if isinstance(content, str) and content else None
-
-
 def _tokens(source: Source, rules: Family | None) -> tuple[dict[str, str], list[dict[str, Any]]]:
     """Returns ({role: piece} of the files, pieces to search in texts: content, id if given, flags)."""
     config, named = source.config, _json(source.files, "special_tokens_map.json", source.folder)
     decoder = config.get("added_tokens_decoder") or {}
     values = {**named, **config} if decoder else {**config, **named}
-    given = {role: piece for role in _ROLES if (piece := _content(values.get(f"{role}_token")))}
+    given = {role: piece for role in _ROLES if (piece := content_of(values.get(f"{role}_token")))}
     blank = {"lstrip": True} if rules is not None and rules.blank else {}
     flags: dict[str, dict] = {}
     for role, piece in given.items():
@@ -161,10 +157,10 @@ def _tokens(source: Source, rules: Family | None) -> tuple[dict[str, str], list[
         own = value if isinstance(value, dict) else blank if role == "mask" else {}
         flags.setdefault(piece, {"special": True, **{k: own[k] for k in ("lstrip", "rstrip", "single_word") if k in own}})
     others = [*(values.get("additional_special_tokens") or []), *_listed(values.get("extra_special_tokens"))]
-    for piece in filter(None, map(_content, others)):
+    for piece in filter(None, map(content_of, others)):
         flags.setdefault(piece, {"special": True})
     wanted = []
-    numbered = {i: t for i, t in decoder.items() if isinstance(t, dict) and _content(t)}
+    numbered = {i: t for i, t in decoder.items() if isinstance(t, dict) and content_of(t)}
     if not decoder:
         legacy = _json(source.files, "added_tokens.json", source.folder)
         numbered = {i: {"content": p, "special": p in flags, "normalized": p not in flags} for p, i in legacy.items()}
@@ -190,8 +186,6 @@ def _listed(value: Any) -> Sequence[Any]:
 
 def _extend(backend, wanted: Sequence[Mapping[str, Any]], source: Source) -> dict[str, Added]:
     """Adds the pieces to a `tokenizers.Tokenizer`, optional ones only where the vocabulary has them."""
-    from tokenizers import AddedToken
-
     present = {token.content for token in backend.get_added_tokens_decoder().values()}
     for one in wanted:
         piece = one["content"]

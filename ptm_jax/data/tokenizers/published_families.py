@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import io
 import json
 import pickle
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
+
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.data.tokenizers.framing import Template, needed, template
@@ -79,9 +82,7 @@ class Source:
         return self.read("merges.txt", parse)
 
 
-def _wordpiece(source: Source, roles: Mapping[str, str]):
-    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
-
+def _wordpiece(family: str, source: Source, roles: Mapping[str, str]):
     config = source.config
 
     def parse(data: bytes) -> dict[str, int]:
@@ -90,21 +91,25 @@ def _wordpiece(source: Source, roles: Mapping[str, str]):
 
     vocab = source.read("vocab.txt", parse)
     needed(vocab, [roles["unk"]], f"{source.folder}/vocab.txt")
-    backend = Tokenizer(models.WordPiece(vocab=vocab, unk_token=roles["unk"], max_input_chars_per_word=100))
-    backend.normalizer = normalizers.BertNormalizer(
-        clean_text=True,
+    return "wordpiece", wordpiece(
+        vocab,
+        roles["unk"],
         handle_chinese_chars=config.get("tokenize_chinese_chars", True),
         strip_accents=config.get("strip_accents"),
         lowercase=config.get("do_lower_case", True),
     )
+
+
+def wordpiece(vocab: Mapping[str, int], unk: str, **options) -> Tokenizer:
+    """Returns BERT's WordPiece; `options` are those of `BertNormalizer`."""
+    backend = Tokenizer(models.WordPiece(vocab=vocab, unk_token=unk, max_input_chars_per_word=100))
+    backend.normalizer = normalizers.BertNormalizer(**options)
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece(prefix="##")
-    return "wordpiece", backend
+    return backend
 
 
-def _byte_bpe(source: Source, roles: Mapping[str, str]):
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-
+def _byte_bpe(family: str, source: Source, roles: Mapping[str, str]):
     vocab = source.vocabulary()
     merges = source.merges(vocab)
     backend = Tokenizer(models.BPE(vocab=vocab, merges=merges, fuse_unk=False))
@@ -113,10 +118,8 @@ def _byte_bpe(source: Source, roles: Mapping[str, str]):
     return "bytebpe", backend
 
 
-def _gpt(source: Source, roles: Mapping[str, str]):
+def _gpt(family: str, source: Source, roles: Mapping[str, str]):
     """GPT with BERT's words, as transformers has it where spaCy and ftfy are not installed."""
-    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
-
     vocab = source.vocabulary()
     needed(vocab, [roles["unk"]], f"{source.folder}/vocab.json")
     merges = source.merges(vocab)
@@ -143,16 +146,12 @@ def _pieces(family: str, source: Source, roles: Mapping[str, str]):
 def _word_bpe(family: str, source: Source, roles: Mapping[str, str]):
     config, vocab = source.config, source.vocabulary()
     needed(vocab, [roles["unk"]], f"{source.folder}/vocab.json")
-    lower = config.get("do_lowercase_and_remove_accent", True) if family == "xlm" else config.get("do_lowercase", False)
-    words = {
-        "ctrl": ctrl_words,
-        "xlm": functools.partial(xlm_words, lower=bool(lower)),
-        "flaubert": functools.partial(flaubert_words, lower=bool(lower)),
-    }[family]
     merges = source.merges(None, skip=1 if family == "ctrl" else 0)
-    mark = "@@" if family == "ctrl" else ""
-    facts = "" if family == "ctrl" else f"{family} {bool(lower)}"
-    return "bpe", WordBPE(vocab, merges, words, unk=roles["unk"], continued=mark, facts=facts)
+    if family == "ctrl":
+        return "bpe", WordBPE(vocab, merges, ctrl_words, unk=roles["unk"], continued="@@")
+    lower = config.get("do_lowercase_and_remove_accent", True) if family == "xlm" else config.get("do_lowercase", False)
+    words = functools.partial(xlm_words if family == "xlm" else flaubert_words, lower=bool(lower))
+    return "bpe", WordBPE(vocab, merges, words, unk=roles["unk"], facts=f"{family} {bool(lower)}")
 
 
 class _Inert:
@@ -175,9 +174,7 @@ class _Words(pickle.Unpickler):
         return OrderedDict if (module, name) == ("collections", "OrderedDict") else _Inert
 
 
-def _transfo_xl(source: Source, roles: Mapping[str, str]):
-    import io
-
+def _transfo_xl(family: str, source: Source, roles: Mapping[str, str]):
     def listed(data: bytes) -> dict[str, int]:
         lines = [line.split() for line in data.decode().split("\n") if line.strip()]
         return {word: i for i, word in enumerate(dict.fromkeys(words[0] for words in lines))}
@@ -200,7 +197,7 @@ def _transfo_xl(source: Source, roles: Mapping[str, str]):
 class Family:
     """One family.
 
-    read      (source, roles) -> (kind, backend) from the older files; tokenizer.json is read alike for all families
+    read      (family, source, roles) -> (kind, backend) from the older files; tokenizer.json is read alike for all families
     roles     default piece of every role that transformers gives the family
     single, pair   in the notation of `framing.template`, with `{cls}` for the piece of that role
     extra     further special pieces, where the vocabulary has them
@@ -231,71 +228,48 @@ _BERT = Family(
     single="{cls} $A {sep}",
     pair="{cls} $A {sep} $B:1 {sep}:1",
 )
-_ROBERTA = Family(
-    read=_byte_bpe, roles=_ENGLISH, single="{cls} $A {sep}", pair="{cls} $A {sep} {sep} $B {sep}", blank=True
-)
-_XLM_R = Family(
-    read=functools.partial(_pieces, "xlm-roberta"), roles=_ENGLISH, single="{bos} $A {eos}",
-    pair="{bos} $A {eos} {eos} $B {eos}", blank=True,
-)  # fmt: skip
+_ROBERTA = Family(read=_byte_bpe, roles=_ENGLISH, single="{cls} $A {sep}", pair="{cls} $A {sep} {sep} $B {sep}", blank=True)
+_XLM_R = dataclasses.replace(_ROBERTA, read=_pieces, single="{bos} $A {eos}", pair="{bos} $A {eos} {eos} $B {eos}")
 _XLM = Family(
-    read=functools.partial(_word_bpe, "xlm"),
+    read=_word_bpe,
     roles={**_ENGLISH, "cls": "</s>", "mask": "<special1>"},
     single="{bos} $A {sep}",
     pair="{bos} $A {sep} $B:1 {sep}:1",
     extra=tuple(f"<special{i}>" for i in range(10)),
 )
 _T5 = Family(
-    read=functools.partial(_pieces, "t5"),
-    roles={"eos": "</s>", "unk": "<unk>", "pad": "<pad>"},
-    single="$A {eos}",
-    pair="$A {eos} $B {eos}",
+    read=_pieces, roles={"eos": "</s>", "unk": "<unk>", "pad": "<pad>"}, single="$A {eos}", pair="$A {eos} $B {eos}"
 )
-_MBART = Family(
-    read=functools.partial(_pieces, "mbart"), roles=_ENGLISH, single="$A {eos} {lang}", pair="$A $B {eos} {lang}",
-    extra=tuple(LANGUAGES), blank=True,
-)  # fmt: skip
+_MBART = dataclasses.replace(_XLM_R, single="$A {eos} {lang}", pair="$A $B {eos} {lang}", extra=tuple(LANGUAGES))
 _replace = dataclasses.replace
 
 FAMILIES: dict[str, Family] = {
     **dict.fromkeys(("bert", "distilbert", "electra", "ernie", "megatron-bert", "mobilebert", "nezha"), _BERT),
     **dict.fromkeys(("lxmert", "visual_bert", "layoutlm"), _BERT),
-    "roberta": _ROBERTA,
-    "bart": _ROBERTA,
-    "gpt2": Family(
-        read=_byte_bpe, roles=dict.fromkeys(("bos", "eos", "unk"), "<|endoftext|>"), pair="$A $B:1"
-    ),
+    **dict.fromkeys(("roberta", "bart"), _ROBERTA),
+    "gpt2": Family(read=_byte_bpe, roles=dict.fromkeys(("bos", "eos", "unk"), "<|endoftext|>"), pair="$A $B:1"),
     "openai-gpt": Family(read=_gpt, roles={"unk": "<unk>"}, pair="$A $B:1"),
     "xlm-roberta": _XLM_R,
-    "camembert": _replace(
-        _XLM_R, read=functools.partial(_pieces, "camembert"), extra=("<s>NOTUSED", "</s>NOTUSED", "<unk>NOTUSED")
-    ),
+    "camembert": _replace(_XLM_R, extra=("<s>NOTUSED", "</s>NOTUSED", "<unk>NOTUSED")),
     "mbart": _MBART,
     "mbart50": _replace(
-        _MBART, read=functools.partial(_pieces, "mbart50"), single="{lang} $A {eos}", pair="{lang} $A $B {eos}",
-        extra=tuple(LANGUAGES_50),
+        _MBART, single="{lang} $A {eos}", pair="{lang} $A $B {eos}", extra=tuple(LANGUAGES_50)
     ),
     "albert": _replace(
-        _BERT, read=functools.partial(_pieces, "albert"),
-        roles={**_BERT.roles, "bos": "[CLS]", "eos": "[SEP]", "unk": "<unk>", "pad": "<pad>"},
+        _BERT, read=_pieces, roles={**_BERT.roles, "bos": "[CLS]", "eos": "[SEP]", "unk": "<unk>", "pad": "<pad>"}
     ),
     "xlnet": Family(
-        read=functools.partial(_pieces, "xlnet"), roles={**_ENGLISH, "sep": "<sep>", "cls": "<cls>"},
-        single="$A {sep} {cls}:2", pair="$A {sep} $B:1 {sep}:1 {cls}:2", padding="left", extra=("<eop>", "<eod>"),
-        blank=True,
+        read=_pieces, roles={**_ENGLISH, "sep": "<sep>", "cls": "<cls>"}, single="$A {sep} {cls}:2",
+        pair="$A {sep} $B:1 {sep}:1 {cls}:2", padding="left", extra=("<eop>", "<eod>"), blank=True,
     ),
-    "t5": _T5,
-    "mt5": _replace(_T5, read=functools.partial(_pieces, "mt5")),
+    **dict.fromkeys(("t5", "mt5"), _T5),
     "pegasus": Family(
-        read=functools.partial(_pieces, "pegasus"), roles={**_T5.roles, "mask": "<mask_2>"}, single="$A {eos}",
-        pair="$A $B {eos}", extra=("<mask_1>", *(f"<unk_{i}>" for i in range(2, 103))),
+        read=_pieces, roles={**_T5.roles, "mask": "<mask_2>"}, single="$A {eos}", pair="$A $B {eos}",
+        extra=("<mask_1>", *(f"<unk_{i}>" for i in range(2, 103))),
     ),
-    "xlm": _XLM,
-    "flaubert": _replace(_XLM, read=functools.partial(_word_bpe, "flaubert")),
-    "ctrl": Family(read=functools.partial(_word_bpe, "ctrl"), roles={"unk": "<unk>"}),
-    "transfo-xl": Family(
-        read=_transfo_xl, roles={"unk": "<unk>", "eos": "<eos>"}, pair="$A $B:1", extra=("<formula>",)
-    ),
+    **dict.fromkeys(("xlm", "flaubert"), _XLM),
+    "ctrl": Family(read=_word_bpe, roles={"unk": "<unk>"}),
+    "transfo-xl": Family(read=_transfo_xl, roles={"unk": "<unk>", "eos": "<eos>"}, pair="$A $B:1", extra=("<formula>",)),
 }  # fmt: skip
 
 CLASSES = {

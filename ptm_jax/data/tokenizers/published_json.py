@@ -7,6 +7,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from tokenizers import Tokenizer as Backend
+from tokenizers import models, processors
+
 from ptm_jax.data.tokenizers.framing import Template
 from ptm_jax.data.tokenizers.published_pieces import UNIGRAM, PieceModel, merges_of, unigram, whole_table
 from ptm_jax.data.tokenizers.tokenizing import Tokenizer
@@ -19,8 +22,6 @@ def serialized(data: bytes, config: Mapping[str, Any]):
 
     tokenizer_config.json overrides lower-casing, accents, Chinese characters and the space before the first word.
     """
-    from tokenizers import Tokenizer as Backend
-
     whole = json.loads(data.decode())
     model, normalizer, cut = whole["model"], whole.get("normalizer"), whole.get("pre_tokenizer") or {}
     names = {"lowercase": "do_lower_case", "handle_chinese_chars": "tokenize_chinese_chars"}
@@ -80,9 +81,6 @@ def _steps(normalizer: Any) -> list[Mapping[str, Any]]:
 
 def files_of(tokenizer: Tokenizer) -> dict[str, bytes]:
     """Returns {name: bytes}: tokenizer.json and tokenizer_config.json with the ids of a tokenizer trained here."""
-    from tokenizers import Tokenizer as Backend
-    from tokenizers import processors
-
     data = tokenizer._backend.bytes
     backend = Backend.from_str(data.decode()) if tokenizer._backend.file == "tokenizer.json" else _converted(data)
     backend.encode_special_tokens = False
@@ -108,9 +106,6 @@ def files_of(tokenizer: Tokenizer) -> dict[str, bytes]:
 
 def _converted(data: bytes):
     """Returns the `tokenizers.Tokenizer` of a sentencepiece model."""
-    from tokenizers import Tokenizer as Backend
-    from tokenizers import models
-
     model = PieceModel.parse(data)
     backend = unigram(model, "", {})
     if model.algorithm == UNIGRAM:

@@ -15,8 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from ptm_jax.data.tokenizers.framing import Searching
+from ptm_jax.data.tokenizers.framing import Searching, content_of
 
 UNIGRAM, BPE = 1, 2
 
@@ -25,10 +26,13 @@ LANGUAGES = (
     "ro_RO ru_RU si_LK tr_TR vi_VN zh_CN"
 ).split()
 """mBART's languages in the order of their ids."""
-LANGUAGES_50 = LANGUAGES + (
-    "af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID ka_GE km_KH mk_MK ml_IN mn_MN mr_IN pl_PL ps_AF pt_XX sv_SE sw_KE ta_IN "
-    "te_IN th_TH tl_XX uk_UA ur_PK xh_ZA gl_ES sl_SI"
-).split()
+LANGUAGES_50 = (
+    LANGUAGES
+    + (
+        "af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID ka_GE km_KH mk_MK ml_IN mn_MN mr_IN pl_PL ps_AF pt_XX sv_SE sw_KE ta_IN "
+        "te_IN th_TH tl_XX uk_UA ur_PK xh_ZA gl_ES sl_SI"
+    ).split()
+)
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
@@ -126,7 +130,7 @@ def layout(model: PieceModel, family: str, config: Mapping[str, Any]) -> tuple[l
     if family == "pegasus":
         offset = int(config.get("offset", 103))
         sentence, word = config.get("mask_token_sent", "<mask_1>"), config.get("mask_token", "<mask_2>")
-        masks = [p for p in (_content(sentence), _content(word)) if p] if offset else []
+        masks = [p for p in (content_of(sentence), content_of(word)) if p] if offset else []
         own = [*masks, *(f"<unk_{i}>" for i in range(2, 2 + offset - len(masks)))]
         rows = [*plain[:2], *((p, -100.0 if p.startswith("<unk") else 0.0) for p in own), *plain[2:]]
         return rows, [0, 1, *range(2 + offset, count + offset)][:count], model.unk + offset
@@ -137,14 +141,8 @@ def layout(model: PieceModel, family: str, config: Mapping[str, Any]) -> tuple[l
     return plain, list(range(count)), model.unk
 
 
-def _content(token: Any) -> str | None:
-    return token.get("content") if isinstance(token, dict) else token
-
-
 def unigram(model: PieceModel, family: str, config: Mapping[str, Any]):
     """Returns the `tokenizers.Tokenizer` of a unigram model."""
-    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
-
     rows, _, unk = layout(model, family, config)
     backend = Tokenizer(models.Unigram(rows, unk_id=unk, byte_fallback=False))
     steps = []

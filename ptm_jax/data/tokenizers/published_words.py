@@ -13,6 +13,7 @@ import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+from tokenizers import Tokenizer, models
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.data.tokenizers.framing import Searching
@@ -104,8 +105,6 @@ class WordBPE(Searching):
         continued: str = "",
         facts: str = "",
     ):
-        from tokenizers import Tokenizer, models
-
         names = {piece: piece for piece in vocab}
         if continued:
             names = {piece + END: piece for piece in vocab}

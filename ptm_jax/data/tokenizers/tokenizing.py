@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
+import tokenizers
 
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.data.tokenizers import framing
@@ -92,8 +93,6 @@ class HuggingFace:
     @classmethod
     def read(cls, path: Path) -> HuggingFace:
         """Reads a tokenizer.json."""
-        import tokenizers
-
         return cls(tokenizers.Tokenizer.from_file(str(path)))
 
     def encode(self, texts: Sequence[str], added: Mapping[str, Added] | None = None) -> list[np.ndarray]:
@@ -105,16 +104,12 @@ class HuggingFace:
     @functools.cached_property
     def _finding(self):
         """A copy that recognises special tokens; changing the first is not thread-safe."""
-        import tokenizers
-
         return tokenizers.Tokenizer.from_str(self._tokenizer.to_str())
 
     @functools.cached_property
     def _plain(self):
         """The backend that reads special tokens as text. In a unigram model, special tokens are pieces that text could
         match: they are renamed to what no text contains, which keeps ids and scores."""
-        import tokenizers
-
         whole = json.loads(self.bytes)
         special = {token["content"] for token in whole["added_tokens"] if token["special"]}
         if not isinstance(whole["model"].get("vocab"), list) or not special:
@@ -183,7 +178,7 @@ class Tokenizer:
         from ptm_jax.core.types import Vocab
 
         if self.published is None:
-            roles = {role: self._find(names) for role, names in ROLES.items()}
+            roles = {role: next((self._ids[n] for n in names if n in self._ids), None) for role, names in ROLES.items()}
         else:
             roles = {role: self._ids[piece] for role, piece in self.published.roles.items()}
         extra = [self._ids[f"<extra_id_{i}>"] for i in range(100_000) if f"<extra_id_{i}>" in self._ids]
@@ -191,9 +186,6 @@ class Tokenizer:
             others = set(self.special_pieces.values()) - set(roles.values())
             extra += sorted(others - set(extra))
         return Vocab(size=len(self.pieces), extra=tuple(extra), **roles)
-
-    def _find(self, names: Sequence[str]) -> int | None:
-        return next((self._ids[name] for name in names if name in self._ids), None)
 
     @functools.cached_property
     def special_pieces(self) -> dict[str, int]:

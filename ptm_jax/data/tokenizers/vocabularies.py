@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import collections
 import io
+import itertools
 import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from tokenizers import Tokenizer as Backend
+from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+
 from ptm_jax.core.errors import UserError
 from ptm_jax.data.tokenizers import published, saved, words
 from ptm_jax.data.tokenizers import tokenizing as ours
+from ptm_jax.data.tokenizers.published_families import wordpiece
 from ptm_jax.data.tokenizers.tokenizing import STYLES, HuggingFace, SentencePiece, Tokenizer, TokenizerSpec
 
 _LONGEST_ALPHABET = 6000
@@ -74,8 +79,6 @@ def _read(path: Path, spec: TokenizerSpec):
         pieces = path.read_text("utf-8").removesuffix("\n").split("\n")  # a piece may be another line break
         return "wordpiece", HuggingFace(_wordpiece_model({p: i for i, p in enumerate(pieces)}, spec))
     if path.name.endswith("vocab.json"):
-        from tokenizers import models
-
         merges = path.with_name(path.name.replace("vocab.json", "merges.txt"))
         return "bytebpe", HuggingFace(_bytebpe_model(models.BPE.from_file(str(path), str(merges)), spec))
     model = json.loads(path.read_text("utf-8"))["model"]
@@ -91,36 +94,26 @@ def _too_large(spec: TokenizerSpec, largest: int) -> UserError:
     )
 
 
-def _special(tokenizer, spec: TokenizerSpec):
-    known = tokenizer.get_vocab()
-    tokenizer.add_special_tokens([p for style in STYLES.values() for p in style if p in known])
-    return tokenizer
+def _special(backend):
+    known = backend.get_vocab()
+    backend.add_special_tokens([p for style in STYLES.values() for p in style if p in known])
+    return backend
 
 
 def _wordpiece_model(vocab: dict[str, int], spec: TokenizerSpec):
-    from tokenizers import Tokenizer as Backend
-    from tokenizers import decoders, models, normalizers, pre_tokenizers
-
     unk = next((name for name in ours.ROLES["unk"] if name in vocab), "[UNK]")
-    backend = Backend(models.WordPiece(vocab=vocab, unk_token=unk, max_input_chars_per_word=100))
-    backend.normalizer = normalizers.BertNormalizer(lowercase=spec.lowercase)
-    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    backend.decoder = decoders.WordPiece(prefix="##")
-    return _special(backend, spec) if vocab else backend
+    backend = wordpiece(vocab, unk, lowercase=spec.lowercase)
+    return _special(backend) if vocab else backend
 
 
 def _wordpiece(spec: TokenizerSpec, size: int, texts: Iterable[str]) -> HuggingFace:
-    from tokenizers import trainers
-
     specials = list(STYLES[spec.specials])
     if not any(name in specials for name in ours.ROLES["unk"]):
         raise UserError(f"WordPiece needs an unknown token, which the {spec.specials} style lacks; use bert")
     backend = _wordpiece_model({}, spec)
     normal = [backend.normalizer.normalize_str(text) for text in texts]
     backend.normalizer = None  # not a second time
-    count = collections.Counter()
-    for text in normal:
-        count.update(text)
+    count = collections.Counter(itertools.chain.from_iterable(normal))
     room = min(_LONGEST_ALPHABET, (size - len(specials)) // 2)
     characters = [c for c, _ in sorted(count.items(), key=lambda item: (-item[1], item[0])) if not c.isspace()][:room]
     characters.sort()
@@ -134,20 +127,15 @@ def _wordpiece(spec: TokenizerSpec, size: int, texts: Iterable[str]) -> HuggingF
 
 def _bytebpe_model(model, spec: TokenizerSpec):
     """Every sentence gets a space in front, so that its first word has the same piece as inside a sentence."""
-    from tokenizers import Tokenizer as Backend
-    from tokenizers import decoders, normalizers, pre_tokenizers
-
     backend = Backend(model)
     if spec.lowercase:
         backend.normalizer = normalizers.Lowercase()
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     backend.decoder = decoders.ByteLevel()
-    return _special(backend, spec)
+    return _special(backend)
 
 
 def _bytebpe(spec: TokenizerSpec, size: int, texts: Iterable[str]) -> HuggingFace:
-    from tokenizers import models, pre_tokenizers, trainers
-
     backend = _bytebpe_model(models.BPE(), spec)
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     if size < len(STYLES[spec.specials]) + len(alphabet):

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from typing import Literal
 
 import numpy as np
+from tokenizers import Tokenizer as Backend
+from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.data.tokenizers import tokenizing as ours
@@ -22,9 +24,6 @@ def train(spec: TokenizerSpec, size: int, texts: Iterable[str]) -> HuggingFace:
 
     Words are separated by spaces and punctuation; each punctuation mark is a word.
     """
-    from tokenizers import Tokenizer as Backend
-    from tokenizers import models, normalizers, pre_tokenizers, trainers
-
     specials = list(STYLES[spec.specials])
     unk = next((name for name in ours.ROLES["unk"] if name in specials), None)
     if unk is None:
