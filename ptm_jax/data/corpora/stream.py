@@ -1,10 +1,11 @@
 """Batches of a corpus, a function of (corpus, seed) that does not depend on the number of processes and can resume exactly.
 
-The global batch is divided into G lanes of B / G rows, G a power of two. A group is a few blocks of the epoch's shuffled
-order, about `GROUP_ROWS` rows of tokens, joined so that packing can choose among them. Lane g has groups g, g + G, ... of
-every epoch and yields their rows in order. The random numbers of a group come from (seed, epoch, group), so the cursors
-(epoch, group, row) of the lanes are the whole state. A process reads only the lanes that overlap its rows. Lanes end their
-epochs independently; in an epoch no token is skipped or read twice.
+The global batch is divided into G lanes of B / G rows, G the largest power of two up to 64 that divides B and does not
+exceed the number of groups. A group is a few blocks of the epoch's shuffled order, about `GROUP_ROWS` rows of tokens, joined
+so that packing can choose among them. Lane g has groups g, g + G, ... of every epoch and yields their rows in order. The
+random numbers of a group come from (seed, epoch, group), so the cursors (epoch, group, row) of the lanes are the whole
+state. A process reads only the lanes that overlap its rows. Lanes end their epochs independently; in an epoch no token is
+skipped or read twice.
 
 `continuing` examples have a lane for every row (G = B) and groups of blocks that are adjacent in the corpus, so that row b
 of a batch continues row b of the previous batch. At the end of a group (its last row may be padded) the lane continues with
@@ -183,8 +184,6 @@ class Stream:
     batch           rows of the global batch; process p of P yields rows p * B / P to (p + 1) * B / P
     epochs          None: endless. A number: every row comes exactly once an epoch, and the last batches are filled with
                     rows of padding (segment 0); every process then reads the whole split, so that all end together
-    lanes           None: the largest power of two up to 64 that divides the batch and does not exceed the groups, or the
-                    batch for `continuing` examples
 
     Raises UserError for an empty split, a batch that the processes do not divide, examples that do not fit the vocabulary,
     or continuing examples of a split with less text than a batch.
@@ -205,7 +204,6 @@ class Stream:
         epochs: int | None = None,
         process_index: int = 0,
         process_count: int = 1,
-        lanes: int | None = None,
     ):
         size = corpus.size(split)
         if not size["blocks"]:
@@ -217,10 +215,7 @@ class Stream:
             raise UserError(f"the field {wrong[0]} moves with tokens, but is not [{length}, ...] in a row; see core.fields")
         row = fields.row_type(spec)
         groups = _groups(corpus, split, examples, length, batch, seed, row)
-        if groups.consecutive:
-            self._lanes = _continuing(batch, groups, epochs, lanes)
-        else:
-            self._lanes = _lanes(batch, len(groups), epochs, lanes)
+        self._lanes = _lanes(batch, groups, epochs)
         self._identity = {
             "corpus": corpus.manifest["digest"], "split": split, "examples": repr(examples), "length": length,
             "batch": batch, "seed": seed, "lanes": self._lanes,
@@ -312,27 +307,17 @@ def _groups(corpus: store.Corpus, split: str, examples: Examples, length: int, b
     return _Groups(corpus, split, examples, length, seed, count, row, source, words, consecutive, parts, spellings)
 
 
-def _continuing(batch: int, groups: _Groups, epochs: int | None, lanes: int | None) -> int:
-    """Returns a lane for every row. Raises UserError where an endless stream has fewer rows than lanes."""
-    if lanes not in (None, batch):
-        raise UserError(f"continuing examples need a lane for every row of a batch of {batch}; leave lanes out")
-    rows = groups.corpus.size(groups.split)["tokens"] // groups.length
-    if epochs is None and rows < batch:
-        raise UserError(
-            f"the split {groups.split} has {rows} rows of {groups.length} tokens, too few for a batch of {batch} whose "
-            "rows continue each other; give a smaller batch, shorter rows or more text, or set examples.continuing=False"
-        )
-    return batch
-
-
-def _lanes(batch: int, groups: int, epochs: int | None, lanes: int | None) -> int:
-    if epochs is not None:
-        return 1
-    if lanes is not None:
-        if batch % lanes or not 1 <= lanes <= groups:
-            raise UserError(f"{lanes} lanes cannot serve a batch of {batch} from {groups} groups of blocks")
-        return lanes
+def _lanes(batch: int, groups: _Groups, epochs: int | None) -> int:
+    """Returns the number of lanes. Raises UserError where an endless stream of continuing examples has fewer rows."""
+    if groups.consecutive:
+        rows = groups.corpus.size(groups.split)["tokens"] // groups.length
+        if epochs is None and rows < batch:
+            raise UserError(
+                f"the split {groups.split} has {rows} rows of {groups.length} tokens, too few for a batch of {batch} whose "
+                "rows continue each other; give a smaller batch, shorter rows or more text, or set examples.continuing=False"
+            )
+        return batch
     found = 1
-    while 2 * found <= min(MAX_LANES, groups) and batch % (2 * found) == 0:
+    while epochs is None and 2 * found <= min(MAX_LANES, len(groups)) and batch % (2 * found) == 0:
         found *= 2
     return found

@@ -53,7 +53,13 @@ class Annotated(Around):
         return self.needs_words and self.segmenter is not None
 
     def table(self, tokenizer: Any) -> np.ndarray:
-        return _texts(tokenizer)
+        """Returns [V, C] int16: the UTF-8 bytes of every piece without its `##`, plus 1, then 0."""
+        table = np.zeros((len(tokenizer.pieces), LONGEST), np.int16)
+        special = set(tokenizer.special_pieces.values())
+        for i, piece in enumerate(tokenizer.pieces):
+            codes = b"?" if i in special else piece.removeprefix("##").encode()[:LONGEST]
+            table[i, : len(codes)] = np.frombuffer(codes, np.uint8).astype(np.int16) + 1
+        return table
 
     def spec(self, length: int, vocab) -> Spec:
         """Returns the fields of `examples` and these. Raises UserError as `examples` do."""
@@ -72,10 +78,12 @@ class Annotated(Around):
         begins[:, 0] = True
         begins[:, 1:] |= place[:, 1:] != place[:, :-1] + 1
         begins &= text
-        makers = {"word_starts": self._word_starts, "sentences": self._sentences, "documents": self._documents}
-        for name in self.fields:
-            out[name] = makers[name](block, text, place, begins)
-        return out
+        makers = {
+            "word_starts": lambda: self._word_starts(block, text, place, begins),
+            "sentences": lambda: np.cumsum(begins, 1, np.int32) * text,
+            "documents": lambda: _documents(block, text, place, begins),
+        }
+        return out | {name: makers[name]() for name in self.fields}
 
     def _word_starts(self, block: Block, text, place, begins) -> np.ndarray:
         words = block.words[block.tokens]
@@ -96,28 +104,16 @@ class Annotated(Around):
             found[start:stop] = np.isin(ends - [len(text) for text in texts], borders)
         return found
 
-    def _sentences(self, block: Block, text, place, begins) -> np.ndarray:
-        return np.cumsum(begins, 1, np.int32) * text
 
-    def _documents(self, block: Block, text, place, begins) -> np.ndarray:
-        owner = np.repeat(np.arange(len(block.documents), dtype=np.int32), np.diff(block.document_tokens))
-        row, column = np.nonzero(begins)
-        here = owner[place[row, column]]
-        new = np.ones(len(row), bool)
-        new[1:] = (row[1:] != row[:-1]) | (here[1:] != here[:-1])
-        first = np.zeros(text.shape, bool)
-        first[row[new], column[new]] = True
-        return np.cumsum(first, 1, np.int32) * text
-
-
-def _texts(tokenizer: Any) -> np.ndarray:
-    """Returns [V, C] int16: the UTF-8 bytes of every piece without its `##`, plus 1, then 0."""
-    table = np.zeros((len(tokenizer.pieces), LONGEST), np.int16)
-    special = set(tokenizer.special_pieces.values())
-    for i, piece in enumerate(tokenizer.pieces):
-        codes = b"?" if i in special else piece.removeprefix("##").encode()[:LONGEST]
-        table[i, : len(codes)] = np.frombuffer(codes, np.uint8).astype(np.int16) + 1
-    return table
+def _documents(block: Block, text: np.ndarray, place: np.ndarray, begins: np.ndarray) -> np.ndarray:
+    owner = np.repeat(np.arange(len(block.documents), dtype=np.int32), np.diff(block.document_tokens))
+    row, column = np.nonzero(begins)
+    here = owner[place[row, column]]
+    new = np.ones(len(row), bool)
+    new[1:] = (row[1:] != row[:-1]) | (here[1:] != here[:-1])
+    first = np.zeros(text.shape, bool)
+    first[row[new], column[new]] = True
+    return np.cumsum(first, 1, np.int32) * text
 
 
 def _segmenter(name: str) -> Callable[[str], list[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from typing import Any, ClassVar
 
 import numpy as np
@@ -52,12 +53,8 @@ class WithColumns(Around):
     examples: slots.Examples = Packed()
     columns: tuple[Column, ...] = ()
 
-    @property
-    def spells(self) -> bool:
-        return self.examples.spells
-
-    def table(self, tokenizer: Any) -> np.ndarray:
-        return self.examples.table(tokenizer)
+    spells = property(operator.attrgetter("examples.spells"))
+    table = property(operator.attrgetter("examples.table"))
 
     def spec(self, length: int, vocab) -> Spec:
         """Returns the fields of `examples` and of the columns. Raises UserError as `examples` do."""

@@ -8,6 +8,7 @@ Special tokens are named by the fields of `core.types.Vocab`.
 from __future__ import annotations
 
 import dataclasses
+import operator
 from typing import NamedTuple
 
 import numpy as np
@@ -31,29 +32,12 @@ class Around(slots.Examples):
 
     examples: slots.Examples
 
-    @property
-    def begin(self) -> str | None:
-        return self.examples.begin
-
-    @property
-    def end(self) -> str | None:
-        return self.examples.end
-
-    @property
-    def continuing(self) -> bool:
-        return self.examples.continuing
-
-    @property
-    def needs_words(self) -> bool:
-        return self.examples.needs_words
-
-    @property
-    def second(self) -> bool:
-        return self.examples.second
-
-    @property
-    def slot_width(self) -> int | None:
-        return self.examples.slot_width
+    begin = property(operator.attrgetter("examples.begin"))
+    end = property(operator.attrgetter("examples.end"))
+    continuing = property(operator.attrgetter("examples.continuing"))
+    needs_words = property(operator.attrgetter("examples.needs_words"))
+    second = property(operator.attrgetter("examples.second"))
+    slot_width = property(operator.attrgetter("examples.slot_width"))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

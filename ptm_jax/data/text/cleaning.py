@@ -84,11 +84,10 @@ def clean(
 
 def described(steps: Sequence[Rule | Duplicates]) -> list[dict[str, Any]]:
     """Returns the steps for a manifest, a list of words as its hash."""
-    return [{"step": type(step).__name__} | {k: _plain(v) for k, v in _fields(step).items()} for step in steps]
-
-
-def _fields(step: Rule | Duplicates) -> dict[str, Any]:
-    return {field.name: vars(step)[field.name] for field in dataclasses.fields(step)}
+    return [
+        {"step": type(step).__name__} | {f.name: _plain(vars(step)[f.name]) for f in dataclasses.fields(step)}
+        for step in steps
+    ]
 
 
 def _plain(value: Any) -> Any:
@@ -143,21 +142,16 @@ class C4(Rule):
         return Verdict(_of_lines(kept), counts)
 
     def _fault(self, line: str) -> str | None:
-        words = line.split()
-        if any(len(word) > self.longest for word in words):
-            return "too long a word"
-        if not line.endswith((".", "?", "!", '"')) or line.endswith("..."):
-            return "no end mark"
-        if len(words) < self.words:
-            return "too few words"
-        low = line.lower()
-        if "lorem ipsum" in low:  # a fault of the page
-            return None
-        if "javascript" in low:
-            return "javascript"
-        if "{" not in line and any(policy in low for policy in _POLICIES):
-            return "policy"
-        return None
+        words, low = line.split(), line.lower()
+        of_page = "lorem ipsum" in low  # a fault of the page, not of the line
+        faults = {
+            "too long a word": any(len(word) > self.longest for word in words),
+            "no end mark": not line.endswith((".", "?", "!", '"')) or line.endswith("..."),
+            "too few words": len(words) < self.words,
+            "javascript": "javascript" in low and not of_page,
+            "policy": any(policy in low for policy in _POLICIES) and "{" not in line and not of_page,
+        }
+        return next((name for name, found in faults.items() if found), None)
 
     def _page_fault(self, low: str) -> str | None:
         if "lorem ipsum" in low:

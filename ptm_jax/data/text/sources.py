@@ -7,7 +7,7 @@ import glob
 import hashlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ptm_jax.core.errors import UserError, closest
@@ -16,11 +16,8 @@ from ptm_jax.data.text.documents import Document, document
 
 _FORMATS = f"{', '.join(textfiles.FORMATS)} (or {', '.join(textfiles.COMPRESSIONS)})"
 
-Progress = Callable[[str, int, int], None]
-"""Called as `progress(stage, done, total)`; `total` is 0 where it is unknown."""
 
-
-def documents(sources: Sequence[str], progress: Progress | None = None) -> Iterator[Document]:
+def documents(sources: Sequence[str]) -> Iterator[Document]:
     """Yields the documents of `sources`, in the given order (files of a glob or directory by name).
 
     A source is a path or glob of txt, jsonl, csv, tsv or parquet files, Wikipedia dumps (pages-articles.xml), Common
@@ -29,10 +26,7 @@ def documents(sources: Sequence[str], progress: Progress | None = None) -> Itera
     is missing, empty, damaged or not UTF-8.
     """
     for kind, name in parts(sources):
-        for count, item in enumerate(read(kind, name), 1):
-            if progress and count % 1000 == 0:
-                progress(f"reading {name}", count, 0)
-            yield item
+        yield from read(kind, name)
 
 
 def parts(sources: Sequence[str]) -> list[tuple[str, str]]:

@@ -49,7 +49,8 @@ def file_format(path: Path) -> str | None:
 
 def read(path: Path) -> Iterator[Document]:
     """Yields the documents of one file. Raises UserError for a file that is damaged, empty or not UTF-8."""
-    lines = {".txt": _text, ".jsonl": _jsonl, ".csv": _csv, ".tsv": _tsv, ".parquet": _parquet}
+    tsv = lambda path: _rows(line.split("\t") for line in _lines(path))
+    lines = {".txt": _text, ".jsonl": _jsonl, ".csv": _csv, ".tsv": tsv, ".parquet": _parquet}
     streams = {".xml": wiki.documents, ".wet": crawl.wet, ".tar": crawl.texts}
     kind, found = file_format(path), False
     try:
@@ -128,10 +129,6 @@ def _field(record: dict) -> str | None:
     if isinstance(record.get("text"), str):
         return record["text"]
     return next((v for v in record.values() if isinstance(v, str)), None)
-
-
-def _tsv(path: Path) -> Iterator[Document]:
-    return _rows(line.split("\t") for line in _lines(path))
 
 
 def _csv(path: Path) -> Iterator[Document]:

@@ -111,7 +111,8 @@ def _walk(code: Any, found: list[str]) -> None:
             found.append("\n")
         elif isinstance(node, nodes.Wikilink):
             if _stays(str(node.title)):
-                _walk(node.text if node.text is not None else _shown(node.title), found)
+                shown = node.text if node.text is not None else _grammar().parse(str(node.title).removeprefix(":"))
+                _walk(shown, found)
         elif isinstance(node, nodes.ExternalLink):
             if node.title is not None:
                 _walk(node.title, found)
@@ -129,10 +130,6 @@ def _walk_tag(node: Any, found: list[str]) -> None:
         found.append("\n")
     elif name not in _GONE and node.contents is not None:
         _walk(node.contents, found)
-
-
-def _shown(title: Any) -> Any:
-    return _grammar().parse(str(title).removeprefix(":"))
 
 
 def _stays(title: str) -> bool:

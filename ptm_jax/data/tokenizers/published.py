@@ -57,9 +57,8 @@ def read_published(folder: str | Path) -> Tokenizer:
 
 def is_published(folder: Path) -> bool:
     """Whether a directory names the family of its tokenizer."""
-    if (folder / "tokenizer_config.json").is_file() or not (folder / "config.json").is_file():
-        return (folder / "tokenizer_config.json").is_file()
-    return b'"model_type"' in (folder / "config.json").read_bytes()
+    named, config = folder / "tokenizer_config.json", folder / "config.json"
+    return named.is_file() or (config.is_file() and b'"model_type"' in config.read_bytes())
 
 
 def build(files: Mapping[str, bytes], family: str, *, rows: int = 0, folder: Any = ".") -> Tokenizer:

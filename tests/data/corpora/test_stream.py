@@ -196,11 +196,9 @@ def test_fewer_rows_than_a_batch(corpus):
     ({"batch": 6, "process_count": 4}, "cannot be shared by 4 processes"),
     ({"batch": 0}, "cannot be shared"),
     ({"split": "helddout"}, "unknown split.*Did you mean 'heldout'"),
-    ({"lanes": 3}, "3 lanes cannot serve"),
     ({"kind": ex.Contiguous()}, "has no eos token"),
     ({"length": 2}, "no room"),
     ({"kind": CONTINUING, "batch": 256, "length": 512}, r"has \d+ rows of 512 tokens, too few for a batch of 256.*smaller"),
-    ({"kind": CONTINUING, "lanes": 4}, "a lane for every row of a batch of 16"),
 ])  # fmt: skip
 def test_bad_requests(corpus, changes, message):
     with pytest.raises(UserError, match=message):
