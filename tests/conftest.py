@@ -8,17 +8,18 @@ Environment variables:
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import gc
 import json
 import os
 import subprocess
-import sys
 import zlib
 from collections import defaultdict
 from importlib.metadata import version
 from pathlib import Path
 
+import numpy as np
 import pytest
 from _pytest.skipping import evaluate_skip_marks
 
@@ -66,18 +67,13 @@ def on_tpu():
     """`on_tpu("v5e:2x2", function, *arguments)`: what a function of a test file returns in a process of its own, in which
     the TPU compiler stands for those chips; results and arguments are what JSON can hold."""
     from ptm_jax.mesh import chips
+    from support import elsewhere
 
     if chips.libtpu() is None:
         pytest.skip("the TPU compiler (libtpu) is not installed; `make test-full` installs it beside the environment")
 
     def call(topology, function, *arguments):
-        here = Path(function.__code__.co_filename)
-        env = chips.environment(chips.topology(topology))
-        env["PYTHONPATH"] = os.pathsep.join([str(here.parent), str(ROOT / "tests"), str(ROOT), env["PYTHONPATH"]])
-        code = f"import json, {here.stem} as it; print(json.dumps(it.{function.__name__}(*{arguments!r})))"
-        done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=900)
-        assert done.returncode == 0, done.stderr[-3000:]
-        return json.loads(done.stdout.splitlines()[-1])
+        return elsewhere.call(function, *arguments, env=chips.environment(chips.topology(topology)))
 
     return call
 
@@ -99,6 +95,24 @@ def published(tmp_path_factory):
     from support import tiny_checkpoint
 
     return tiny_checkpoint.write(tmp_path_factory.mktemp("tiny_checkpoint"))
+
+
+@pytest.fixture(scope="session")
+def models_of(published):
+    """`models_of(examples, count, scale)`: models with the head of a task's examples and drawn parameters."""
+    import ptm_jax
+    from ptm_jax.inference.pretrained import Pretrained
+    from ptm_jax.tuning import finetuning
+    from support import tiny_models
+
+    tokenizer = ptm_jax.load(published).tokenizer
+
+    def made(examples, count=1, scale=0.5):
+        system = dataclasses.replace(finetuning.with_head(str(published), examples), examples=examples)
+        batch = {"input_ids": np.zeros((2 * examples.readings, 16), np.int32)}
+        return [Pretrained(system, tiny_models.drawn(system, seed, scale, batch), tokenizer) for seed in range(count)]
+
+    return made
 
 
 @pytest.fixture(scope="session")

@@ -23,6 +23,7 @@ import tyro
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.inference.classifying import Prediction
 from ptm_jax.tasks import evaluating
+from ptm_jax.tasks.catalogue import catalogue
 from ptm_jax.tuning import finetuning
 
 
@@ -102,7 +103,7 @@ def _run(config, args: Args, corpus, seed: int) -> dict:
         optimizer.step()
         schedule.step()
         losses.append(loss.item())
-    task_ = dataclasses.replace(finetuning.catalogue.get(args.task), examples=examples)
+    task_ = dataclasses.replace(catalogue.get(args.task), examples=examples)
     held = examples.examples(evaluating.heldout_of(task_, config.data))
     model.module.eval()
     with torch.autocast("cpu", torch.bfloat16, enabled=not args.float32):

@@ -1,16 +1,11 @@
-"""Five tiny models and every way to lay them over eight devices; run in a process that has eight (`python grid_runs.py`)."""
+"""Five tiny models and every way to lay them over eight devices, in a process that has eight (`in_a_process`)."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import json
-import os
-import subprocess
-import sys
 import tempfile
 import zlib
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -30,11 +25,11 @@ from ptm_jax.systems.transformers import bert, gpt2
 from ptm_jax.systems.xl import xlnet
 from ptm_jax.train.checkpoints import Checkpoints, restore_params
 from ptm_jax.train.step import program
+from support import elsewhere
 
 ROWS, LENGTH, HEADS = 8, 16, 8
 T5_LENGTH = 18  # of which 16 enter the encoder and 8 the decoder: both are divided by eight
 VOCAB = Vocab(size=64, pad=0, unk=1, cls=2, sep=3, mask=4, bos=5, eos=6)
-DEVICES = "--xla_force_host_platform_device_count=8"
 
 LAYOUTS = {
     "one": ({"data": 1}, "replicated"),
@@ -47,11 +42,10 @@ LAYOUTS = {
     "megatron_sp 2x2x2": ({"data": 2, "fsdp": 2, "model": 2}, "megatron_sp_fsdp"),
     "ring 8": ({"seq": 8}, "replicated_ring"),
     "ring 2x2x2": ({"data": 2, "seq": 2, "model": 2}, "megatron_sp_ring"),
+    "model 2": ({"model": 2}, "megatron"),
+    "fsdp 2 model 2": ({"fsdp": 2, "model": 2}, "megatron_fsdp"),
 }
-
-
 FEWER = ("one", "model 2", "fsdp 2 model 2")
-LAYOUTS |= {"model 2": ({"model": 2}, "megatron"), "fsdp 2 model 2": ({"fsdp": 2, "model": 2}, "megatron_fsdp")}
 GRID = tuple(name for name in LAYOUTS if name not in FEWER)
 
 
@@ -152,26 +146,20 @@ def stepping(work, state, batch, layout):
         return jax.jit(work.step, out_shardings=(at, tables.replicated(mesh))).lower(state, batch).compile()
 
 
-def losses(system, layout, steps, first=None):
-    """(the losses of so many steps under a layout, one device's first state, the last state as it lies)."""
-    work, state, placed, first = placed_under(system, layout, first)
-    step, found = stepping(work, state, placed[0], layout), []
-    for number in range(steps):
-        state, metrics = step(state, placed[number % len(placed)])
+def trained(step, state, batches, numbers):
+    """(the last state, the losses of the steps)."""
+    found = []
+    for number in numbers:
+        state, metrics = step(state, batches[number % len(batches)])
         # Read at once: steps under way at the same time would wait for each other's threads for ever.
         found.append(float(metrics["loss"].value().sum()))
-    return found, first, state
+    return state, found
 
 
-def in_a_process(*arguments, **env):
-    """What this file prints, as JSON, when run with these arguments on eight forced devices."""
-    here = Path(__file__).resolve()
-    path = os.pathsep.join([str(here.parents[2]), str(here.parent)])
-    env = {**os.environ, "PYTHONPATH": path, "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {DEVICES}", **env}
-    command = [sys.executable, str(here), *map(str, arguments)]
-    result = subprocess.run(command, env=env, capture_output=True, text=True, timeout=900)
-    assert result.returncode == 0, result.stderr[-4000:]
-    return json.loads(result.stdout)
+def losses(system, layout, steps, first=None):
+    """(the losses of so many steps under a layout, one device's first state)."""
+    work, state, placed, first = placed_under(system, layout, first)
+    return trained(stepping(work, state, placed[0], layout), state, placed, range(steps))[1], first
 
 
 def restored(system, layout, steps, first=None, follow=0):
@@ -179,23 +167,14 @@ def restored(system, layout, steps, first=None, follow=0):
     eight again. {"bits": whether all of them hold the same, "trained": losses before, "following": so many losses after, by
     layout, "stored", "read": how many rows of the token table are on devices, and are read by name}."""
     work, state, placed, first = placed_under(system, layout, first)
-    step = stepping(work, state, placed[0], layout)
-
-    def train(work, state, placed, layout, numbers, step=None):
-        step, found = step or stepping(work, state, placed[0], layout), []
-        for number in numbers:
-            state, metrics = step(state, placed[number % len(placed)])
-            found.append(float(metrics["loss"].value().sum()))
-        return state, found
-
-    state, trained = train(work, state, placed, layout, range(steps), step)
-    after = range(steps, steps + follow)
+    step, after = stepping(work, state, placed[0], layout), range(steps, steps + follow)
+    state, before_saving = trained(step, state, placed, range(steps))
     bits = lambda work, state: [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(jax.jit(work.padding.cut)(state))]
     same, before, shapes = [], bits(work, state), set()
     with tempfile.TemporaryDirectory() as folder:
         store = Checkpoints(folder, keep=9)
         store.save(steps, state, {}, true=work.padding.true)
-        following = {layout: train(work, state, placed, layout, after, step)[1]} if follow else {}
+        following = {layout: trained(step, state, placed, after)[1]} if follow else {}
         for number, other in enumerate((*FEWER, layout)):
             fewer, blank, data, _ = placed_under(system, other, first)
             state, _, _ = store.restore(like=blank, true=fewer.padding.true)
@@ -204,12 +183,12 @@ def restored(system, layout, steps, first=None, follow=0):
             shapes |= {leaf.shape for path, leaf in flatten(state.params).items() if path.endswith("/token")}
             store.save(steps + number + 1, state, {}, true=fewer.padding.true)  # the next one restores what this one had
             if follow and other != layout:
-                following[other] = train(fewer, state, data, other, after)[1]
+                following[other] = trained(stepping(fewer, state, data[0], other), state, data, after)[1]
         store.wait()
         kept = restore_params(folder)[0]
         tokens = [leaf.shape[0] for path, leaf in flatten(kept).items() if path.endswith("/token")]
-    kept = {"stored": sorted(map(list, shapes)), "read": tokens}
-    return {"bits": same, "trained": trained, "following": following, **kept}, first
+    rows = {"stored": sorted(map(list, shapes)), "read": tokens}
+    return {"bits": same, "trained": before_saving, "following": following, **rows}, first
 
 
 def draws(system, layout, first=None):
@@ -249,9 +228,14 @@ def draws(system, layout, first=None):
     return {"masks": sorted(set(masks)), "fields": fields}, first
 
 
-def main(steps, *cells):
-    """Prints {model: {layout: losses}}; with + in front of a layout, what a forward pass draws there; with =, what becomes
-    of its checkpoint; with ==, and the losses that follow."""
+def in_a_process(steps, *cells):
+    """`run` where there are eight devices."""
+    return elsewhere.on_devices(8, run, steps, *cells)
+
+
+def run(steps, *cells):
+    """{model: {layout: losses}}; with + in front of a layout, what a forward pass draws there; with =, what becomes of its
+    checkpoint; with ==, and the losses that follow."""
     found, firsts = {}, {}
     for cell in cells:
         model, layouts = cell.split(":")
@@ -261,12 +245,8 @@ def main(steps, *cells):
                 result, firsts[model] = draws(system, layout[1:], first)
             elif layout.startswith("="):
                 name, follow = layout.strip("="), 2 * layout.startswith("==")
-                result, firsts[model] = restored(system, name, int(steps), first, follow)
+                result, firsts[model] = restored(system, name, steps, first, follow)
             else:
-                result, firsts[model], _ = losses(system, layout, int(steps), first)
+                result, firsts[model] = losses(system, layout, steps, first)
             found.setdefault(model, {})[layout] = result
-    print(json.dumps(found))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+    return found

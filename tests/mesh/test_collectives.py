@@ -36,24 +36,25 @@ def test_groups_are_mesh_axes(groups, axes, group):
     assert (found.kind, found.axes, found.group, found.count, found.bytes) == ("all-reduce", axes, group, 1, 64)
 
 
-def test_bytes_are_those_of_the_whole_tensor():
-    groups = "replica_groups=[2,4]<=[8], dimensions={0}"
-    gathered = only(f"%r = bf16[8,2]{{1,0}} all-gather(%p), {groups}")
-    scattered = only(f"%r = bf16[2,2]{{1,0}} reduce-scatter(%p), {groups}, to_apply=%add")
-    started = only(f"%r = (bf16[2,2]{{1,0}}, bf16[8,2]{{1,0}}) all-gather-start(%p), {groups}")
-    assert gathered.bytes == scattered.bytes == started.bytes == 32
-    assert [one.kind for one in (gathered, scattered, started)] == ["all-gather", "reduce-scatter", "all-gather"]
+GROUPS = "replica_groups=[2,4]<=[8], dimensions={0}"
+SEVERAL = "(f32[4]{0}, bf16[2]{0:T(8,128)(2,1)}, /*index=2*/pred[]) all-reduce(%a, %b), replica_groups=[2,4]<=[8]"
+PAIRS = "source_target_pairs={{0,1},{1,2},{2,3},{3,0},{4,5},{5,6},{6,7},{7,4}}"
 
 
-def test_several_tensors_in_one_are_one():
-    found = only("%r = (f32[4]{0}, bf16[2]{0:T(8,128)(2,1)}, /*index=2*/pred[]) all-reduce(%a, %b), replica_groups={}")
-    assert (found.bytes, found.shapes) == (21, ("f32[4]", "bf16[2]", "pred[]"))
-
-
-def test_a_permutation_goes_along_the_axis_of_its_pairs():
-    pairs = "source_target_pairs={{0,1},{1,2},{2,3},{3,0},{4,5},{5,6},{6,7},{7,4}}"
-    found = only(f"%r = (f32[4]{{0}}, f32[4]{{0}}, u32[], u32[]) collective-permute-start(%p), {pairs}")
-    assert (found.kind, found.axes, found.group, found.bytes) == ("collective-permute", ("model",), 4, 16)
+@pytest.mark.parametrize(
+    ("line", "kind", "size"),
+    [
+        (f"bf16[8,2]{{1,0}} all-gather(%p), {GROUPS}", "all-gather", 32),
+        (f"bf16[2,2]{{1,0}} reduce-scatter(%p), {GROUPS}, to_apply=%add", "reduce-scatter", 32),
+        (f"(bf16[2,2]{{1,0}}, bf16[8,2]{{1,0}}) all-gather-start(%p), {GROUPS}", "all-gather", 32),
+        (f"(f32[4]{{0}}, f32[4]{{0}}, u32[], u32[]) collective-permute-start(%p), {PAIRS}", "collective-permute", 16),
+        (SEVERAL, "all-reduce", 21),
+    ],
+)
+def test_bytes_are_those_of_the_whole_tensors(line, kind, size):
+    found = only(f"%r = {line}")
+    assert (found.kind, found.axes, found.group, found.bytes) == (kind, ("model",), 4, size)
+    assert kind != "all-reduce" or found.shapes == ("f32[4]", "bf16[2]", "pred[]")
 
 
 BODY = """

@@ -28,26 +28,16 @@ def same_draws(found):
     return drawn["+one"]
 
 
-@pytest.fixture(scope="module")
-def short():
-    return grid.in_a_process(3, "bert:+one,+megatron_sp 2x2x2", "gpt2 odd:one,=tp 8,megatron_sp 2x2x2")
-
-
-def test_three_steps_of_eight_devices_are_those_of_one(short):
+def test_three_steps_the_draws_and_a_checkpoint_of_eight_devices_are_those_of_one():
     """With a vocabulary of 61, which nothing divides; Adafactor's means over it are in `test_restore`."""
+    short = grid.in_a_process(3, "bert:+one,+megatron_sp 2x2x2", "gpt2 odd:one,=tp 8,megatron_sp 2x2x2")
     found = apart(short["gpt2 odd"])
     assert found.keys() == {"=tp 8", "megatron_sp 2x2x2"}
     for layout, difference in found.items():
         assert difference.max() < 1e-5, (layout, difference)
-
-
-def test_inputs_and_dropout_have_the_bits_of_one_device(short):
-    """The corrupted batch, and every mask of dropout that a real forward pass draws, by the checksum of its bits."""
+    # The corrupted batch, and every mask of dropout that a real forward pass draws, by the checksum of its bits.
     assert len(same_draws(short["bert"])["masks"]) == 7, "three places in each of two layers, and the embedding"
-
-
-def test_what_eight_devices_save_one_two_and_four_restore_and_eight_again(short):
-    """Bits and places. The table of 61 words is stored with 64 rows on eight devices, 62 on two; readers have 61."""
+    # Bits and places. The table of 61 words is stored with 64 rows on eight devices, 62 on two; readers have 61.
     found = short["gpt2 odd"]["=tp 8"]
     assert found["bits"] == [True] * 8
     assert [rows for rows, _ in found["stored"]] == [61, 62, 64] and found["read"] == [61]

@@ -1,18 +1,12 @@
-"""Layouts: what names mean on a mesh, what is refused, padded vocabularies, and which parameters are split."""
-
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
+"""The mesh, the rule tables and layouts: where tensors lie, what is refused before compilation, padded vocabularies."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AbstractMesh, AxisType, PartitionSpec
+from jax.sharding import PartitionSpec
 
-from ptm_jax.core import spec
+from ptm_jax.core import paths, spec, towers
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.spec.registry import catalogue, discover
 from ptm_jax.core.types import Vocab
@@ -20,14 +14,14 @@ from ptm_jax.mesh import padding
 from ptm_jax.mesh import rules as tables
 from ptm_jax.mesh.layout import Layout, constrain, layout_of, use
 from ptm_jax.nn.parallel import stream
-from support import splitting
+from ptm_jax.plan import lowering
+from support import elsewhere, splitting
 
 discover("ptm_jax.systems")
 
 
 def mesh(**sizes):
-    shape = tuple(sizes.get(name, 1) for name in tables.AXES)
-    return AbstractMesh(shape, tables.AXES, axis_types=(AxisType.Auto,) * len(tables.AXES))
+    return lowering.abstract_mesh(sizes)
 
 
 def test_without_a_layout_nothing_is_constrained():
@@ -57,6 +51,45 @@ def test_positions_that_the_mesh_does_not_divide_are_refused():
         assert stream(pooled) is pooled
 
 
+def test_megatron_splits_columns_then_rows_and_the_vocabulary():
+    shapes = paths.flatten(towers.abstract(catalogue.get("bert_base").towers, {"input_ids": np.zeros((2, 16), np.int32)}))
+    spec = {path: tables.spec_of(path, leaf.shape, tables.MEGATRON, mesh(model=2)) for path, leaf in shapes.items()}
+    for path, axes in {
+        "attention/query/kernel": (None, None, "model", None), "attention/out/kernel": (None, "model", None, None),
+        "ffn/up/kernel": (None, None, "model"), "ffn/up/bias": (None, "model"), "ffn/down/kernel": (None, "model", None),
+        "ffn_norm/scale": (None, None),
+    }.items():  # fmt: skip
+        assert spec[f"main/encoder/stack/block/{path}"] == PartitionSpec(*axes)
+    assert tables.spec_of("main/encoder/embed/token", (30528, 768), tables.MEGATRON, mesh(model=8))[0] == "model"
+
+
+ONE = jax.devices()[:1]
+TWICE = (("width", "model"), ("hidden", "model"))
+TOKEN = "main/encoder/embed/token"
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        (lambda: tables.spec_of(TOKEN, (30522, 768), tables.MEGATRON, mesh(model=4)), r"token \(30522, 768\).*'model' of 4"),
+        (lambda: tables.spec_of("x/up/kernel", (8, 16), TWICE, mesh(model=4)), "two dimensions of x/up/kernel"),
+        (lambda: tables.make_mesh({"data": 7}, ONE), "needs 7 devices"),
+        (lambda: tables.make_mesh({"dat": 1}, ONE), "Did you mean 'data'"),
+        (lambda: tables.make_mesh({"model": 3}, ONE), "model=3"),
+        (lambda: tables.table("megatorn"), "megatron_fsdp"),
+        (lambda: tables.check_batch(6, mesh(data=4)), "6 rows does not divide"),
+    ],
+)
+def test_what_does_not_fit_a_mesh_is_refused(place, words):
+    with pytest.raises(UserError, match=words):
+        place()
+
+
+def test_a_batch_is_placed_as_it_is():
+    batch = {"input_ids": np.zeros((6, 4), np.int32)}
+    assert tables.place_batch(batch, tables.make_mesh({"data": 1}, ONE))["input_ids"].shape == (6, 4)
+
+
 @pytest.mark.parametrize(
     ("sizes", "rules", "words"),
     [
@@ -70,17 +103,15 @@ def test_rules_that_would_split_nothing_are_refused(sizes, rules, words):
         layout_of(mesh(**sizes), rules)
 
 
-@pytest.mark.parametrize(
-    ("sizes", "rules"),
-    [
-        ({}, "megatron_fsdp"),
-        ({"data": 8}, "zero"),
-        ({"fsdp": 2, "model": 4}, "megatron_sp_zero"),
-        ({"seq": 8}, "replicated"),
-    ],
-)
-def test_rules_that_fit_are_taken(sizes, rules):
-    assert layout_of(mesh(**sizes), rules).rules == tables.table(rules)
+def test_rules_that_fit_are_taken():
+    fitting = {
+        "megatron_fsdp": {},
+        "zero": {"data": 8},
+        "megatron_sp_zero": {"fsdp": 2, "model": 4},
+        "replicated": {"seq": 8},
+    }
+    for rules, sizes in fitting.items():
+        assert layout_of(mesh(**sizes), rules).rules == tables.table(rules)
 
 
 def test_a_vocabulary_is_padded_and_nothing_else():
@@ -104,13 +135,14 @@ def test_a_vocabulary_is_padded_and_nothing_else():
 FAMILIES = ("bert_base", "albert_base_not_shared", "electra_small", "t5_1_1_small", "xlnet_base", "transformer_xl_lm1b")
 
 
-def test_the_table_has_at_most_40_rows():
-    assert len(tables.LOGICAL) <= 40
-
-
 @pytest.mark.parametrize("name", FAMILIES)
 def test_nearly_all_bytes_are_split(name):
-    assert splitting.share_split(splitting.parameters(name)) >= 0.999
+    assert splitting.share_split(splitting.parameters(name)) >= 0.999 and len(tables.LOGICAL) <= 40
+
+
+def test_each_half_of_the_table_splits_nearly_all_bytes_alone():
+    shapes = splitting.parameters("gpt2_medium")
+    assert all(splitting.share_split(shapes, rules) > 0.99 for rules in ("fsdp", "megatron"))
 
 
 @pytest.mark.full
@@ -120,7 +152,7 @@ def test_nearly_all_bytes_of_every_system_of_paper_size_are_split():
 
 
 def on_eight_devices():
-    """Prints {rules: [[phase, kind, count, bytes]]} of a small GPT-2, and what dropout says and gives, split and whole."""
+    """{rules: [[phase, kind, count, bytes]]} of a small GPT-2; "drop": [split dropout equals whole, its collectives]."""
     from ptm_jax.mesh.collectives import collectives
     from ptm_jax.nn.layers import drop
     from ptm_jax.systems.transformers import gpt2
@@ -147,35 +179,17 @@ def on_eight_devices():
         split = jax.jit(lambda x: drop(x, key, rows, 0.1), in_shardings=place, out_shardings=place).lower(x).compile()
         same = np.array_equal(split(jax.device_put(x, place)), drop(x, key, rows, 0.1))
         found.setdefault("drop", []).append([same, len(collectives(split.as_text(), grid))])
-    print(json.dumps(found))
+    return found
 
 
-@pytest.fixture(scope="module")
-def eight():
-    here = Path(__file__).resolve()
-    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
-    path = os.pathsep.join([*map(str, here.parents[:3]), os.environ.get("PYTHONPATH", "")])
-    env = os.environ | {"XLA_FLAGS": flags, "PYTHONPATH": path, "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-c", "import test_layout; test_layout.on_eight_devices()"]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=500)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def layer(found):
-    """Sorted [phase, kind] of the activations' collectives in the loop over three layers."""
-    return sorted([phase, kind] for phase, kind, count, size in found if count == 3 and size >= 8 * 16 * 16 * 4)
-
-
-def test_a_layer_has_two_all_reduces_in_each_direction(eight):
-    assert layer(eight["megatron"]) == [["backward", "all-reduce"]] * 2 + [["forward", "all-reduce"]] * 2
-
-
-def test_a_layer_of_the_split_stream_gathers_and_reduces_twice_in_each_direction(eight):
-    """On a CPU a reduce-scatter is an all-reduce, of which each device keeps its part."""
+def test_collectives_of_a_layer_and_dropout_on_eight_devices():
+    """A layer has two all-reduces in each direction; that of the split stream gathers and reduces twice (on a CPU a
+    reduce-scatter is an all-reduce, of which each device keeps its part). Dropout is drawn where its elements lie."""
+    eight = elsewhere.on_devices(8, on_eight_devices)
+    layer = lambda found: sorted(
+        [phase, kind] for phase, kind, count, size in found if count == 3 and size >= 8 * 16 * 16 * 4
+    )
     once = [["backward", "all-gather"]] * 2 + [["backward", "all-reduce"]] * 2
+    assert layer(eight["megatron"]) == [["backward", "all-reduce"]] * 2 + [["forward", "all-reduce"]] * 2
     assert layer(eight["megatron_sp"]) == once + [["forward", kind] for _, kind in once]
-
-
-def test_dropout_is_drawn_where_its_elements_lie(eight):
     assert eight["drop"] == [[True, 0]] * 3

@@ -1,4 +1,4 @@
-"""The 8.3 billion parameter step for 512 v5p chips, compiled by the TPU compiler: what it says between devices.
+"""The 8.3 billion parameter step for 512 v5p chips, compiled by the TPU compiler: its collectives.
 
 The mesh is data=64, model=8, so that no weight is gathered for lack of room. One layer costs by the papers (Shoeybi et al.
 2019, section 3; Korthikanti et al. 2022, section 4.2.2), in each direction
@@ -29,7 +29,7 @@ ACTIVATION = ROWS * LENGTH * WIDTH * 2  # bfloat16
 
 
 def compile_for_the_pod(*tables_of_rules):
-    """In a process of its own: {rules: collectives}."""
+    """{rules: collectives}."""
     import dataclasses
 
     import jax
@@ -67,40 +67,29 @@ def compile_for_the_pod(*tables_of_rules):
 
 @pytest.fixture(scope="module")
 def found(on_tpu):
-    return on_tpu("v5p:8x8x8", compile_for_the_pod, "megatron", "megatron_sp")
+    found = on_tpu("v5p:8x8x8", compile_for_the_pod, "megatron", "megatron_sp")
+    assert found["cut"] == {"data": 1, "fsdp": 64, "seq": 1, "model": 2}, "a mesh may cut the axes of the torus"
+    return found
 
 
-def test_a_mesh_may_cut_the_axes_of_the_torus(found):
-    assert found["cut"] == {"data": 1, "fsdp": 64, "seq": 1, "model": 2}
+PHASES = "forward", "recomputed", "backward"
+IN_LAYERS = {
+    "megatron": {"all-reduce": (2, 1, 2)},
+    "megatron_sp": {"all-gather": (2, 2, 2), "reduce-scatter": (2, 1, 2)},
+}
+"""{rules: {kind: how many collectives of activations a layer has in each phase}}"""
+each = pytest.mark.parametrize("rules", IN_LAYERS)
 
 
-def in_layers(found):
-    """{(phase, kind): how many} of the collectives of activations in one layer."""
-    large = [one for one in found if one["loops"] and "model" in one["axes"] and one["bytes"] >= ACTIVATION]
+@each
+def test_a_layer_has_the_collectives_of_the_papers(found, rules):
+    large = [one for one in found[rules] if one["loops"] and "model" in one["axes"] and one["bytes"] >= ACTIVATION]
     assert all(one["loops"] == [LAYERS] and one["axes"] == ["model"] and one["bytes"] == ACTIVATION for one in large)
-    return dict(collections.Counter((one["phase"], one["kind"]) for one in large))
+    counts = {(kind, phase): n for kind, row in IN_LAYERS[rules].items() for phase, n in zip(PHASES, row, strict=True)}
+    assert collections.Counter((one["kind"], one["phase"]) for one in large) == counts
 
 
-def test_megatron_has_two_all_reduces_per_layer_and_direction(found):
-    assert in_layers(found["megatron"]) == {
-        ("forward", "all-reduce"): 2,
-        ("recomputed", "all-reduce"): 1,
-        ("backward", "all-reduce"): 2,
-    }
-
-
-def test_sequence_parallelism_has_two_all_gathers_and_two_reduce_scatters(found):
-    assert in_layers(found["megatron_sp"]) == {
-        ("forward", "all-gather"): 2,
-        ("forward", "reduce-scatter"): 2,
-        ("recomputed", "all-gather"): 2,
-        ("recomputed", "reduce-scatter"): 1,
-        ("backward", "all-gather"): 2,
-        ("backward", "reduce-scatter"): 2,
-    }
-
-
-@pytest.mark.parametrize("rules", ["megatron", "megatron_sp"])
+@each
 def test_the_rest_of_a_layer_is_the_sum_of_its_gradients(found, rules):
     rest = [one for one in found[rules] if one["loops"] and not (one["axes"] == ["model"] and one["bytes"] >= ACTIVATION)]
     assert {one["kind"] for one in rest} == {"all-reduce"} and all("data" in one["axes"] for one in rest)
@@ -109,7 +98,7 @@ def test_the_rest_of_a_layer_is_the_sum_of_its_gradients(found, rules):
     assert weights <= sum(one["bytes"] for one in rest) < 1.01 * weights
 
 
-@pytest.mark.parametrize("rules", ["megatron", "megatron_sp"])
+@each
 def test_no_weight_and_no_logits_are_gathered(found, rules):
     """Outside of the layers: the sums of the embedding, of the loss (three numbers a token) and of its gradient."""
     gathered = [one for one in found[rules] if one["kind"] in ("all-gather", "all-to-all", "collective-permute")]

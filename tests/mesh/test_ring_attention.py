@@ -1,12 +1,7 @@
 """Ring attention against the definition, on eight forced devices in their own process; and what it keeps in memory."""
 
 import functools
-import json
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -21,9 +16,9 @@ from ptm_jax.kernels import reference
 from ptm_jax.kernels.ring import Ring, ring_attention
 from ptm_jax.kernels.scores import Scores
 from ptm_jax.mesh import rules
+from support import elsewhere
 
 B, L, H, K = 4, 32, 4, 8
-DEVICES = "--xla_force_host_platform_device_count=8"
 
 
 def inputs(keys=L, seed=0):
@@ -82,35 +77,31 @@ def values(attend, mask, bias, dropout, keys=L):
     return out, *slopes
 
 
+def apart(found, expected):
+    """The greatest relative difference of results and gradients."""
+    return max(float(jnp.abs(a - b).max() / jnp.abs(b).max()) for a, b in zip(found, expected, strict=True))
+
+
 def on_eight_devices():
     """The greatest difference from the definition, over results and gradients: {mesh and case: number}."""
     found = {}
     for sizes in ({"seq": 8}, {"data": 2, "seq": 2, "model": 2}):
-        ring = Ring(rules.make_mesh(sizes))
-
-        def attend(q, k, v, ring=ring, **given):
-            return ring_attention(q, k, v, ring=ring, **given)
-
+        attend = functools.partial(ring_attention, ring=Ring(rules.make_mesh(sizes)))
         for mask, bias, dropout in CASES if "data" in sizes else CASES[::2]:
             given = masks()[mask], biases()[bias], dropout
-            pairs = zip(values(attend, *given), values(definition, *given), strict=True)
             name = f"{'x'.join(sizes)} {mask} {bias} {dropout}"
-            found[name] = max(float(jnp.abs(a - b).max() / jnp.abs(b).max()) for a, b in pairs)
+            found[name] = apart(values(attend, *given), values(definition, *given))
     across = Visibility(jnp.ones((B, L), jnp.int32), jnp.ones((B, 16), jnp.int32))
-    pairs = zip(values(attend, across, None, 0.3, 16), values(definition, across, None, 0.3, 16), strict=True)
-    found["a source of another length"] = max(float(jnp.abs(a - b).max()) for a, b in pairs)
-    ring, low = Ring(rules.make_mesh({"seq": 8})), {"precision": Precision("bfloat16")}
+    given = across, None, 0.3, 16
+    found["a source of another length"] = apart(values(attend, *given), values(definition, *given))
+    attend, low = functools.partial(ring_attention, ring=Ring(rules.make_mesh({"seq": 8}))), Precision("bfloat16")
     given = masks()["causal"], biases()["shared"], 0.3
-    ours, theirs = (
-        values(functools.partial(attend, **more, **low), *given)
-        for attend, more in ((ring_attention, {"ring": ring}), (definition, {}))
-    )
-    half = max(float(jnp.abs(a - b).max() / jnp.abs(b).max()) for a, b in zip(ours, theirs, strict=True))
-    print(json.dumps({"half": half, "found": found, "arrays": largest(1024), "seen": memory(1024)}))
+    half = apart(*(values(functools.partial(each, precision=low), *given) for each in (attend, definition)))
+    return {"half": half, "found": found, "arrays": largest(1024)}
 
 
-def compiled(length):
-    """The module of loss and gradients of one row of a length, over eight devices."""
+def largest(length):
+    """Elements of the largest array of a device in the module of loss and gradients of one row of a length."""
     ring = Ring(rules.make_mesh({"seq": 8}))
     ones = jnp.ones((1, length), jnp.int32)
     slots = jnp.arange(length)[None]
@@ -121,40 +112,18 @@ def compiled(length):
 
     at = jax.NamedSharding(ring.mesh, jax.P(None, "seq"))
     shape = jax.ShapeDtypeStruct((1, length, 1, 4), jnp.float32, sharding=at)
-    return jax.jit(jax.grad(loss, (0, 1, 2))).lower(shape, shape, shape, jax.random.key(0)).compile()
-
-
-def largest(length):
-    """Elements of the largest array of a device in the compiled module."""
-    shapes = re.findall(r"\b(?:f32|s32|u32|pred|s8)\[([\d,]+)\]", compiled(length).as_text())
+    compiled = jax.jit(jax.grad(loss, (0, 1, 2))).lower(shape, shape, shape, jax.random.key(0)).compile()
+    shapes = re.findall(r"\b(?:f32|s32|u32|pred|s8)\[([\d,]+)\]", compiled.as_text())
     return max(int(np.prod([int(n) for n in shape.split(",")])) for shape in shapes)
 
 
-def memory(length):
-    """Temporary bytes of a device."""
-    return compiled(length).memory_analysis().temp_size_in_bytes
-
-
-@pytest.fixture(scope="module")
-def eight():
-    here = Path(__file__).resolve()
-    path = os.pathsep.join([str(here.parents[2]), str(here.parent)])
-    env = {**os.environ, "PYTHONPATH": path, "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {DEVICES}"}
-    command = [sys.executable, "-c", "import test_ring_attention; test_ring_attention.on_eight_devices()"]
-    result = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
-    assert result.returncode == 0, result.stderr
-    return json.loads(result.stdout)
-
-
-def test_results_and_gradients_are_those_of_the_definition(eight):
-    """Two meshes, the project's masks, biases and dropout; a mask of dropout that differs by one place would differ by 1."""
+def test_results_and_gradients_are_those_of_the_definition_and_no_device_holds_the_square():
+    """Two meshes, the project's masks, biases and dropout; a mask of dropout that differs by one place would differ by 1.
+    With rows of 1024 a device's largest array is a block of [128, 128] scores."""
+    eight = elsewhere.on_devices(8, on_eight_devices)
     assert len(eight["found"]) == 9
     assert max(eight["found"].values()) < 1e-5, eight["found"]
     assert eight["half"] < 0.02, "bfloat16 has 8 bits"
-
-
-def test_no_device_holds_the_square(eight):
-    """Rows of 1024 on eight devices: a device's largest array is a block of [128, 128] scores."""
     assert eight["arrays"] <= 128 * 128, eight
 
 

@@ -19,8 +19,8 @@ def parameters(name):
     return {path: leaf.shape for path, leaf in paths.flatten(state.params).items()}
 
 
-def share_split(shapes):
-    """The share of parameter bytes that `megatron_fsdp` splits."""
-    table, mesh = rules.table("megatron_fsdp"), lowering.abstract_mesh({})
+def share_split(shapes, name="megatron_fsdp"):
+    """The share of parameter bytes that a rule table splits."""
+    table, mesh = rules.table(name), lowering.abstract_mesh({})
     split = [math.prod(shape) for path, shape in shapes.items() if any(rules.spec_of(path, shape, table, mesh))]
     return sum(split) / sum(map(math.prod, shapes.values()))

@@ -12,9 +12,9 @@ from support.tiny_models import drawn
 WORDS = "the a film is was good bad very long short and but story end plot funny sad".split()
 
 
-def write(folder, texts=(" ".join(WORDS),) * 20, vocab=60, **more):
+def write(folder, texts=(" ".join(WORDS),) * 20, vocab=60, specials="bert", kind="wordpiece", **more):
     """Write the checkpoint as a Hugging Face directory; `more` are other fields of its config."""
-    tokenizer = make(TokenizerSpec(kind="wordpiece", vocab=vocab), texts)
+    tokenizer = make(TokenizerSpec(kind=kind, specials=specials, vocab=vocab), texts)
     fields = {
         "model_type": "bert", "architectures": ["BertModel"], "vocab_size": len(tokenizer.pieces), "hidden_size": 16,
         "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16, "max_position_embeddings": 64,

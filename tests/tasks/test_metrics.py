@@ -1,4 +1,4 @@
-"""Measures by hand, GLUE's averages, the servers' filesand pictures."""
+"""Measures by hand, GLUE's averages, the servers' files and pictures."""
 
 import dataclasses
 
@@ -15,7 +15,7 @@ from ptm_jax.tasks.formats.questions import Asked
 from ptm_jax.tasks.formats.tagged import Sentence
 from ptm_jax.tasks.formats.targets import Written
 from ptm_jax.tasks.kinds.base import kind_of
-from ptm_jax.tasks.metrics import measures, plots
+from ptm_jax.tasks.metrics import measures, plots, rouge
 
 
 def labelled(*labels, **fields):
@@ -68,7 +68,10 @@ def test_groups():
 
 def test_written_texts():
     examples = [Written("s", "the cat sat on the mat", "f")]
-    assert measure("xsum", examples, ["the cat sat on the mat"])["bleu"] == pytest.approx(1)
+    found = measure("xsum", examples, ["the cat sat on the mat"])
+    assert list(found) == [*rouge.NAMES, "bleu", "chrf"] and found["bleu"] == pytest.approx(1)
+    found = measure("xsum", examples, ["the mat"])
+    assert found["rouge1"] == pytest.approx(2 * 2 / 8) and found["rouge3"] == 0
     with pytest.raises(UserError, match="1 examples and 2 predictions"):
         measure("xsum", examples, ["a", "b"])
 

@@ -7,13 +7,13 @@ import json
 import re
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 
 import ptm_jax
 from ptm_jax.cli.main import main
-from ptm_jax.core import slots, spec, towers
+from ptm_jax.core import slots, spec
+from ptm_jax.core.errors import UserError
 from ptm_jax.inference.classifying import Prediction
 from ptm_jax.nn.heads.tasks import Summary
 from ptm_jax.tasks import evaluating
@@ -22,9 +22,8 @@ from ptm_jax.tasks.formats.labelled import Example, Labelled
 from ptm_jax.tasks.formats.questions import Asked, Questions
 from ptm_jax.tasks.formats.tabular import Source
 from ptm_jax.tuning import finetuning
+from support import tiny_checkpoint
 from support.tiny_checkpoint import WORDS
-
-TAGS = ("O", "B-film", "I-film")
 
 
 def conll(folder, count=48, seed=0):
@@ -83,6 +82,9 @@ def test_it_is_evaluated_and_predicts(tagger, tmp_path, capsys):
     assert [len(line.split()) for line in capsys.readouterr().out.split("\n")] == [2, 2, 0, 2, 0, 0]
 
 
+TRAIN = "train", "--init", "PUB", "--workdir", "W"
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -94,13 +96,24 @@ def test_it_is_evaluated_and_predicts(tagger, tmp_path, capsys):
         (["predict", "RUN", "--task", "tags", "--text", "x"], "unknown task 'tags'.*Did you mean 'tag'"),
         (["predict", "RUN", "--task", "qa", "--text", "x", "--pair", "y"], "has no head 'span'"),
         (["train", "bert_tiny", "--seeds", "3", "--workdir", "W"], "--seeds needs --task"),
-        (["train", "--task", "sst2", "--tagger", "crf", "--init", "PUB", "--data", "D", "--workdir", "W"], "crf is for"),
+        (["train", "--workdir", "W"], "give a system or a config"),
+        (["train", "--task", "sst2", "--workdir", "W"], "needs the model"),
+        (["train", "bert_tiny", "--task", "sst2", "--workdir", "W"], "leave out the system"),
+        ([*TRAIN, "--task", "sst3", "--data", "D"], "unknown task 'sst3'.*Did you mean 'sst"),
+        ([*TRAIN, "--task", "sst2", "--data", "D", "--tagger", "crf"], "crf is for"),
+        ([*TRAIN, "--task", "sst2", "--data", "D", "--mixing", "root"], "--mixing needs --tasks"),
+        ([*TRAIN, "--tasks", "sst2", "rte", "--data", "sst2=D"], "there are no data for rte; give rte=PATH"),
+        ([*TRAIN, "--tasks", "sst2", "--data", "D"], "are name=PATH for each of sst2"),
+        ([*TRAIN, "--tasks", "sst2", "--data", "sst2=D", "--tagger", "crf"], "--tagger needs one --task"),
+        ([*TRAIN, "--tasks", "sst2", "--data", "sst2=D", "--epochs", "1.5"], "must be a whole number"),
+        ([*TRAIN, "--tasks", "sst2", "--task", "rte", "--data", "sst2=D"], "leave out the system and --task"),
+        ([*TRAIN, "--tasks", "ner", "--data", "ner=D"], "ner is no task on whole texts"),
     ],
 )
 def test_refusals(tagger, published, tmp_path, capsys, words, message):
     (tmp_path / "d.tsv").write_text("text\tlabel\n" + "x\t1\ny\t0\n" * 5)
     names = {"RUN": tagger[0] / "run", "PUB": published, "D": tmp_path / "d.tsv", "W": tmp_path / "w"}
-    assert main([str(names.get(word, word)) for word in words]) == 1
+    assert main(["=".join(str(names.get(part, part)) for part in word.split("=")) for word in words]) == 1
     assert re.search(message, capsys.readouterr().err)
 
 
@@ -142,8 +155,7 @@ def test_a_long_text_is_answered_as_each_of_its_windows(models_of):
     assert short.best[0].score == pytest.approx(score, abs=1e-5)
     assert short.null == pytest.approx(float(start[0, 0] + end[0, 0]) - score, abs=1e-5)
     examples = [Asked("is the story good", context, (("film", 7),), "f", "1")]
-    found = finetuning.catalogue.get("squad")
-    assert set(evaluating.measured(found, examples, [long])) == {"f1", "exact"}
+    assert set(evaluating.measured(catalogue.get("squad"), examples, [long])) == {"f1", "exact"}
 
 
 def test_classes_come_in_the_models_order(models_of, tmp_path):
@@ -157,7 +169,7 @@ def test_classes_come_in_the_models_order(models_of, tmp_path):
     turned = evaluating.evaluate(model, task, Source(str(tmp_path / "a.tsv")))
     assert turned.predictions[0].scores["entailment"] == pytest.approx(plain["not_entailment"])
     assert turned.task.examples.labels == ("not_entailment", "entailment")
-    with pytest.raises(ptm_jax.core.errors.UserError, match="has 2 classes and sst5 has 5"):
+    with pytest.raises(UserError, match="has 2 classes and sst5 has 5"):
         evaluating.task_for(model, catalogue.get("sst5"))
 
 
@@ -192,29 +204,18 @@ def test_a_crf_over_two_seeds_is_never_unlawful(published, tmp_path, capsys):
 @pytest.mark.full
 def test_a_writer_learns_to_copy(tmp_path, capsys):
     """A small BART, its decoder's start and special tokens from its own files, is fine-tuned, measured and asked."""
-    from ptm_jax.convert import checkpoint
-    from ptm_jax.convert.config import Config
-    from ptm_jax.data.tokenizers.published import write_published
-    from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
-    from ptm_jax.data.tokenizers.vocabularies import make
-
-    tokenizer = make(TokenizerSpec(kind="bytebpe", specials="roberta", vocab=300), [" ".join(WORDS)] * 20)
-    fields = {
-        "model_type": "bart", "architectures": ["BartForConditionalGeneration"], "vocab_size": len(tokenizer.pieces),
-        "d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
-        "encoder_ffn_dim": 16, "decoder_ffn_dim": 16, "max_position_embeddings": 64, "decoder_start_token_id": 2,
-    }  # fmt: skip
-    system, _ = checkpoint.record_of(Config(fields))
-    params = towers.init(system.towers, jax.random.key(0), checkpoint.example(system))
-    checkpoint.write(tmp_path / "bart", system, params, config=fields)
-    write_published(tokenizer, tmp_path / "bart")
+    bart = tiny_checkpoint.write(
+        tmp_path / "bart", vocab=300, kind="bytebpe", specials="roberta", model_type="bart", pad_token_id=1, d_model=16,
+        architectures=["BartForConditionalGeneration"], decoder_start_token_id=2, encoder_layers=1, decoder_layers=1,
+        encoder_attention_heads=2, decoder_attention_heads=2, encoder_ffn_dim=16, decoder_ffn_dim=16,
+    )  # fmt: skip
     (tmp_path / "all.jsonl").write_text("".join(json.dumps({"source": w, "target": w}) + "\n" for w in WORDS * 4))
-    words = ["train", "--init", str(tmp_path / "bart"), "--task", "rewrite", "--data", str(tmp_path / "all.jsonl"), "--json"]
+    words = ["train", "--init", str(bart), "--task", "rewrite", "--data", str(tmp_path / "all.jsonl"), "--json"]
     words += ["--epochs", "4", "--batch", "16", "--length", "16", "--lr", "1e-2", "--workdir", str(tmp_path / "run")]
     assert main(words) == 0
     found = json.loads(capsys.readouterr().out)
     assert set(found["metrics"]) == {"bleu", "chrf"}
-    assert found["heldout"]["nll"] < np.log(len(tokenizer.pieces)) - 1.5  # of a model that knows nothing
+    assert found["heldout"]["nll"] < np.log(ptm_jax.load(bart).vocab.size) - 1.5  # of a model that knows nothing
     assert ptm_jax.load(tmp_path / "run").system.examples.start == 2
     assert main(["evaluate", str(tmp_path / "run"), "--task", "rewrite", "--predictions", str(tmp_path / "out.txt")]) == 0
     assert len((tmp_path / "out.txt").read_text().splitlines()) == found["examples"]

@@ -8,12 +8,10 @@ import pytest
 
 import ptm_jax
 from ptm_jax.cli.main import main
-from ptm_jax.core import spec
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.inference.pretrained import Pretrained
 from ptm_jax.nn.heads.answers import AnswerHead
-from ptm_jax.runs.run import write
 from ptm_jax.tasks import evaluating
 from ptm_jax.tasks.catalogue import catalogue
 from ptm_jax.tasks.formats.choices import Choices
@@ -21,28 +19,21 @@ from ptm_jax.tasks.formats.labelled import Labelled
 from ptm_jax.tasks.formats.questions import Questions
 from ptm_jax.tasks.formats.tabular import Source
 from ptm_jax.tasks.formats.tagged import Tagged
-from ptm_jax.tuning import finetuning
 from ptm_jax.tuning.ensembles import Ensemble
 from support.tiny_checkpoint import written
-from support.tiny_models import drawn
+from support.tiny_models import drawn, save_run
 
 TEXTS = ["a good film", "the plot was not bad but the end was sad"]
 
 
-@pytest.fixture(scope="module")
-def models_of(published):
+@pytest.fixture
+def three(models_of):
     """Three models of a kind, each with parameters of its own."""
-
-    def made(examples):
-        system = dataclasses.replace(finetuning.with_head(str(published), examples), examples=examples)
-        batch, tokenizer = {"input_ids": np.zeros((4, 16), np.int32)}, ptm_jax.load(published).tokenizer
-        return [Pretrained(system, drawn(system, seed, 1.0, batch), tokenizer) for seed in range(3)]
-
-    return made
+    return lambda examples: models_of(examples, 3, 1.0)
 
 
-def test_classes_have_the_geometric_mean_of_their_probabilities(models_of, tmp_path):
-    models = models_of(Labelled())
+def test_classes_have_the_geometric_mean_of_their_probabilities(three, tmp_path):
+    models = three(Labelled())
     each = np.array([[list(answer.values()) for answer in model.classify(TEXTS)] for model in models])
     mean = np.exp(np.log(each).mean(0))
     expected = mean / mean.sum(-1, keepdims=True)
@@ -57,11 +48,11 @@ def test_classes_have_the_geometric_mean_of_their_probabilities(models_of, tmp_p
     assert [row.label for row in both] == ["01"[row.argmax()] for row in mean]
 
 
-def test_numbers_tags_choices_and_spans_have_the_mean(models_of):
+def test_numbers_tags_choices_and_spans_have_the_mean(three):
     ids = np.random.default_rng(0).integers(5, 20, (4, 9))
     tags = Tagged(labels=("O", "B-a", "I-a"))
     for head, examples in (("classify", Labelled(labels=())), ("tag", tags), ("choose", Choices()), ("span", Questions())):
-        models = models_of(examples)
+        models = three(examples)
         each = [model(ids, np.ones_like(ids)).scores[head] for model in models]
         found = Ensemble(models)(ids, np.ones_like(ids)).scores[head]
         assert isinstance(found, tuple) == (head == "span")
@@ -70,9 +61,9 @@ def test_numbers_tags_choices_and_spans_have_the_mean(models_of):
             np.testing.assert_allclose(part, sum(np.float64(one) for one in parts) / 3, rtol=1e-5, atol=1e-6)
 
 
-def test_tags_and_answers_are_those_of_the_mean(models_of):
+def test_tags_and_answers_are_those_of_the_mean(three):
     """Who is surer is heard."""
-    models = models_of(Tagged(labels=("O", "B-a", "I-a")))
+    models = three(Tagged(labels=("O", "B-a", "I-a")))
 
     def sure(model, of, by):
         flat = flatten(model.params)
@@ -82,22 +73,22 @@ def test_tags_and_answers_are_those_of_the_mean(models_of):
     for weights, tag in (((900, 500), "O"), ((500, 900), "B-a")):
         both = Ensemble([sure(model, of, by) for of, (model, by) in enumerate(zip(models, weights, strict=False))])
         assert both.tag(TEXTS) == [[(word, tag) for word in text.split()] for text in TEXTS]
-    one, _, other = models_of(Questions(stride=4))
+    one, _, other = three(Questions(stride=4))
     asked = ["is the film good"], ["a good film is funny and the plot was not bad"]
     (mine,), (its,) = one.answer(*asked), Ensemble([one, one]).answer(*asked)
     assert mine.text == its.text and mine.null == pytest.approx(its.null, abs=1e-4)
     assert Ensemble([one, other]).answer(*asked)[0].null != pytest.approx(mine.null, abs=1e-4)
 
 
-def test_what_is_no_ensemble_raises(models_of, published):
-    models, three = models_of(Labelled()), models_of(Labelled(labels=("0", "1", "2")))
+def test_what_is_no_ensemble_raises(three, published):
+    models, wider = three(Labelled()), three(Labelled(labels=("0", "1", "2")))
     bare = ptm_jax.load(published)
     words = dataclasses.replace(models[0], tokenizer=None)
     turned = dataclasses.replace(models[0].system, examples=Labelled(labels=("1", "0")))
     named = dataclasses.replace(models[0], system=turned)
     for given, line in (
         (models[:1], "an ensemble of 1; give at least two"),
-        ([models[0], models[1], three[0]], r"model 3 has other heads \(classify of 3 classes; classify of 2 classes\)"),
+        ([models[0], models[1], wider[0]], r"model 3 has other heads \(classify of 3 classes; classify of 2 classes\)"),
         ([models[0], bare], r"model 2 has other heads \(none; classify of 2 classes\)"),
         ([models[0], words], "model 2 has other words than the first"),
         ([models[0], named], r"model 2 has other classes \(1, 0; 0, 1\)"),
@@ -111,20 +102,9 @@ def test_what_is_no_ensemble_raises(models_of, published):
         Ensemble(in_steps).answer(["is it good"], ["a good film"])
 
 
-@pytest.fixture
-def runs(models_of, tmp_path):
-    """Workdirs of three models of sentiment."""
-    models, folders = models_of(Labelled()), []
-    for number, model in enumerate(models):
-        folders.append(tmp_path / f"seed_{number}")
-        record = {"config": {"system": spec.to_json(model.system)}}
-        write(folders[-1], record, None, model.params)
-        model.tokenizer.save(folders[-1] / "tokenizer")
-    return models, list(map(str, folders))
-
-
-def test_by_command(runs, tmp_path, capsys):
-    models, (first, *rest) = runs
+def test_by_command(three, tmp_path, capsys):
+    models = three(Labelled())
+    first, *rest = (str(save_run(tmp_path / f"seed_{number}", model)) for number, model in enumerate(models))
     assert main(["predict", first, "--ensemble", *rest, "--task", "classify", "--text", TEXTS[0], "--json"]) == 0
     (answer,) = json.loads(capsys.readouterr().out)
     assert answer["labels"] == pytest.approx(Ensemble(models).classify(TEXTS[:1])[0], rel=1e-5)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import re
 
 import jax.numpy as jnp
 import numpy as np
@@ -39,20 +38,6 @@ def test_a_published_checkpoint_is_fine_tuned_and_resumed(published, tmp_path, c
     start = ptm_jax.load(published)
     moved = np.asarray(model.params["main"]["encoder"]["embed"]["token"]) - start.params["main"]["encoder"]["embed"]["token"]
     assert 0 < np.abs(moved).max() < 0.01  # it began there: eight small steps away
-
-
-@pytest.mark.parametrize(
-    ("words", "shown"),
-    [
-        (["--task", "sst2"], "needs the model"),
-        (["--task", "sst3", "--init", "X", "--data", "D"], "unknown task 'sst3'.*Did you mean 'sst"),
-        (["bert_tiny", "--task", "sst2"], "leave out the system"),
-        ([], "give a system or a config"),
-    ],
-)
-def test_missing_arguments_are_one_line(words, shown, tmp_path, capsys):
-    assert main(["train", *words, "--workdir", str(tmp_path / "run")]) == 1
-    assert re.search(shown, capsys.readouterr().err)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

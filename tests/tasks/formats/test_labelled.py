@@ -83,28 +83,14 @@ def test_the_longer_of_a_pair_gives_way(a, b, room):
     assert found == (a, b)
 
 
-def test_a_wrong_table_leaves_no_folder(tmp_path):
-    folder = written(tmp_path / "data")
-    (folder / "train.tsv").write_text("text\tlabel\n")
-    with pytest.raises(UserError, match="has no examples"):
-        Labelled().corpus([str(folder)], tmp_path / "out", TokenizerSpec(kind="wordpiece", vocab=30))
-    assert not (tmp_path / "out").exists()
-
-
-def test_quotes_and_other_scripts_stay_text(tmp_path):
-    folder = written(tmp_path / "data")
-    (folder / "train.tsv").write_text('text\tlabel\n"half a quote\t1\nשלום עולם\t0\n😀 fine\t1\n', encoding="utf8")
-    read = list(Labelled().read(folder / "train.tsv"))
-    assert [example.first for example in read] == ['"half a quote', "שלום עולם", "😀 fine"]
-    (folder / "train.csv").write_text('text,label\n"a, and ""b""",1\n', encoding="utf8")
-    assert next(Labelled().read(folder / "train.csv")).first == 'a, and "b"'
-
-
 def test_a_prepared_directory_is_opened_again_and_refuses_other_data(tmp_path):
     folder = written(tmp_path / "data")
-    first = Labelled().corpus([str(folder)], tmp_path / "out", SPEC)
-    assert Labelled().corpus([str(folder)], tmp_path / "out", SPEC).manifest == first.manifest
+    prepare = lambda name: Labelled().corpus([str(folder)], tmp_path / name, SPEC)
+    assert prepare("out").manifest == prepare("out").manifest
     assert open_corpus(tmp_path / "out").counts("heldout").sum() == 7
-    written(tmp_path / "data", seed=1)
+    (folder / "train.tsv").write_text("text\tlabel\n")
     with pytest.raises(UserError, match="other data"):
-        Labelled().corpus([str(folder)], tmp_path / "out", SPEC)
+        prepare("out")
+    with pytest.raises(UserError, match="has no examples"):
+        prepare("empty")
+    assert not (tmp_path / "empty").exists()

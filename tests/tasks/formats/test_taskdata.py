@@ -8,16 +8,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ptm_jax.core.errors import UserError
+from ptm_jax.data.text import sources
 from ptm_jax.data.tokenizers.pieces import pieces_of
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.data.tokenizers.vocabularies import make
 from ptm_jax.inference.answering import best_windows
 from ptm_jax.inference.tags import parts
+from ptm_jax.tasks.catalogue import catalogue
 from ptm_jax.tasks.formats import taskdata
 from ptm_jax.tasks.formats.choices import Choices
 from ptm_jax.tasks.formats.labelled import Labelled
 from ptm_jax.tasks.formats.questions import Questions
-from ptm_jax.tasks.formats.tagged import Tagged
+from ptm_jax.tasks.formats.tagged import Sentence, Tagged
 from ptm_jax.tasks.formats.targets import Targets
 from ptm_jax.tasks.formats.taskdata import Remarks
 
@@ -42,73 +44,74 @@ def written(folder, name, text, encoding="utf8"):
 
 
 LINE = json.dumps
-FILES = {
-    "stsb": ("dev.tsv", "main\tMSR\t2012\t0\t4.5\tA man.\tA boy.\textra\n"),
-    "cola": ("dev.tsv", 'gj04\t0\t*\tHe "said.\n'),
-    "mrpc": ("dev.txt", "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t7\t8\tOne.\tTwo.\n"),
-    "rte": ("val.tsv", "2\tIt rains.\tIt is wet.\tentailment\n"),
-    "mnli": ("mnli_matched", "neutral\tIt rains.\tIt is wet.\n"),
-    "boolq": ("val.jsonl", LINE({"question": "is it", "passage": "it is", "idx": 3, "label": True})),
-    "imdb": ("imdb", "1 a fine film\n"),
-    "sst5": ("stsa.fine.dev", "3 a fine film\n"),
-    "trec6": ("TREC.train", "LOC:city What is caf\u00e9 ?\n"),
-    "ag_news": ("test.csv", '"3","A title","a ""text"""\n'),
-    "scicite": ("dev.txt", LINE({"text": "we follow [1]", "label": "method"})),
-    "semeval10": ("train.txt", "Cause-Effect|1|4|the burst was caused by pressure\n"),
-    "absa": ("Train.seg", "the $T$ was fine\nstaff\n1\n"),
-    "copa": ("val.jsonl", LINE(dict(premise="p", question="cause", choice1="a", choice2="b", label=1, idx=0))),
-    "openbookqa": ("dev.tsv", "ID\tQuestion Stem\tChoices\tAnswer Key\n7\tit is\t(A) a (B) b (C) c (D) d\tC\n"),
-    "swag": ("val.csv", "sent1,sent2,ending0,ending1,ending2,ending3,label\nx,he,a,b,c,d,2\n"),
-    "race": ("dev.txt", LINE(dict(article="a", questions=["q _ ?"], options=[list("abcd")], answers=["B"], id="r"))),
+UD = "# text\n1-2\tdu" + 8 * "\t_" + "\n" + "".join(
+    f"{i}\t{w}\t_\t{p}" + 6 * "\t_" + "\n" for i, w, p in ((1, "de", "ADP"), (2, "le", "DET"))
+)  # fmt: skip
+FORMATS = {
+    "stsb": ("dev.tsv", "main\tMSR\t2012\t0\t4.5\tA man.\tA boy.\textra\n", ("A man.", "A boy.", "4.5")),
+    "cola": ("dev.tsv", 'gj04\t0\t*\tHe "said.\n', ('He "said.', None, "0")),
+    "mrpc": ("dev.txt", "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t7\t8\tOne.\tTwo.\n", ("One.", "Two.", "1")),
+    "rte": ("val.tsv", "2\tIt rains.\tIt is wet.\tentailment\n", ("It rains.", "It is wet.", "entailment")),
+    "mnli": ("mnli_matched", "neutral\tIt rains.\tIt is wet.\n", ("It rains.", "It is wet.", "neutral")),
+    "boolq": (
+        "val.jsonl", LINE({"question": "is it", "passage": "it is", "idx": 3, "label": True}), ("is it", "it is", "true"),
+    ),
+    "imdb": ("imdb", "1 a fine film\n", ("a fine film", None, "pos")),
+    "sst5": ("stsa.fine.dev", "3 שלום 😀\n", ("שלום 😀", None, "3")),
+    "trec6": ("TREC.train", "LOC:city What is caf\u00e9 ?\n", ("What is caf\u00e9 ?", None, "LOC")),
+    "ag_news": ("test.csv", '"3","A title","a, ""text"""\n', ('A title a, "text"', None, "Business")),
+    "scicite": ("dev.txt", LINE({"text": "we follow [1]", "label": "method"}), ("we follow [1]", None, "method")),
+    "semeval10": (
+        "train.txt", "Cause-Effect|1|4|the burst was caused by pressure\n",
+        ("the [E1] burst [/E1] was caused [E2] by [/E2] pressure", None, "Cause-Effect"),
+    ),
+    "absa": ("Train.seg", "the $T$ was fine\nstaff\n1\n", ("the staff was fine", "staff", "1")),
+    "copa": (
+        "val.jsonl", LINE(dict(premise="p", question="cause", choice1="a", choice2="b", label=1, idx=0)),
+        ("p What was the cause?", ("a", "b"), "1"),
+    ),
+    "openbookqa": (
+        "dev.tsv", "ID\tQuestion Stem\tChoices\tAnswer Key\n7\tit is\t(A) a (B) b (C) c (D) d\tC\n",
+        ("it is", ("a", "b", "c", "d"), "2"),
+    ),
+    "swag": (
+        "val.csv", "sent1,sent2,ending0,ending1,ending2,ending3,label\nx,he,a,b,c,d,2\n",
+        ("x", ("he a", "he b", "he c", "he d"), "2"),
+    ),
+    "race": (
+        "dev.txt", LINE(dict(article="a", questions=["q _ ?"], options=[list("abcd")], answers=["B"], id="r")),
+        ("a", ("q  a  ?", "q  b  ?", "q  c  ?", "q  d  ?"), "1"),
+    ),
     "wic": ("val.jsonl", LINE(dict(
         sentence1="a bank", sentence2="banks", start1=2, end1=6, start2=0, end2=5, idx=1, label=False,
-    ))),
+    )), ("a * bank *", "* banks *", "false")),
     "wsc": ("val.jsonl", LINE(dict(
         text="Ann saw that she won", idx=2, label=True,
         target=dict(span1_text="Ann", span1_index=0, span2_text="she", span2_index=3),
-    ))),
+    )), ("Ann saw that * she * won", "Ann", "true")),
     "multirc": ("val.jsonl", LINE(dict(idx=5, passage=dict(text="t", questions=[
         dict(idx=1, question="q", answers=[dict(idx=0, text="a", label=1), dict(idx=1, text="b", label=0)]),
-    ])))),
+    ]))), ("t", "q a", "1")),
     "record": ("val.jsonl", LINE(dict(
         idx=0, passage=dict(text="Ann met Bob", entities=[dict(start=0, end=2), dict(start=8, end=10)]),
         qas=[dict(idx=4, query="@placeholder won", answers=[dict(text="Bob")])],
-    ))),
-    "wnut17": ("dev.conll", "-DOCSTART- O\n\nAnn\tB-person\nwon\tO\n\n"),
-    "msra": ("dev.tsv", "text_a\tlabel\n\u5317 \u4eac\tB-LOC I-LOC\n"),
-    "ud": ("dev.conllu", "# text\n1-2\tdu\t_\t_\t_\t_\t_\t_\t_\t_\n" + "".join(
-        f"{i}\t{w}\t_\t{p}\t_\t_\t_\t_\t_\t_\n" for i, (w, p) in enumerate([("de", "ADP"), ("le", "DET")], 1)
-    )),
-    "disfl_qa": ("dev.json", LINE({"k": {"original": "who ?", "disfluent": "what no who ?"}})),
-    "xsum": ("dev.jsonl", LINE({"document": "a b", "summary": "a"})),
+    )), ("Ann met Bob", "Ann won", "0")),
+    "wnut17": ("dev.conll", "-DOCSTART- O\n\nAnn\tB-person\nwon\tO\n\n", (("Ann", "won"), ("B-person", "O"))),
+    "msra": ("dev.tsv", "text_a\tlabel\n\u5317 \u4eac\tB-LOC I-LOC\n", (("\u5317", "\u4eac"), ("B-LOC", "I-LOC"))),
+    "ud": ("dev.conllu", UD, (("de", "le"), ("ADP", "DET"))),
+    "disfl_qa": ("dev.json", LINE({"k": {"original": "who ?", "disfluent": "what no who ?"}}), ("what no who ?", "who ?")),
+    "xsum": ("dev.jsonl", LINE({"document": "a b", "summary": "a"}), ("a b", "a")),
 }  # fmt: skip
-
-WANTED = {
-    "stsb": ("A man.", "A boy.", "4.5"), "cola": ('He "said.', None, "0"), "mrpc": ("One.", "Two.", "1"),
-    "rte": ("It rains.", "It is wet.", "entailment"), "mnli": ("It rains.", "It is wet.", "neutral"),
-    "boolq": ("is it", "it is", "true"), "imdb": ("a fine film", None, "pos"), "sst5": ("a fine film", None, "3"),
-    "trec6": ("What is caf\u00e9 ?", None, "LOC"), "ag_news": ('A title a "text"', None, "Business"),
-    "scicite": ("we follow [1]", None, "method"), "absa": ("the staff was fine", "staff", "1"),
-    "semeval10": ("the [E1] burst [/E1] was caused [E2] by [/E2] pressure", None, "Cause-Effect"),
-    "copa": ("p What was the cause?", ("a", "b"), "1"), "openbookqa": ("it is", ("a", "b", "c", "d"), "2"),
-    "swag": ("x", ("he a", "he b", "he c", "he d"), "2"), "race": ("a", ("q  a  ?", "q  b  ?", "q  c  ?", "q  d  ?"), "1"),
-    "wic": ("a * bank *", "* banks *", "false"), "wsc": ("Ann saw that * she * won", "Ann", "true"),
-    "multirc": ("t", "q a", "1"), "record": ("Ann met Bob", "Ann won", "0"),
-    "wnut17": (("Ann", "won"), ("B-person", "O")), "msra": (("\u5317", "\u4eac"), ("B-LOC", "I-LOC")),
-    "ud": (("de", "le"), ("ADP", "DET")), "disfl_qa": ("what no who ?", "who ?"), "xsum": ("a b", "a"),
-}  # fmt: skip
+"""{task: file, its text, the first fields of its first example}"""
 
 
-@pytest.mark.parametrize("task", FILES)
+@pytest.mark.parametrize("task", FORMATS)
 def test_published_formats(tmp_path, task):
-    from ptm_jax.tasks.catalogue import catalogue
-
-    name, text = FILES[task]
+    name, text, wanted = FORMATS[task]
     examples = catalogue.get(task).examples
     path = written(tmp_path, name, text, "latin-1" if task == "trec6" else "utf8")
     found = next(examples.read(path))
-    assert tuple(found[: len(WANTED[task])]) == WANTED[task]
-    assert str(path) in found.place
+    assert tuple(found[: len(wanted)]) == wanted and str(path) in found.place
 
 
 def squad(answers, context="Ann was born in 1912 .", **more):
@@ -173,8 +176,6 @@ def test_other_scripts_and_a_word_of_no_piece_keep_their_tags(tmp_path, tokenize
 
 def test_a_sentence_of_ten_thousand_words_goes_on_in_the_next_rows(tokenizers):
     tokenizer, examples = tokenizers["wordpiece"], Tagged(labels=("A", "B"))
-    from ptm_jax.tasks.formats.tagged import Sentence
-
     words = (TEXT.split() * 500)[:10_000]
     tags = tuple("AB"[i % 2] for i in range(len(words)))
     (record,) = examples.encode(tokenizer, [Sentence(tuple(words), tags, "here")])
@@ -292,8 +293,6 @@ def test_a_folder_for_every_class(tmp_path):
         files = (("pos/2_9.txt", "fine\nfilm"), ("neg/1_2.txt", "dull"), ("unsup/3_0.txt", "?"), ("urls_pos.txt", "x"))
         for name, text in files:
             written(tmp_path, f"{split}/{name}", text)
-    from ptm_jax.tasks.catalogue import catalogue
-
     examples, remarks = catalogue.get("imdb").examples, Remarks()
     assert examples.files([str(tmp_path)])["train"].path == str(tmp_path / "train")
     found = list(examples.read(tmp_path / "test", remarks))
@@ -323,8 +322,6 @@ def test_tfds_rows_have_their_class_names(monkeypatch):
         def as_data_source(self, split):
             return [{"label": np.int64(1), "sentence": b"fine"}]
 
-    from ptm_jax.data.text import sources
-
     monkeypatch.setattr(sources, "_builder", lambda name: Builder())
     examples = Labelled(labels=("neg", "pos"))
     files = examples.files(["tfds:glue/sst2"])
@@ -351,9 +348,7 @@ SIZES = {
 @pytest.mark.full
 @pytest.mark.parametrize("task", SIZES)
 def test_the_real_files(data, task):
-    """As many examples as the files' manifest says; SemEval's 86 and CMRC's 71 quirks are counted."""
-    from ptm_jax.tasks.catalogue import catalogue
-
+    """As many examples as the files' manifest has; SemEval's 86 and CMRC's 71 quirks are counted."""
     path, train, heldout = SIZES[task]
     examples, remarks = catalogue.get(task).examples.settled([str(data / path)]), Remarks()
     files = examples.files([str(data / path)])

@@ -1,4 +1,4 @@
-"""The retrospective reader: what its rows say, its losses by hand, and the two scores weighed at last."""
+"""The retrospective reader: its rows, its losses by hand, and the two scores weighed at last."""
 
 import json
 
@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import ptm_jax
 from ptm_jax.cli.main import main
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.types import Encoded
@@ -36,9 +37,7 @@ def data(tmp_path_factory):
     return path
 
 
-def test_rows_without_the_answer_say_so(published, data):
-    import ptm_jax
-
+def test_rows_without_the_answer_are_marked(published, data):
     tokenizer, examples = ptm_jax.load(published).tokenizer, VerifiedQuestions(stride=4)
     found = list(examples.read(data))
     records = examples.encode(tokenizer, found)
@@ -120,7 +119,7 @@ def test_two_models_answer_by_command(published, data, tmp_path, capsys):
     assert {"f1", "exact", "best_f1"} <= set(found[0]) == set(found[1])
 
 
-def test_a_question_is_unanswerable_where_every_window_says_so(readers):
+def test_a_question_is_unanswerable_where_every_window_scores_it_so(readers):
     model, spec = readers["squad2_sketchy"], Answerable(stride=4)
     asked = [Asked("who is sad", TEXT, (), "f", "1")]
     task = evaluating.Task(name="t", examples=spec)
