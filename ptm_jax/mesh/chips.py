@@ -27,7 +27,6 @@ from ptm_jax.core.errors import UserError
 GIB = 2**30
 
 
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Chip:
     """Specification of one device.

@@ -15,14 +15,14 @@ import dataclasses
 import math
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
 Kind = Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute", "collective-broadcast"]
 Phase = Literal["forward", "backward", "recomputed", "other"]
 
-KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute", "collective-broadcast")
+KINDS = get_args(Kind)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,9 +56,7 @@ class Collective:
     overlapped: bool = False
 
 
-@dataclasses.dataclass(frozen=True)
-class _Instruction:
-    name: str
+class _Instruction(NamedTuple):
     type: str
     opcode: str
     rest: str
@@ -123,12 +121,16 @@ def _walk(computations, name, loops, window=None) -> Iterator[tuple[_Instruction
             scatters = "all-reduce" in opcodes and any(code.startswith("dynamic-slice") for code in opcodes)
             for part, kind, *rest in _walk(computations, inside, loops, window):
                 name = instruction.operation() or part.operation()
-                part = part if part.operation() else dataclasses.replace(part, rest=f'{part.rest}, op_name="{name}"')
+                part = part if part.operation() else part._replace(rest=f'{part.rest}, op_name="{name}"')
                 yield part, "reduce-scatter" if scatters and kind == "all-reduce" else kind, *rest
         elif opcode == "call":
             yield from _walk(computations, instruction.attribute("to_apply"), loops, window)
         elif opcode.removesuffix("-start") in KINDS:
             yield instruction, opcode.removesuffix("-start"), loops, window
+
+
+# A type has nested brackets, of tuples and layouts, but no word between a blank and "(" as the opcode behind it.
+_INSTRUCTION = re.compile(r"\s+(?:ROOT )?%?[\w.-]+ = (\S.*?) ([\w-]+)\((.*)")
 
 
 def _computations(text: str) -> tuple[dict[str, list[_Instruction]], str]:
@@ -143,29 +145,9 @@ def _computations(text: str) -> tuple[dict[str, list[_Instruction]], str]:
                 entry = head[2] if head[1] else entry
         elif line.startswith("}"):
             inside = None
-        elif instruction := _instruction(line):
-            inside.append(instruction)
+        elif instruction := _INSTRUCTION.match(line):
+            inside.append(_Instruction(*instruction.groups()))
     return found, entry
-
-
-def _instruction(line: str) -> _Instruction | None:
-    head = re.match(r"\s+(?:ROOT )?%?([\w.-]+) = ", line)
-    if head is None:
-        return None
-    end = _end_of_type(line, head.end())
-    code = re.match(r" ([\w-]+)\(", line[end:])
-    return None if code is None else _Instruction(head[1], line[head.end() : end], code[1], line[end + code.end() :])
-
-
-def _end_of_type(line: str, start: int) -> int:
-    """Returns the end of the type that starts at `start`. Types contain nested brackets for tuples and layouts."""
-    depth = 0
-    for index in range(start, len(line)):
-        char = line[index]
-        depth += (char in "({[") - (char in ")}]")
-        if char == " " and depth == 0:
-            return index
-    return len(line)
 
 
 def _trips(instruction: _Instruction, computations, condition: str | None) -> int:

@@ -50,7 +50,7 @@ class Layout:
             axes = tuple(axis for axis in self.axes(name) if axis not in taken)
             divides = dim % tables.parts(self.mesh, axes) == 0
             taken.update(axes if divides else ())
-            found.append(tables.entry(axes) if divides else PartitionSpec.UNCONSTRAINED)
+            found.append(axes if divides else PartitionSpec.UNCONSTRAINED)
         return PartitionSpec(*found)
 
     def sharding(self, names: Sequence[str | None], shape: Sequence[int]) -> NamedSharding:

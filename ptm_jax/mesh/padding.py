@@ -8,7 +8,7 @@ the same parts before and after, so no data moves.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -31,26 +31,18 @@ class Padding:
 
     def cut(self, tree: Any, under: str = "") -> Any:
         """Returns the tree without padding; `under` is the path of the tree in the state."""
-        if not self.true:
-            return tree
-
-        def one(path, leaf):
-            shape = self.true.get(under + path)
-            return leaf if shape is None else jax.lax.slice(leaf, (0,) * leaf.ndim, shape)
-
-        return map_with_path(one, tree)
+        return _changed(tree, under, self.true, lambda leaf, shape: jax.lax.slice(leaf, (0,) * leaf.ndim, shape))
 
     def fill(self, tree: Any, under: str = "") -> Any:
         """Returns the tree with its padding, zeros."""
-        if not self.true:
-            return tree
+        more = lambda leaf, shape: [(0, long - dim) for long, dim in zip(shape, leaf.shape, strict=True)]
+        return _changed(tree, under, self.stored, lambda leaf, shape: jnp.pad(leaf, more(leaf, shape)))
 
-        def one(path, leaf):
-            shape = self.stored.get(under + path)
-            more = () if shape is None else [(0, long - dim) for long, dim in zip(shape, leaf.shape, strict=True)]
-            return jnp.pad(leaf, more) if more else leaf
 
-        return map_with_path(one, tree)
+def _changed(tree: Any, under: str, shapes: Mapping[str, tuple[int, ...]], change: Callable) -> Any:
+    """The tree with `change(leaf, shape)` for every leaf that has a shape."""
+    one = lambda path, leaf: change(leaf, shapes[under + path]) if under + path in shapes else leaf
+    return map_with_path(one, tree) if shapes else tree
 
 
 def padding_of(state: Any, rules: tables.Table, mesh: Mesh) -> Padding:

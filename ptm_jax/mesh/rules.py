@@ -141,11 +141,6 @@ def parts(mesh: Mesh, axes: Sequence[str]) -> int:
     return math.prod(mesh.shape[axis] for axis in axes)
 
 
-def entry(axes: Sequence[str]) -> Any:
-    """Returns the entry of a PartitionSpec: None, an axis, or a tuple of axes."""
-    return None if not axes else axes[0] if len(axes) == 1 else tuple(axes)
-
-
 def spec_of(path: str, shape: Sequence[int], rules: Table, mesh: Mesh) -> PartitionSpec:
     """Returns the partition spec of the tensor at `path`. Leading dimensions without a name (scanned layers) are not split.
 
@@ -168,7 +163,7 @@ def spec_of(path: str, shape: Sequence[int], rules: Table, mesh: Mesh) -> Partit
             raise UserError(
                 f"{path} {tuple(shape)}: dimension {dim} does not divide over mesh axis {over} of {parts(mesh, each)}"
             )
-    return PartitionSpec(*(None if dim == 1 else entry(each) for dim, each in zip(shape, axes, strict=True)))
+    return PartitionSpec(*(None if dim == 1 else each for dim, each in zip(shape, axes, strict=True)))
 
 
 def place(tree: Any, rules: Table, mesh: Mesh) -> Any:

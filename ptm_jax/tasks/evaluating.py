@@ -60,7 +60,7 @@ def source_of(task: Task, data: Sequence[str], split: str = "heldout") -> Source
         if found is None:
             raise UserError(f"{data[0]} has no file {' or '.join(task.examples.test)}; give the file itself")
         return Source(str(found))
-    return task.examples.files(data)[split]
+    return heldout_of(task, data, split)
 
 
 def heldout_of(task: Task, data: Sequence[str], split: str = "heldout") -> Source:
@@ -101,22 +101,15 @@ def _first(model: Any, task: Task, examples: Sequence[Any], batch: int) -> Seque
     return kind_of(before.examples).predict(model, before.examples, examples, length_of(model, before), batch)[0]
 
 
-def measures_of(task: Task) -> Mapping[str, Any]:
-    """{name: function} of the measures of a task's kind. Raises UserError where the task names one that is not there."""
-    measures = kind_of(task.examples).measures
-    for name in task.metrics:
-        if name not in measures:
-            raise unknown("measure", name, measures)
-    return measures
-
-
 def measured(task: Task, examples: Sequence[Any], predictions: Sequence[Any]) -> dict[str, float]:
     """Returns the metrics of a task, in the order of its measures. Raises UserError for unknown measures or lengths that
     differ."""
     if len(examples) != len(predictions):
         raise UserError(f"{len(examples)} examples and {len(predictions)} predictions; both must be as many")
-    measures, found = measures_of(task), {}
+    measures, found = kind_of(task.examples).measures, {}
     for name in task.metrics:
+        if name not in measures:
+            raise unknown("measure", name, measures)
         found |= measures[name](examples, predictions, task)
     return {name: float(value) for name, value in found.items()}
 

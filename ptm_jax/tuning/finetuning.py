@@ -24,13 +24,11 @@ from ptm_jax.encoders.model import Model
 from ptm_jax.inference.loading import system_of, tokenizer_of
 from ptm_jax.nn.heads.tasks import SequenceHead, Summary
 from ptm_jax.runs.run import Run
-from ptm_jax.tasks.catalogue import Task, catalogue
+from ptm_jax.tasks.catalogue import catalogue
 from ptm_jax.tasks.formats.mixed import MixedTasks
 from ptm_jax.tasks.formats.taskdata import TaskExamples
 from ptm_jax.tasks.kinds.base import kind_of
 from ptm_jax.train import initial
-
-__all__ = ["Task", "catalogue", "experiment", "with_head"]
 
 
 def experiment(
@@ -155,8 +153,8 @@ def per_epoch(config: Experiment) -> int:
     """Steps of an epoch of a task's experiment, or of several tasks'."""
     examples, phase = config.system.examples, config.system.recipe.phases[-1]
     spec = config.tokenizer.path if isinstance(config.tokenizer, TokenizerSpec) else None
-    files = examples.files(config.data) if isinstance(examples, MixedTasks) else {"": config.data}
-    parts = examples.parts if isinstance(examples, MixedTasks) else {"": examples}
+    mixed = isinstance(examples, MixedTasks)
+    parts, files = (examples.parts, examples.files(config.data)) if mixed else ({"": examples}, {"": config.data})
     tokenizer = _tokenizer(spec or _model(config.init))
     counts = (parts[name].count(files[name], tokenizer, phase.length) for name in parts)
     return sum(math.ceil(count * examples.readings / phase.batch) for count in counts)

@@ -12,6 +12,7 @@ choose checkpoints. `parts` has the numbers of examples and the remarks of the t
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -29,6 +30,7 @@ from ptm_jax.inference import loading
 from ptm_jax.inference.pretrained import Pretrained
 from ptm_jax.runs.run import CHOICE, Run
 from ptm_jax.tasks import evaluating
+from ptm_jax.tasks.catalogue import catalogue
 from ptm_jax.tasks.formats.taskdata import print_remarks
 from ptm_jax.train import loop, workdirs
 from ptm_jax.tuning import finetuning, multitask
@@ -94,7 +96,7 @@ class _Measure:
         self._mixed = task is None
         files = examples.files(config.data) if self._mixed else {task: config.data}
         parts = examples.parts if self._mixed else {task: examples}
-        own = lambda name: dataclasses.replace(finetuning.catalogue.get(name), examples=parts[name])
+        own = lambda name: dataclasses.replace(catalogue.get(name), examples=parts[name])
         self._parts = {name: (own(name), files[name]) for name in parts}
         self.name = "+".join(parts)
 
@@ -138,9 +140,9 @@ class _Watcher:
         self.ended = 0 < self._selection.patience <= since
         return self.ended
 
-    def best(self) -> dict[str, Any] | None:
+    def best(self) -> dict[str, Any]:
         """The first evaluation with the best held-out metric."""
-        return max(self.curve, key=lambda line: _main(line["metrics"]), default=None)
+        return max(self.curve, key=lambda line: _main(line["metrics"]))
 
     def _sweep(self) -> None:
         """Deletes the checkpoints that are neither the best nor among the last two."""
@@ -164,31 +166,26 @@ def finetune(
     known, measure = tuned(workdir), _Measure(config, task)
     if known is not None and known.ended != "done":
         return known
-    watcher = None
+    watcher = _Watcher(workdir, measure, selection)
     if selection.watches:
         every = config.eval_every or finetuning.per_epoch(config)
         count = max(1, math.ceil(config.system.recipe.steps / every))
         config = dataclasses.replace(config, eval_every=every, save_every=every, keep=count + 1)
-        watcher = _Watcher(workdir, measure, selection)
-    result = loop.train(config, workdir, quiet=quiet, watch=watcher)
-    if result.stopped and not (watcher is not None and watcher.ended):
+    result = loop.train(config, workdir, quiet=quiet, watch=watcher if selection.watches else None)
+    if result.stopped and not watcher.ended:
         return Tuned(workdir, measure.name, result.step, 0, {}, "stopped", result)
     if known is None:
-        known = _chosen(workdir, measure, result, watcher, selection)
+        known = _chosen(workdir, measure, result.step, watcher, selection)
     return dataclasses.replace(known, result=result)
 
 
-def _chosen(workdir, measure: _Measure, result, watcher, selection: Selection) -> Tuned:
+def _chosen(workdir, measure: _Measure, step: int, watcher: _Watcher, selection: Selection) -> Tuned:
     """Writes the choice of the last checkpoint, or of the best, with its metrics."""
-    step, best = result.step, selection.best
-    if watcher is not None and watcher.ended:
-        found, best = watcher.last, True
-    else:
-        found = measure(loading.load(workdir), aloud=True)
-        if watcher is not None:
-            watcher.curve.append({"step": step, "metrics": found["metrics"]})
-    line = watcher.best() if watcher is not None and best else {"step": step, "metrics": found["metrics"]}
-    ended = "early" if watcher is not None and watcher.ended else "done"
+    found = watcher.last if watcher.ended else measure(loading.load(workdir), aloud=True)
+    if not watcher.ended:
+        watcher.curve.append({"step": step, "metrics": found["metrics"]})
+    line = watcher.best() if selection.best or watcher.ended else watcher.curve[-1]
+    ended = "early" if watcher.ended else "done"
     made = {"task": measure.name, **line, "examples": found["examples"], "ended": ended}
     made |= {"parts": found["parts"]} if found["parts"] else {}
     draft = workdir / f"{CHOICE}.{os.getpid()}"  # every process of a run writes the same
@@ -198,14 +195,10 @@ def _chosen(workdir, measure: _Measure, result, watcher, selection: Selection) -
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
-    if not path.is_file():
-        return []
     found = []
-    for text in path.read_text(encoding="utf8").splitlines():
-        try:
+    for text in path.read_text(encoding="utf8").splitlines() if path.is_file() else ():
+        with contextlib.suppress(ValueError):  # the line that was being written
             found.append(json.loads(text))
-        except ValueError:
-            continue  # the line that was being written
     return found
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from ptm_jax.core.errors import UserError
 from ptm_jax.inference import head_scores
 from ptm_jax.tasks.formats import tabular, taskrows
-from ptm_jax.tasks.formats.tabular import need
+from ptm_jax.tasks.formats.tabular import needs
 from ptm_jax.tasks.formats.taskdata import Remarks, TaskExamples
 from ptm_jax.tasks.formats.taskrows import Record
 
@@ -103,7 +103,7 @@ def _label(fields: Mapping[str, Any]) -> str | None:
 
 def _copa(path: str | Path) -> Iterator[tuple]:
     for place, fields in tabular.rows(path):
-        premise, asked, *choices = (need(place, fields, name) for name in ("premise", "question", "choice1", "choice2"))
+        premise, asked, *choices = needs(place, fields, "premise", "question", "choice1", "choice2")
         if asked not in CONNECTORS:
             raise UserError(f"{place}: the question is {asked!r}; COPA asks for {' or '.join(CONNECTORS)}")
         yield place, f"{premise} {CONNECTORS[asked]}", choices, _label(fields), fields.get("idx")
@@ -129,7 +129,7 @@ def _race(path: str | Path) -> Iterator[tuple]:
     files = sorted(Path(path).rglob("*.txt")) if Path(path).is_dir() else [Path(path)]
     for file in files:
         for place, fields in tabular.rows(file):
-            article, questions, options = (need(place, fields, name) for name in ("article", "questions", "options"))
+            article, questions, options = needs(place, fields, "article", "questions", "options")
             answers = fields.get("answers", [None] * len(questions))
             for number, (asked, choices, answer) in enumerate(zip(questions, options, answers, strict=True)):
                 label = None if answer is None else str(ord(answer) - ord("A"))
@@ -139,7 +139,7 @@ def _race(path: str | Path) -> Iterator[tuple]:
 
 def _jsonl(path: str | Path) -> Iterator[tuple]:
     for place, fields in tabular.rows(path):
-        asked, choices = need(place, fields, "question"), need(place, fields, "choices")
+        asked, choices = needs(place, fields, "question", "choices")
         yield place, asked, [str(choice) for choice in choices], _label(fields), fields.get("idx", fields.get("id"))
 
 

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from ptm_jax.core.errors import UserError
+from ptm_jax.inference.answering import Window
 from ptm_jax.tasks.formats import tabular, taskdata, taskrows
 from ptm_jax.tasks.formats.questions import Questions
 from ptm_jax.tasks.formats.tabular import need
@@ -68,7 +69,6 @@ class Conversations(Questions):
         return question[max(0, len(question) - self.question) :]
 
     def read(self, path: str | Path, remarks: Remarks | None = None, labels: bool = True) -> Iterator[Turn]:
-        remarks = Remarks() if remarks is None else remarks
         stories, places = tabular.json_data(Path(path), self.encoding, "stories, which CoQA's format has")
         for story in stories:
             index = str(need(f"{path}:1", story, "id"))
@@ -97,7 +97,7 @@ class Conversations(Questions):
             yield self._answered(turn, [row[number] for row in (answered, *others)], remarks) if labels else turn
 
     @staticmethod
-    def _answered(turn: Turn, rows: Sequence[Any], remarks: Remarks) -> Turn:
+    def _answered(turn: Turn, rows: Sequence[Any], remarks: Remarks | None) -> Turn:
         gold = tuple(str(need(turn.place, row, "input_text")) for row in rows)
         start, end = (int(need(turn.place, rows[0], f"span_{name}")) for name in ("start", "end"))
         turn, bare = turn._replace(gold=gold), normalised(gold[0])
@@ -121,28 +121,21 @@ class Conversations(Questions):
     def encode(self, tokenizer: Any, examples: Sequence[Turn]) -> list[Record]:
         records = super().encode(tokenizer, examples)
         for example, record in zip(examples, records, strict=True):
-            start, end = example.rationale
-            inside = np.flatnonzero((record["starts"] < end) & (record["ends"] > start)) if start >= 0 else ()
             record["kind"] = np.array([KINDS.index(example.kind) if example.kind else -1], np.int32)
-            record["rationale"] = np.array([inside[0], inside[-1]] if len(inside) else [-1, -1], np.int32)
+            record["rationale"] = taskrows.tokens_of(record, *example.rationale)
         return records
 
-    def features(self, tokenizer: Any, records: Sequence[Record], length: int) -> tuple[list[list[Record]], Remarks]:
-        windows, remarks = self.windows(tokenizer, records, length)
-        groups, unknown = [], KINDS.index("unknown")
-        for window in windows:
-            record, first, last = records[window.record], window.first, window.first + window.size
-            begin, end = record["rationale"]
-            marks = np.zeros(len(window.ids), np.int32)
-            if begin >= 0:
-                inside = slice(max(begin, first) - first + window.offset, max(min(end + 1, last) - first, 0) + window.offset)
-                marks[inside] = 1
-            ends, held = window.ends(record["answer"])
-            kind = int(record["kind"][0])
-            kind = kind if (held if kind == 0 else marks.any()) else unknown
-            row = taskrows.row_of(window.ids, window.types, answer_start=ends[0], answer_end=ends[1], answer_kind=kind)
-            groups.append([{**row, "rationale": marks}])
-        return groups, remarks
+    def row(self, window: Window, record: Record) -> Record:
+        first, last = window.first, window.first + window.size
+        begin, end = record["rationale"]
+        marks = np.zeros(len(window.ids), np.int32)
+        if begin >= 0:
+            inside = slice(max(begin, first) - first + window.offset, max(min(end + 1, last) - first, 0) + window.offset)
+            marks[inside] = 1
+        _, held = window.ends(record["answer"])
+        kind = int(record["kind"][0])
+        kind = kind if (held if kind == 0 else marks.any()) else KINDS.index("unknown")
+        return {**super().row(window, record), "answer_kind": kind, "rationale": marks}
 
 
 def closest_span(text: str, answer: str) -> tuple[int, int] | None:

@@ -61,7 +61,6 @@ class _Hops(TaskExamples):
     """Reading and encoding the files."""
 
     def read(self, path: str | Path, remarks: Remarks | None = None, labels: bool = True) -> Iterator[Hop]:
-        remarks = Remarks() if remarks is None else remarks
         text = tabular.text_of(Path(path), self.encoding)
         rows = tabular.json_of(Path(path), text)
         if not isinstance(rows, list):
@@ -114,9 +113,7 @@ class _Hops(TaskExamples):
             facts = [number for title, n in example.facts for number in (titles.index(title), n + 1)]
             answer, found = np.array([-1, -1], np.int32), _found(example) if example.kind == "span" else None
             if found is not None:
-                number, begin, end = found
-                inside = (record["starts"] < end) & (record["ends"] > begin) & (owner == number)
-                answer = np.flatnonzero(inside)[[0, -1]] if inside.any() else answer
+                answer = taskrows.tokens_of(record, *found[1:], among=owner == found[0])
             kind = KINDS.index(example.kind) if example.kind else -1
             record |= {"facts": np.array(facts), "gold": np.array(example.gold), "answer": answer, "kind": np.array([kind])}
             records.append({name: np.asarray(value, np.int32) for name, value in record.items()})

@@ -77,7 +77,6 @@ class Labelled(TaskExamples):
         return taskrows.spec_of(length) | label
 
     def read(self, path: str | Path, remarks: Remarks | None = None, labels: bool = True) -> Iterator[Example]:
-        remarks = Remarks() if remarks is None else remarks
         needed = [names for names in (self.first, self.second, self.label if labels else ()) if names]
         found = tabular.rows(path, self.format, self.columns, needed, self.encoding)
         for number, (place, fields) in enumerate(found):

@@ -164,18 +164,11 @@ class MixedStream:
             rng = np.random.default_rng((self._seed, self._done))
             task = int(rng.choice(len(self._streams), p=self.rates(self._done)))
             batch = next(self._streams[task])
-        else:
-            task, batch = self._following()
+        else:  # the next batch of the first task that is not exhausted
+            found = ((task, next(stream, None)) for task, stream in enumerate(self._streams))
+            task, batch = next(both for both in found if both[1] is not None)
         self._done += 1
         return self._whole(task, batch)
-
-    def _following(self) -> tuple[int, dict[str, np.ndarray]]:
-        """The next batch of the first task that is not exhausted."""
-        for task, stream in enumerate(self._streams):
-            batch = next(stream, None)
-            if batch is not None:
-                return task, batch
-        raise StopIteration
 
     def _whole(self, task: int, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The batch with the fields and dtypes of all tasks."""

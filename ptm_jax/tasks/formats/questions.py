@@ -20,7 +20,7 @@ from ptm_jax.inference.answering import Window
 from ptm_jax.tasks.formats import tabular, taskdata, taskrows
 from ptm_jax.tasks.formats.tabular import need
 from ptm_jax.tasks.formats.taskdata import Remarks, TaskExamples
-from ptm_jax.tasks.formats.taskrows import ALONG, Record
+from ptm_jax.tasks.formats.taskrows import Record
 
 
 class Asked(NamedTuple):
@@ -62,7 +62,6 @@ class Questions(TaskExamples):
         return example.context
 
     def read(self, path: str | Path, remarks: Remarks | None = None, labels: bool = True) -> Iterator[Asked]:
-        remarks = Remarks() if remarks is None else remarks
         if str(path).startswith("tfds:"):
             yield from self._tfds(str(path), remarks, labels)
             return
@@ -92,7 +91,7 @@ class Questions(TaskExamples):
         return Asked(question, context, answers, place, index)
 
     @staticmethod
-    def _placed(place: str, context: str, answer: Mapping[str, Any], remarks: Remarks) -> tuple[str, int]:
+    def _placed(place: str, context: str, answer: Mapping[str, Any], remarks: Remarks | None) -> tuple[str, int]:
         """Returns (text, first character) of the nearest occurrence of an answer; -1 if there is none."""
         text, start = str(need(place, answer, "text")), int(need(place, answer, "answer_start"))
         if context[start : start + len(text)] == text and start >= 0 and text:
@@ -101,10 +100,10 @@ class Questions(TaskExamples):
         if not found:
             taskdata.note(remarks, "answers that are nowhere in their text, kept to compare with", place)
             return text, -1
-        taskdata.note(remarks, "answers that are not where their offset says, found by their text", place)
+        taskdata.note(remarks, "answers that are not at their offset, found by their text", place)
         return text, min(found, key=lambda i: abs(i - start))
 
-    def _tfds(self, path: str, remarks: Remarks, labels: bool) -> Iterator[Asked]:
+    def _tfds(self, path: str, remarks: Remarks | None, labels: bool) -> Iterator[Asked]:
         for place, row in tabular.rows(path):
             answers = row.get("answers", {})
             both = zip(answers.get("text", ()), answers.get("answer_start", ()), strict=True)
@@ -117,21 +116,18 @@ class Questions(TaskExamples):
     def encode(self, tokenizer: Any, examples: Sequence[Asked]) -> list[Record]:
         records = answering.records_of(tokenizer, [e.question for e in examples], [e.context for e in examples])
         for example, record in zip(examples, records, strict=True):
-            answer = [-1, -1]
-            for text, at in [pair for pair in example.answers if pair[1] >= 0][:1]:
-                inside = np.flatnonzero((record["starts"] < at + len(text)) & (record["ends"] > at))
-                answer = [inside[0], inside[-1]] if len(inside) else answer
-            record["answer"] = np.array(answer, np.int32)
+            text, at = next((pair for pair in example.answers if pair[1] >= 0), ("", -1))
+            record["answer"] = taskrows.tokens_of(record, at, at + len(text))
         return records
 
     def features(self, tokenizer: Any, records: Sequence[Record], length: int) -> tuple[list[list[Record]], Remarks]:
         windows, remarks = self.windows(tokenizer, records, length)
-        groups = []
-        for window in windows:
-            ends, _ = window.ends(records[window.record]["answer"])
-            row = taskrows.row_of(window.ids, window.types, answer_start=ends[0], answer_end=ends[1])
-            groups.append([row])
-        return groups, remarks
+        return [[self.row(window, records[window.record])] for window in windows], remarks
+
+    def row(self, window: Window, record: Record) -> Record:
+        """Returns the row of a window of an encoded question."""
+        (start, end), _ = window.ends(record["answer"])
+        return taskrows.row_of(window.ids, window.types, answer_start=start, answer_end=end)
 
     def kept(self, question: np.ndarray) -> np.ndarray:
         """Returns the ids of a question after truncation."""
@@ -162,12 +158,8 @@ class VerifiedQuestions(Questions):
     def spec(self, length: int, vocab: Any) -> dict[str, tuple[tuple[int, ...], type]]:
         return {**super().spec(length, vocab), "no_answer": ((), np.int32)}
 
-    def features(self, tokenizer: Any, records: Sequence[Record], length: int) -> tuple[list[list[Record]], Remarks]:
-        windows, remarks = self.windows(tokenizer, records, length)
-        groups, _ = super().features(tokenizer, records, length)
-        for window, (row,) in zip(windows, groups, strict=True):
-            row["no_answer"] = int(not window.ends(records[window.record]["answer"])[1])
-        return groups, remarks
+    def row(self, window: Window, record: Record) -> Record:
+        return {**super().row(window, record), "no_answer": int(not window.ends(record["answer"])[1])}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -181,9 +173,8 @@ class Answerable(VerifiedQuestions):
     def spec(self, length: int, vocab: Any) -> dict[str, tuple[tuple[int, ...], type]]:
         return taskrows.spec_of(length, one=("label",))
 
-    def features(self, tokenizer: Any, records: Sequence[Record], length: int) -> tuple[list[list[Record]], Remarks]:
-        groups, remarks = super().features(tokenizer, records, length)
-        return [[{**{n: row[n] for n in ALONG}, "label": row["no_answer"]}] for (row,) in groups], remarks
+    def row(self, window: Window, record: Record) -> Record:
+        return taskrows.row_of(window.ids, window.types, label=int(not window.ends(record["answer"])[1]))
 
     def frequencies(self, records: Sequence[Record]) -> list[int]:
         none = sum(int(record["answer"][0] < 0) for record in records)

@@ -98,6 +98,11 @@ def need(place: str, record: Any, *names: str) -> Any:
     raise UserError(f"{place} has no field {' or '.join(names)}; it has: {', '.join(filter(None, there)) or 'nothing'}")
 
 
+def needs(place: str, record: Any, *names: str) -> list[Any]:
+    """All of the named fields. Raises UserError like `need`."""
+    return [need(place, record, name) for name in names]
+
+
 def text_of(path: Path, encoding: str = "utf-8-sig") -> str:
     """The text of a file, which may be compressed. Raises UserError."""
     try:

@@ -80,12 +80,10 @@ class TaskExamples(slots.Examples):
 
     def frequencies(self, records: Sequence[Record]) -> list[int]:
         """Returns the number of examples of each class; [] without classes."""
-        del records
         return []
 
     def settled(self, sources: Sequence[str]) -> TaskExamples:
         """Returns a copy with data-dependent fields, such as the classes, filled in."""
-        del sources
         return self
 
     def count(self, sources: Sequence[str], tokenizer: Any = None, length: int = 0) -> int:
@@ -138,7 +136,6 @@ class TaskExamples(slots.Examples):
     @staticmethod
     def unit(example: Any, number: int) -> Any:
         """Returns a key. Examples with the same key are held out together."""
-        del example
         return number
 
     def corpus(
@@ -177,10 +174,11 @@ def first_of(folder: Path, names: Sequence[str]) -> Path | None:
     return None
 
 
-def note(remarks: Remarks, what: str, place: str) -> None:
-    """Counts a remark under the place of its first occurrence."""
-    known = next((key for key in remarks if key.startswith(f"{what} (")), f"{what} (first at {place})")
-    remarks[known] += 1
+def note(remarks: Remarks | None, what: str, place: str) -> None:
+    """Counts a remark, where remarks are wanted, under the place of its first occurrence."""
+    if remarks is not None:
+        known = next((key for key in remarks if key.startswith(f"{what} (")), f"{what} (first at {place})")
+        remarks[known] += 1
 
 
 def print_remarks(remarks: Remarks, where: str) -> None:
@@ -286,10 +284,6 @@ class TaskCorpus(store.Corpus):
     def records(self, split: str = "train") -> list[Record]:
         """The encoded examples of a split."""
         return self._records[self._split(split)]
-
-    def source(self, split: str = "heldout") -> Source:
-        """The source of the examples of a split."""
-        return Source(*self.size(split)["source"])
 
     @property
     def uncounted(self) -> tuple[int, ...]:

@@ -131,6 +131,12 @@ def row_of(ids: np.ndarray, types: np.ndarray, **fields: Any) -> dict[str, Any]:
     return {"input_ids": ids, "token_type_ids": types, "segment_ids": real, "positions": places, **fields}
 
 
+def tokens_of(record: Record, begin: int, end: int, among: Any = True) -> np.ndarray:
+    """[2] int32: the first and the last token, `among` these, of the characters from `begin` to `end`; -1 without any."""
+    inside = np.flatnonzero((record["starts"] < end) & (record["ends"] > begin) & among)
+    return np.array(inside[[0, -1]] if len(inside) else (-1, -1), np.int32)
+
+
 def shortened(first: np.ndarray, second: np.ndarray | None, size: int) -> tuple[np.ndarray, np.ndarray | None]:
     """Truncates texts at their ends to fit `size` tokens. The longer text of a pair is cut first."""
     if second is None:

@@ -13,15 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.tasks.formats import tabular
-from ptm_jax.tasks.formats.tabular import Fields, Row, format_of
-
-
-def _get(place: str, record: Any, *names: str) -> list[Any]:
-    return [tabular.need(place, record, name) for name in names]
+from ptm_jax.tasks.formats.tabular import Fields, Row, format_of, needs
 
 
 def _label(record: Fields) -> Fields:
@@ -33,7 +28,7 @@ def _wic(path: Path, encoding: str) -> Iterator[Row]:
     for place, record in tabular.rows(path, encoding=encoding):
         texts = []
         for number in "12":
-            text, start, end = _get(place, record, f"sentence{number}", f"start{number}", f"end{number}")
+            text, start, end = needs(place, record, f"sentence{number}", f"start{number}", f"end{number}")
             start, end = int(start), int(end)
             if not 0 <= start < end <= len(text):
                 where = f"outside sentence{number} of {len(text)} characters"
@@ -45,8 +40,8 @@ def _wic(path: Path, encoding: str) -> Iterator[Row]:
 @format_of("wsc")
 def _wsc(path: Path, encoding: str) -> Iterator[Row]:
     for place, record in tabular.rows(path, encoding=encoding):
-        text, target = _get(place, record, "text", "target")
-        noun, at, pronoun = _get(place, target, "span1_text", "span2_index", "span2_text")
+        text, target = needs(place, record, "text", "target")
+        noun, at, pronoun = needs(place, target, "span1_text", "span2_index", "span2_text")
         words, size = text.split(" "), len(pronoun.split())
         if not 0 <= int(at) <= len(words) - size:
             raise UserError(f"{place}: the pronoun's place {at} lies outside the text of {len(words)} words")
@@ -57,12 +52,12 @@ def _wsc(path: Path, encoding: str) -> Iterator[Row]:
 @format_of("multirc")
 def _multirc(path: Path, encoding: str) -> Iterator[Row]:
     for place, record in tabular.rows(path, encoding=encoding):
-        passage, number = _get(place, record, "passage", "idx")
-        text, questions = _get(place, passage, "text", "questions")
+        passage, number = needs(place, record, "passage", "idx")
+        text, questions = needs(place, passage, "text", "questions")
         for question in questions:
-            asked, answers, at = _get(place, question, "question", "answers", "idx")
+            asked, answers, at = needs(place, question, "question", "answers", "idx")
             for answer in answers:
-                words, which = _get(place, answer, "text", "idx")
+                words, which = needs(place, answer, "text", "idx")
                 label = {"label": str(int(answer["label"]))} if "label" in answer else {}
                 index = {"passage": number, "question": at, "answer": which}
                 group = {"index": index, "group": f"{number}/{at}"}
@@ -72,15 +67,15 @@ def _multirc(path: Path, encoding: str) -> Iterator[Row]:
 @format_of("record")
 def _record(path: Path, encoding: str) -> Iterator[Row]:
     for place, entry in tabular.rows(path, encoding=encoding):
-        passage, queries = _get(place, entry, "passage", "qas")
-        text, spans = _get(place, passage, "text", "entities")
+        passage, queries = needs(place, entry, "passage", "qas")
+        text, spans = needs(place, passage, "text", "entities")
         for span in spans:
             if not 0 <= span["start"] <= span["end"] < len(text):
                 raise UserError(f"{place}: the entity from {span['start']} to {span['end']} lies outside the passage")
         entities = list(dict.fromkeys(text[span["start"] : span["end"] + 1] for span in spans))
         passage = text.replace("@highlight\n", "- ")
         for query in queries:
-            gap, number = _get(place, query, "query", "idx")
+            gap, number = needs(place, query, "query", "idx")
             answers = [answer["text"] for answer in query["answers"]] if "answers" in query else None
             for entity in entities:
                 label = {} if answers is None else {"label": str(int(entity in answers))}

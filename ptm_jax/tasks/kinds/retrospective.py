@@ -6,6 +6,8 @@ The sketchy reader classifies question and text (`squad2_sketchy`). The intensiv
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,13 +16,12 @@ from ptm_jax.inference.answering import Answer
 from ptm_jax.inference.classifying import Prediction, predicted
 from ptm_jax.inference.head_scores import scored
 from ptm_jax.nn.heads.answers import VerifiedSpanHead
-from ptm_jax.nn.heads.tasks import SequenceHead
 from ptm_jax.objectives.answers import VerifiedSpan
-from ptm_jax.objectives.downstream import Classification
 from ptm_jax.tasks.formats import taskrows
 from ptm_jax.tasks.formats.questions import Answerable, VerifiedQuestions
-from ptm_jax.tasks.kinds import span_answers
-from ptm_jax.tasks.kinds.base import Kind, Metrics, register
+from ptm_jax.tasks.kinds import classification, span_answers
+from ptm_jax.tasks.kinds.base import register
+from ptm_jax.tasks.metrics import measures
 
 
 def predict_answerable(model, spec: Answerable, examples, length: int, batch: int):
@@ -57,34 +58,23 @@ def outcomes(examples, predictions) -> tuple[list[str], list[str]]:
     return gold, [one.label for one in predictions]
 
 
-def answerable(examples, predictions, task=None) -> Metrics:
-    """Returns the accuracy of answerability over questions."""
-    return {"accuracy": np.mean([a == b for a, b in zip(*outcomes(examples, predictions), strict=True)])}
-
-
 SKETCHY = register(
-    Kind(
+    dataclasses.replace(
+        classification.KIND,
         examples=Answerable,
-        head="classify",
-        new_head=lambda spec, summary: SequenceHead(spec.outputs, summary, dropout=0.1),
-        objective=lambda spec: Classification(),
         predict=predict_answerable,
-        measures={"answerable": answerable},
-        named=True,
-        pooled=True,
-        bare=False,
+        measures={"answerable": functools.partial(measures.accuracy, outcomes=outcomes)},
         outcomes=outcomes,
     )
 )
 INTENSIVE = register(
-    Kind(
+    dataclasses.replace(
+        span_answers.KIND,
         examples=VerifiedQuestions,
         head="verified",
         new_head=lambda spec, summary: VerifiedSpanHead(dropout=0.1),
         objective=lambda spec: VerifiedSpan(),
         predict=predict_verified,
-        measures=span_answers.MEASURES,
-        lines=span_answers.lines,
         first="squad2_sketchy",
     )
 )

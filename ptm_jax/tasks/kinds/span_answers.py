@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -27,23 +28,17 @@ def predict(model, spec: Questions, examples, length: int, batch: int):
     return [answer for answer, _ in found], remarks
 
 
-def _measure(judges: tuple[squad.Judge, squad.Judge]):
-    def measure(examples, predictions, task) -> Metrics:
-        """Exact match and F1; with those of the best threshold where questions may have no answer."""
-        gold = {example.index: [text for text, _ in example.answers] for example in examples}
-        texts = {example.index: one.text for example, one in zip(examples, predictions, strict=True)}
-        nulls = {example.index: one.null for example, one in zip(examples, predictions, strict=True)}
-        more = {"nulls": nulls, "threshold": task.threshold} if task.examples.unanswered else {}
-        found = squad.scores(gold, texts, judges=judges, **more)
-        return {"f1": found["f1"], **found}
-
-    return measure
+def measure(examples, predictions, task, *, judges: Sequence[squad.Judge] = (squad.exact, squad.overlap)) -> Metrics:
+    """Exact match and F1; with those of the best threshold where questions may have no answer."""
+    gold = {example.index: [text for text, _ in example.answers] for example in examples}
+    texts = {example.index: one.text for example, one in zip(examples, predictions, strict=True)}
+    nulls = {example.index: one.null for example, one in zip(examples, predictions, strict=True)}
+    more = {"nulls": nulls, "threshold": task.threshold} if task.examples.unanswered else {}
+    found = squad.scores(gold, texts, judges=judges, **more)
+    return {"f1": found["f1"], **found}
 
 
-MEASURES = {
-    "squad": _measure((squad.exact, squad.overlap)),
-    "cmrc": _measure((squad.chinese_exact, squad.chinese_overlap)),
-}
+chinese = functools.partial(measure, judges=(squad.chinese_exact, squad.chinese_overlap))
 
 
 def lines(task: Any, examples: Sequence[Any], predictions: Sequence[answering.Answer]) -> Iterator[str]:
@@ -62,7 +57,7 @@ KIND = register(
         new_head=lambda spec, summary: SpanHead(),
         objective=lambda spec: AnswerSpan(),
         predict=predict,
-        measures=MEASURES,
+        measures={"squad": measure, "cmrc": chinese},
         lines=lines,
     )
 )

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
-
-import numpy as np
 
 from ptm_jax.inference import tags
 from ptm_jax.nn.heads.crf import CRFHead
@@ -14,7 +13,7 @@ from ptm_jax.objectives.crf import CRFTagging
 from ptm_jax.objectives.downstream import Tagging
 from ptm_jax.tasks.formats.tagged import Tagged
 from ptm_jax.tasks.kinds.base import Kind, Metrics, register
-from ptm_jax.tasks.metrics import entities
+from ptm_jax.tasks.metrics import entities, measures
 
 
 def predict(model, spec: Tagged, examples, length: int, batch: int):
@@ -40,11 +39,6 @@ def surface_f1(examples, predictions, task=None) -> Metrics:
     return entities.surface_scores(words, gold, predictions)
 
 
-def tag_accuracy(examples, predictions, task=None) -> Metrics:
-    """The share of words with the right tag."""
-    return {"accuracy": np.mean([a == b for a, b in zip(*outcomes(examples, predictions), strict=True)])}
-
-
 def outcomes(examples, predictions) -> tuple[list[str], list[str]]:
     """(gold tags, predicted tags) of all words."""
     both = [pair for e, one in zip(examples, predictions, strict=True) for pair in zip(e.tags, one, strict=True)]
@@ -58,6 +52,9 @@ def lines(task: Any, examples: Sequence[Any], predictions: Sequence[Sequence[str
         yield from (" ".join([word, *true, tag]) for word, true, tag in zip(example.words, gold, found, strict=True))
         yield ""
 
+
+tag_accuracy = functools.partial(measures.accuracy, outcomes=outcomes)
+"""The share of words with the right tag."""
 
 KIND = register(
     Kind(

@@ -30,9 +30,9 @@ def labels_of(examples, predictions) -> tuple[list[str], list[str]]:
     return [example.label for example in examples], [one.label for one in predictions]
 
 
-def accuracy(examples, predictions, task=None) -> dict[str, float]:
-    gold, found = labels_of(examples, predictions)
-    return {"accuracy": float(np.mean([a == b for a, b in zip(gold, found, strict=True)]))}
+def accuracy(examples, predictions, task=None, *, outcomes: Callable = labels_of) -> dict[str, float]:
+    """The share of the predicted `outcomes` that are the gold ones."""
+    return {"accuracy": float(np.mean([a == b for a, b in zip(*outcomes(examples, predictions), strict=True)]))}
 
 
 def error(examples, predictions, task=None) -> dict[str, float]:

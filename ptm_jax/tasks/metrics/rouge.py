@@ -80,8 +80,7 @@ def stem(word: str) -> str:
     """The stem of a word in lower case, by the five steps of Porter 1980."""
     for step in (_plurals, _past, _final_y):
         word = step(word)
-    word = _replaced(_replaced(word, _SECOND), _THIRD)
-    word = _fourth(word)
+    word = _replaced(_replaced(_replaced(word, _SECOND), _THIRD), _FOURTH, more_than=1)
     if word.endswith("e"):
         short = word[:-1]
         if _measure(short) > 1 or (_measure(short) == 1 and not _cvc(short)):
@@ -114,9 +113,8 @@ _SECOND = {
     "iveness": "ive", "fulness": "ful", "ousness": "ous", "aliti": "al", "iviti": "ive", "biliti": "ble",
 }  # fmt: skip
 _THIRD = {"icate": "ic", "ative": "", "alize": "al", "iciti": "ic", "ical": "ic", "ful": "", "ness": ""}
-_FOURTH = (
-    "ement", "ance", "ence", "able", "ible", "ment", "ant", "ent", "ism", "ate", "iti", "ous", "ive", "ize", "ion", "al",
-    "er", "ic", "ou",
+_FOURTH = dict.fromkeys(
+    "ement ance ence able ible ment ant ent ism ate iti ous ive ize ion al er ic ou".split(), ""
 )  # fmt: skip
 
 
@@ -162,17 +160,11 @@ def _final_y(word: str) -> str:
     return word[:-1] + "i" if word.endswith("y") and "v" in _form(word[:-1]) else word
 
 
-def _replaced(word: str, endings: dict[str, str]) -> str:
-    """Replaces the longest matching ending of a word if the stem before it has a measure above 0."""
-    end = max((end for end in endings if word.endswith(end)), key=len, default=None)
-    if end is None or _measure(word[: -len(end)]) == 0:
+def _replaced(word: str, endings: dict[str, str], more_than: int = 0) -> str:
+    """Replaces the longest matching ending of a word if the stem before it has a measure above `more_than`, and ends in s or
+    t before "ion"."""
+    end = max((end for end in endings if word.endswith(end)), key=len, default="")
+    before = word.removesuffix(end)
+    if not end or _measure(before) <= more_than or (end == "ion" and before[-1:] not in ("s", "t")):
         return word
-    return word[: -len(end)] + endings[end]
-
-
-def _fourth(word: str) -> str:
-    end = max((end for end in _FOURTH if word.endswith(end)), key=len, default=None)
-    if end is None or _measure(word[: -len(end)]) <= 1:
-        return word
-    before = word[: -len(end)]
-    return word if end == "ion" and before[-1:] not in ("s", "t") else before
+    return before + endings[end]

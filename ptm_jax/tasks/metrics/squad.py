@@ -9,6 +9,7 @@ blanks, not by nltk.
 from __future__ import annotations
 
 import collections
+import difflib
 import re
 import string
 from collections.abc import Callable, Mapping, Sequence
@@ -43,23 +44,18 @@ def overlap(gold: str, text: str) -> float:
 
 def chinese_exact(gold: str, text: str) -> float:
     """CMRC's exact match: without punctuation and blanks at the ends."""
-    bare = lambda text: "".join(c for c in text.lower().strip() if c not in _MARKS)
-    return float(bare(gold) == bare(text))
+    return float(_bare(gold) == _bare(text))
 
 
 def chinese_overlap(gold: str, text: str) -> float:
     """CMRC's F1: of the longest run of characters and words in both."""
-    true, found = _segments(gold), _segments(text)
-    longest, row = 0, [0] * (len(found) + 1)
-    for a in true:
-        row = [0] + [row[j] + 1 if a == b else 0 for j, b in enumerate(found)]
-        longest = max(longest, *row)
+    true, found = (re.findall(r"[\u4e00-\u9fa5]|[^\s\u4e00-\u9fa5]+", _bare(one)) for one in (gold, text))
+    longest = difflib.SequenceMatcher(None, true, found, autojunk=False).find_longest_match().size
     return 2 * longest / (len(true) + len(found)) if longest else 0.0
 
 
-def _segments(text: str) -> list[str]:
-    kept = "".join(c for c in text.lower().strip() if c not in _MARKS)
-    return [part for part in re.findall(r"[\u4e00-\u9fa5]|[^\s\u4e00-\u9fa5]+", kept)]
+def _bare(text: str) -> str:
+    return "".join(c for c in text.lower().strip() if c not in _MARKS)
 
 
 Judge = Callable[[str, str], float]
