@@ -110,7 +110,7 @@ def read(
 def _check_constants(tensors: Any, family: Family, constants: Mapping[str, Any], atol: float = 4e-3) -> None:
     """Raises UserError if a tensor differs from the values that our layer computes. `atol` covers bfloat16 rounding."""
     for constant, value in constants.items():
-        for name in {constant, constant.removeprefix(family.root)} & set(tensors.families.names()):
+        for name in {constant, constant.removeprefix(family.root)} & set(tensors.names()):
             there = np.asarray(tensors.read(name), np.float32)
             if there.shape != value.shape or np.abs(there - value).max() > atol:
                 raise UserError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -24,3 +25,18 @@ def refused(path: Path, *words: str, **options) -> str:
     for word in words:
         assert word in line, line
     return line
+
+
+def flax_tree(seed: int = 0) -> dict:
+    draw = np.random.default_rng(seed)
+    f = lambda *shape: draw.standard_normal(shape).astype("f4")
+    layer = {
+        "dense": {"kernel": f(4, 6), "bias": f(6)},
+        "LayerNorm": {"scale": f(4).astype(ml_dtypes.bfloat16), "bias": f(4)},
+    }
+    patches = {"kernel": f(2, 3, 4, 5)}
+    return {
+        "model": {"wte": {"embedding": f(9, 4)}, "layer": {"0": layer}, "conv": patches},
+        "final_logits_bias": f(1, 9),
+        "x": f(3),
+    }

@@ -1,6 +1,5 @@
 """A published directory without torch: written, read again, and everything that can be wrong with it."""
 
-import dataclasses
 import json
 import shutil
 
@@ -9,10 +8,10 @@ import numpy as np
 import pytest
 
 from ptm_jax.cli.main import main
-from ptm_jax.convert import checkpoint
+from ptm_jax.convert import checkpoint, table
 from ptm_jax.convert.config import Config
-from ptm_jax.convert.table import Line, attention
-from ptm_jax.core import towers
+from ptm_jax.convert.table import Line
+from ptm_jax.core import spec, towers
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten
 
@@ -49,10 +48,14 @@ def copy(original, tmp_path):
 
 
 def equal(a, b):
-    a, b = flatten(a), flatten(b)
-    assert a.keys() == b.keys()
-    for path in a:
-        np.testing.assert_array_equal(a[path], b[path], err_msg=path)
+    jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+def changed(folder, out, tensors):
+    """Writes a checkpoint with other tensors beside the config of `folder`."""
+    checkpoint.write_tensors(out, tensors.items())
+    shutil.copy(folder / "config.json", out)
+    return out
 
 
 def test_what_is_written_is_read_again(original):
@@ -66,17 +69,12 @@ def test_what_is_written_is_read_again(original):
 def test_the_record_alone_gives_the_config(original):
     family, fields, architecture = checkpoint.published(original[1])
     assert (family.model_type, architecture) == ("bert", "BertForPreTraining")
-    assert {name: fields[name] for name in FIELDS if name != "model_type"} == {
-        k: v for k, v in FIELDS.items() if k != "model_type"
-    }
+    assert {name: fields[name] for name in FIELDS} == FIELDS
 
 
 def test_a_bare_checkpoint_has_no_root_and_fills_every_class(original, tmp_path):
     _, system, params = original
-    main_ = system.towers["main"]
-    bare = dataclasses.replace(
-        system, towers={"main": type(main_)(encoder=main_.encoder, heads={"pool": main_.heads["pool"]})}
-    )
+    bare = spec.override(system, {"towers.main.heads": {"pool": system.towers["main"].heads["pool"]}})
     kept = {"main": {k: v for k, v in params["main"].items() if k in ("encoder", "heads_pool")}}
     checkpoint.write(tmp_path, bare, kept)
     assert json.loads((tmp_path / "config.json").read_text())["architectures"] == ["BertModel"]
@@ -98,38 +96,29 @@ def test_a_bare_checkpoint_has_no_root_and_fills_every_class(original, tmp_path)
 def test_the_names_of_tensorflow_s_norms_and_ties_are_known(original, tmp_path):
     folder, _, params = original
     tensors = checkpoint.open_tensors(folder)
-    old = {
-        n.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): n
-        for n in tensors.names()
-    }
-    table = {name: tensors.read(theirs) for name, theirs in old.items()}
-    table["cls.predictions.decoder.weight"] = table["bert.embeddings.word_embeddings.weight"]
-    table["bert.embeddings.position_ids"] = np.arange(10, dtype=np.int64)[None]
-    checkpoint.write_tensors(tmp_path, table.items())
-    shutil.copy(folder / "config.json", tmp_path)
-    found = checkpoint.read(tmp_path)
+    old = lambda name: name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
+    values = {old(name): tensors.read(name) for name in tensors}
+    values["cls.predictions.decoder.weight"] = values["bert.embeddings.word_embeddings.weight"]
+    values["bert.embeddings.position_ids"] = np.arange(10, dtype=np.int64)[None]
+    found = checkpoint.read(changed(folder, tmp_path, values))
     equal(found.params, params)
     assert found.report.extra == ()
-    table["cls.predictions.decoder.weight"] = table["cls.predictions.decoder.weight"] + 1
-    checkpoint.write_tensors(tmp_path, table.items())
+    values["cls.predictions.decoder.weight"] = values["cls.predictions.decoder.weight"] + 1
     with pytest.raises(
         UserError, match="cls.predictions.decoder.weight differs from bert.embeddings.word_embeddings.weight"
     ):
-        checkpoint.read(tmp_path)
+        checkpoint.read(changed(folder, tmp_path, values))
 
 
-def test_what_is_beside_the_model_is_told(original, tmp_path):
-    folder, _, _ = original
-    tensors = checkpoint.open_tensors(folder)
-    table = {name: tensors.read(name) for name in tensors.names()} | {"something.else": np.zeros(3, np.float32)}
-    checkpoint.write_tensors(tmp_path, table.items())
-    shutil.copy(folder / "config.json", tmp_path)
-    report = checkpoint.read(tmp_path).report
+def test_a_tensor_beside_the_model_is_reported(original, tmp_path):
+    tensors = checkpoint.open_tensors(original[0])
+    values = {name: tensors.read(name) for name in tensors} | {"something.else": np.zeros(3, np.float32)}
+    report = checkpoint.read(changed(original[0], tmp_path, values)).report
     assert report.extra == ("something.else",) and report.lines() == ["in the checkpoint, not used: something.else"]
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"model_type": "burt"}, r"config.json: unknown model_type 'burt'.*Did you mean 'bert'"),
         ({"model_type": None}, "config.json has no field 'model_type'"),
@@ -145,10 +134,10 @@ def test_what_is_beside_the_model_is_told(original, tmp_path):
         ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
     ],
 )
-def test_a_wrong_config_is_one_line(copy, change, said):
+def test_a_wrong_config_is_one_line(copy, change, message):
     fields = {k: v for k, v in {**FIELDS, **change}.items() if v is not None}
     (copy / "config.json").write_text(json.dumps(fields))
-    with pytest.raises(UserError, match=said) as error:
+    with pytest.raises(UserError, match=message) as error:
         checkpoint.read(copy)
     assert "\n" not in str(error.value) and str(copy) in str(error.value)
 
@@ -164,8 +153,8 @@ def test_nothing_is_half_imported(copy, tmp_path, capsys):
     whole = (copy / "model.safetensors").read_bytes()
     (copy / "model.safetensors").write_bytes(whole[:-100])
     assert main(["import", str(copy), "--out", str(tmp_path / "out")]) == 1
-    said = capsys.readouterr().err.strip()
-    assert "model.safetensors" in said and len(said.splitlines()) == 1
+    error = capsys.readouterr().err.strip()
+    assert "model.safetensors" in error and len(error.splitlines()) == 1
     assert sorted(p.name for p in tmp_path.iterdir()) == ["copy"]
 
 
@@ -193,17 +182,25 @@ def test_import_show_and_export_by_command(original, tmp_path, capsys):
 
 def test_a_system_that_is_no_published_architecture_is_refused(original):
     _, system, _ = original
-    main_ = system.towers["main"]
-    stack = main_.encoder.stack
-    odd = dataclasses.replace(stack, block=dataclasses.replace(stack.block, norm="none"))
-    odd = dataclasses.replace(
-        system, towers={"main": type(main_)(encoder=dataclasses.replace(main_.encoder, stack=odd), heads=main_.heads)}
-    )
-    with pytest.raises(
-        UserError,
-        match=r"no architecture of the Hugging Face library \(bert: main.encoder.stack.block.norm is .none., there post\)",
-    ):
+    odd = spec.override(system, {"towers.main.encoder.stack.block.norm": "none"})
+    reason = r"\(bert: main.encoder.stack.block.norm is .none., there post\)"
+    with pytest.raises(UserError, match=f"no architecture of the Hugging Face library {reason}"):
         checkpoint.published(odd)
+
+
+def test_fixed_tables_are_written_and_others_are_refused(tmp_path):
+    """PEGASUS's positions are a formula here, and a tensor in the file."""
+    sizes = dict(vocab_size=9, d_model=4, encoder_layers=1, decoder_layers=1, encoder_ffn_dim=3, decoder_ffn_dim=3)
+    heads = dict(encoder_attention_heads=1, decoder_attention_heads=2, max_position_embeddings=5)
+    system, _ = checkpoint.record_of(Config({"model_type": "pegasus", **sizes, **heads}))
+    params = jax.tree.map(lambda leaf: np.ones(leaf.shape, "f4"), towers.abstract(system.towers, checkpoint.example(system)))
+    checkpoint.write(tmp_path, system, params)
+    equal(checkpoint.read(tmp_path).params, params)
+    tensors = checkpoint.open_tensors(tmp_path)
+    values = {name: np.array(tensors.read(name)) for name in tensors}
+    values["decoder.embed_positions.weight"][2, 3] += 0.01
+    with pytest.raises(UserError, match="decoder.embed_positions.weight is not the fixed table of pegasus"):
+        checkpoint.read(changed(tmp_path, tmp_path / "other", values))
 
 
 def test_lines_move_arrays_both_ways():
@@ -213,16 +210,14 @@ def test_lines_move_arrays_both_ways():
     line = Line("a", "b", "dense")
     np.testing.assert_array_equal(line.read(weight, "kernel", (4, 2, 3)), weight.T.reshape(4, 2, 3))
     np.testing.assert_array_equal(line.write(weight.T.reshape(4, 2, 3), "kernel"), weight)
-    out = attention("a", "b.", "qkvo")[3]
+    out = table.attention("a", "b.", "qkvo")[3]
     np.testing.assert_array_equal(out.read(weight, "kernel", (2, 2, 6)), weight.T.reshape(2, 2, 6))
     np.testing.assert_array_equal(out.write(weight.T.reshape(2, 2, 6), "kernel"), weight)
     joined = draw.normal(size=(4, 18)).astype(np.float32)  # GPT-2's c_attn: [in, 3 out]
-    parts = [Line("a", "b", "conv1d", part=(i, 3)) for i in range(3)]
+    parts, ours = table.joined("a", "b", "conv1d"), joined.reshape(4, 3, 2, 3).swapaxes(0, 1)
     for i, part in enumerate(parts):
-        np.testing.assert_array_equal(
-            part.read(joined, "kernel", (4, 2, 3)), joined[:, 6 * i : 6 * i + 6].reshape(4, 2, 3)
-        )
-    back = [p.write(joined[:, 6 * i : 6 * i + 6].reshape(4, 2, 3), "kernel") for i, p in enumerate(parts)]
+        np.testing.assert_array_equal(part.read(joined, "kernel", (4, 2, 3)), ours[i])
+    back = [part.write(ours[i], "kernel") for i, part in enumerate(parts)]
     np.testing.assert_array_equal(np.concatenate(back, -1), joined)
     for shape in ((4, 2, 3), (4, 6), (2, 2, 6)):
         with pytest.raises(ValueError):

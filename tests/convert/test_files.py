@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from pathlib import Path
@@ -11,7 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import safetensors.numpy
-from comparing import bits, refused
+from comparing import bits, flax_tree, refused
 from flax import serialization
 
 from ptm_jax.convert.files import Lazy, open_tensors, write_tensors
@@ -29,6 +30,12 @@ def arrays(seed: int = 0) -> dict[str, np.ndarray]:
     found["of.bfloat16"][0, 0] = np.nan, -np.inf
     more = {"scalar": np.array(3.0, "f4"), "none": np.zeros((0, 3), "f4"), "é": draw.random((1, 7)).astype("f4")}
     return {**found, **more}
+
+
+def same(found, expected: dict[str, np.ndarray]) -> None:
+    """A table of tensors, or {name: array}, holds the expected names, shapes, types and bits."""
+    read = found.__getitem__ if isinstance(found, dict) else functools.partial(found.read, keep=True)
+    assert {name: bits(read(name)) for name in found} == {name: bits(array) for name, array in expected.items()}
 
 
 def test_every_type_is_read_as_the_library_wrote_it(tmp_path):
@@ -93,11 +100,10 @@ def test_what_was_read_stays_when_more_is_read(tmp_path):
     assert tensors.read("2").ctypes.data == first
 
 
-@pytest.mark.parametrize("metadata", [{"format": "pt"}, None])
-def test_a_written_file_is_the_librarys_to_the_byte(tmp_path, metadata):
+def test_a_written_file_is_the_librarys_to_the_byte(tmp_path):
     expected = arrays()
-    safetensors.numpy.save_file(expected, tmp_path / "theirs.safetensors", metadata=metadata)
-    (written,) = write_tensors(tmp_path / "ours", expected.items(), dtype=None, metadata=metadata)
+    safetensors.numpy.save_file(expected, tmp_path / "theirs.safetensors", metadata={"format": "pt"})
+    (written,) = write_tensors(tmp_path / "ours", expected.items(), dtype=None)
     assert written.name == "model.safetensors"
     assert written.read_bytes() == (tmp_path / "theirs.safetensors").read_bytes()
 
@@ -117,14 +123,9 @@ def test_shards_are_those_of_the_hub_library(tmp_path):
     assert index["weight_map"] == theirs.tensor_to_filename
     assert index["metadata"] == {**theirs.metadata, "total_parameters": sum(a.size for a in whole.values())}
     for path in paths[:-1]:
-        found = safetensors.numpy.load_file(path)
-        assert {name: bits(a) for name, a in found.items()} == {
-            n: bits(whole[n]) for n in theirs.filename_to_tensors[path.name]
-        }
+        same(safetensors.numpy.load_file(path), {n: whole[n] for n in theirs.filename_to_tensors[path.name]})
     for where in (tmp_path, paths[-1]):
-        tensors = open_tensors(where)
-        assert {name: bits(tensors.read(name)) for name in tensors} == {name: bits(array) for name, array in whole.items()}
-    assert {tensors.file(name).name for name in tensors} == set(theirs.filename_to_tensors)
+        same(open_tensors(where), whole)
 
 
 def test_a_new_export_leaves_nothing_of_the_old(tmp_path):
@@ -173,51 +174,27 @@ def test_what_floating_point_becomes(tmp_path, dtype):
 
 
 def test_what_cannot_be_written_is_refused(tmp_path):
-    with pytest.raises(UserError, match="'big' holds 70000.0, too large for float16"):
-        write_tensors(tmp_path, [("big", np.array([1.0, 7e4], "f4"))], dtype="float16")
-    with pytest.raises(UserError, match="'c' is of type complex64"):
-        write_tensors(tmp_path, [("c", np.ones(2, "c8"))])
-    with pytest.raises(UserError, match="__metadata__"):
-        write_tensors(tmp_path, [("__metadata__", np.ones(2))])
-    with pytest.raises(ValueError, match="same name"):
-        write_tensors(tmp_path, [("a", np.ones(2)), ("a", np.ones(2))])
+    for message, tensors in {
+        "'big' holds 70000.0, too large for float16": [("big", np.array([1.0, 7e4], "f4"))],
+        "'c' is of type complex64": [("c", np.ones(2, "c8"))],
+        "__metadata__": [("__metadata__", np.ones(2))],
+        "same name": [("a", np.ones(2)), ("a", np.ones(2))],
+    }.items():
+        with pytest.raises((UserError, ValueError), match=message):
+            write_tensors(tmp_path, tensors, dtype="float16")
     assert not os.listdir(tmp_path)
 
 
-def flax_tree(seed: int = 0) -> dict:
-    draw = np.random.default_rng(seed)
-    f = lambda *shape: draw.standard_normal(shape).astype("f4")
-    layer = {
-        "dense": {"kernel": f(4, 6), "bias": f(6)},
-        "LayerNorm": {"scale": f(4).astype(ml_dtypes.bfloat16), "bias": f(4)},
-    }
-    patches = {"kernel": f(2, 3, 4, 5)}
-    return {
-        "model": {"wte": {"embedding": f(9, 4)}, "layer": {"0": layer}, "conv": patches},
-        "final_logits_bias": f(1, 9),
-        "x": f(3),
-    }
+def flat(tree: dict) -> dict[str, np.ndarray]:
+    return {"/".join(k.key for k in path): leaf for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]}
 
 
 def expected_of(tree: dict) -> dict[str, np.ndarray]:
-    layer = tree["model"]["layer"]["0"]
-    return {
-        "model.wte.weight": tree["model"]["wte"]["embedding"],
-        "model.layer.0.dense.weight": layer["dense"]["kernel"].T,
-        "model.layer.0.dense.bias": layer["dense"]["bias"],
-        "model.layer.0.LayerNorm.weight": layer["LayerNorm"]["scale"],
-        "model.layer.0.LayerNorm.bias": layer["LayerNorm"]["bias"],
-        "model.conv.weight": tree["model"]["conv"]["kernel"].transpose(3, 2, 0, 1),
-        "final_logits_bias": tree["final_logits_bias"],
-        "x": tree["x"],
-    }
-
-
-def same(tensors, expected: dict[str, np.ndarray]) -> None:
-    assert set(tensors) == set(expected)
-    for name, array in expected.items():
-        assert tensors.shape(name) == array.shape
-        assert bits(tensors.read(name, keep=True)) == bits(array), name
+    """The tensors under torch's names, in its layouts."""
+    turned = {"kernel": lambda a: a.transpose(3, 2, 0, 1) if a.ndim == 4 else a.T}
+    split = [(*name.rpartition("/"), leaf) for name, leaf in flat(tree).items()]
+    last = lambda name: "weight" if name in ("embedding", "kernel", "scale") else name
+    return {f"{a}{s}{last(b)}".replace("/", "."): turned.get(b, np.asarray)(leaf) for a, s, b, leaf in split}
 
 
 @pytest.mark.parametrize("chunk", [2**30, 40, 7])
@@ -237,11 +214,10 @@ def test_flax_shards_and_flax_safetensors(tmp_path):
     places = {"model": "flax_model-00001-of-00002.msgpack", "rest": "flax_model-00002-of-00002.msgpack"}
     (tmp_path / places["model"]).write_bytes(serialization.to_bytes({"model": tree["model"]}))
     (tmp_path / places["rest"]).write_bytes(serialization.to_bytes(head))
-    flat = {"/".join(k.key for k in path): leaf for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]}
-    weight_map = {name: places["model" if name.startswith("model/") else "rest"] for name in flat}
+    weight_map = {name: places["model" if name.startswith("model/") else "rest"] for name in flat(tree)}
     (tmp_path / "flax_model.msgpack.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
     same(open_tensors(tmp_path), expected_of(tree))
-    dotted = {name.replace("/", "."): np.asarray(leaf) for name, leaf in flat.items()}
+    dotted = {name.replace("/", "."): np.asarray(leaf) for name, leaf in flat(tree).items()}
     safetensors.numpy.save_file(dotted, tmp_path / "model.safetensors", metadata={"format": "flax"})
     same(open_tensors(tmp_path), expected_of(tree))
     (tmp_path / places["rest"]).write_bytes(serialization.to_bytes({"x": head["x"]}))

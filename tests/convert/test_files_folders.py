@@ -45,11 +45,9 @@ def test_the_first_format_is_read_and_another_on_demand(tmp_path):
         open_tensors(tmp_path, prefer="h5")
 
 
-def test_what_is_no_checkpoint_is_said(tmp_path):
-    line = refused(
-        tmp_path, "looked for model.safetensors, model.safetensors.index.json, flax_model.msgpack", "there is nothing"
-    )
-    assert "pytorch_model.bin" not in line
+def test_what_is_no_checkpoint_is_refused(tmp_path):
+    wanted = "looked for model.safetensors, model.safetensors.index.json, flax_model.msgpack"
+    assert "pytorch_model.bin" not in refused(tmp_path, wanted, "there is nothing")
     assert "pytorch_model.bin" in refused(tmp_path, allow_pickle=True)
     (tmp_path / "tf_model.h5").write_bytes(b"")
     refused(tmp_path, "'tf_model.h5'", "not read")
@@ -73,20 +71,10 @@ def test_extra_tensors_of_shards_are_shown(tmp_path):
     refused(tmp_path, "b.safetensors", "'both'", "a.safetensors", "which counts")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "../x.safetensors",
-        "/etc/passwd",
-        "sub/x.safetensors",
-        "..",
-        ".",
-        "",
-        "a\\b.safetensors",
-        "C:x.safetensors",
-        "x\0.safetensors",
-    ],
-)
+OUTSIDE = ["../x.safetensors", "/etc/passwd", "sub/x.safetensors", "..", ".", "", "a\\b.safetensors", "C:x.safetensors"]
+
+
+@pytest.mark.parametrize("name", [*OUTSIDE, "x\0.safetensors"])
 def test_a_shard_lies_beside_its_index(tmp_path, name):
     (tmp_path / "in" / "sub").mkdir(parents=True)
     shard(tmp_path, "x.safetensors", w=ONE)
@@ -111,9 +99,6 @@ def test_a_shard_does_not_link_out_of_its_directory(tmp_path):
     (tmp_path / "linked").symlink_to(snapshot)
     assert open_tensors(tmp_path / "linked").names() == ("w",)
     (repo / "blobs" / "1234").unlink()
-    refused(snapshot, "x.safetensors", "cannot be read")
-    (snapshot / "x.safetensors").unlink()
-    (snapshot / "x.safetensors").symlink_to("x.safetensors")
     refused(snapshot, "x.safetensors", "cannot be read")
 
 

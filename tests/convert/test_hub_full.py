@@ -1,4 +1,4 @@
-"""A Hub of our own on this machine: what is fetched, what is not fetched twice, and how its refusals are told."""
+"""A Hub of our own on this machine: what is fetched, what is not fetched twice, and how its refusals are reported."""
 
 from __future__ import annotations
 
@@ -17,13 +17,8 @@ pytestmark = pytest.mark.full
 
 SHA = "1" * 40
 WEIGHTS = safetensors.numpy.save({"w": np.arange(5000, dtype="f4")})
-FILES = {
-    "config.json": b"{}",
-    "model.safetensors": WEIGHTS,
-    "vocab.txt": b"a\nb\n",
-    "README.md": b"#",
-    "pytorch_model.bin": b"x",
-}
+FILES = {"config.json": b"{}", "model.safetensors": WEIGHTS, "vocab.txt": b"a\nb\n", "README.md": b"#"}
+FILES["pytorch_model.bin"] = b"x"
 
 
 class Hub(http.server.BaseHTTPRequestHandler):
@@ -49,10 +44,8 @@ class Hub(http.server.BaseHTTPRequestHandler):
             files = [{"rfilename": name} for name in FILES]
             return self.answer(200, json.dumps({"id": "org/name", "sha": SHA, "siblings": files}).encode())
         if path.startswith(f"/api/models/org/name/tree/{SHA}"):
-            tree = [
-                {"type": "file", "path": n, "size": len(b), "oid": f"{i:040d}"} for i, (n, b) in enumerate(FILES.items())
-            ]
-            return self.answer(200, json.dumps(tree).encode())
+            entry = lambda i, name: {"type": "file", "path": name, "size": len(FILES[name]), "oid": f"{i:040d}"}
+            return self.answer(200, json.dumps([entry(i, name) for i, name in enumerate(FILES)]).encode())
         if path.startswith(f"/org/name/resolve/{SHA}/") and (name := path.rsplit("/", 1)[1]) in FILES:
             tag = f'"{list(FILES).index(name):040d}"'
             return self.answer(200, FILES[name], ETag=tag, X_Repo_Commit=SHA)
@@ -87,7 +80,7 @@ for name, revision in (("org/name", None), ("org/name", "v9"), ("nobody/nothing"
 """
 
 
-def test_a_model_is_fetched_once_and_refusals_are_told(endpoint, tmp_path):
+def test_a_model_is_fetched_once_and_refusals_are_reported(endpoint, tmp_path):
     environment = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
     environment |= {"HF_HOME": str(tmp_path), "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
     environment.pop("HF_HUB_OFFLINE", None)
