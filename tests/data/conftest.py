@@ -1,7 +1,5 @@
 """Small pseudo-English corpora."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -125,7 +125,7 @@ def build(pipeline: beam.Pipeline, job: Job) -> None:
         texts
         | "to shards" >> beam.FlatMap(_to_shards, plan)
         | "shards" >> beam.GroupByKey()
-        | "write" >> beam.ParDo(_Write(job), tokenizer, plan)
+        | "write" >> beam.Map(_write, job, tokenizer, plan)
     )
 
 
@@ -145,10 +145,7 @@ def _cleaned(documents, job: Job):
     counts = [documents | "read ones" >> beam.Map(lambda _: ("read", 1))]
     for number, step in enumerate(job.steps):
         name = f"{number} {type(step).__name__.lower()}"
-        if isinstance(step, cleaning.Duplicates):
-            settled = _compared(documents, step, name)
-        else:
-            settled = documents | name >> beam.ParDo(_Judge(step)).with_outputs("counts", main="documents")
+        settled = (_compared if isinstance(step, cleaning.Duplicates) else _judged)(documents, step, name)
         documents = settled["documents"]
         counts.append(settled["counts"])
     kept = documents | "kept ones" >> beam.Map(lambda _: ("kept", 1))
@@ -163,15 +160,10 @@ def _cleaned(documents, job: Job):
     return documents
 
 
-class _Judge(beam.DoFn):
+def _judged(documents, step: cleaning.Rule, name: str):
     """A rule on each document: the documents that pass, and ('counts') what it removes."""
-
-    def __init__(self, step: cleaning.Rule):
-        self._step = step
-
-    def process(self, element):
-        place, plain = element
-        yield from _verdict(place, self._step(_document(plain)))
+    judge = lambda place, plain: _verdict(place, step(_document(plain)))
+    return documents | name >> beam.FlatMapTuple(judge).with_outputs("counts", main="documents")
 
 
 def _verdict(place: tuple[int, int], verdict: cleaning.Verdict) -> Iterator[Any]:
@@ -314,25 +306,20 @@ def unpack(folder: Path) -> None:
         (folder / "tokenizer.partial").rename(folder / "tokenizer")
 
 
-class _Write(beam.DoFn):
+def _write(element: tuple, job: Job, files: dict[str, str], plan: splits.Layout) -> None:
     """Tokenizes the texts of one shard and writes it."""
-
-    def __init__(self, job: Job):
-        self._job = job
-
-    def process(self, element, files: dict[str, str], plan: splits.Layout):
-        (split, number), texts = element
-        job, count = self._job, plan.shards(split)
-        name = job.shard_name(split, number, count)
-        if remote.exists(f"{job.place}/{name}.done.json"):
-            return
-        with tempfile.TemporaryDirectory() as temporary:
-            folder = Path(temporary)
-            _write_files(files, folder / "tokenizer")
-            tokenizer = saved.load(folder / "tokenizer")
-            shard = job.shard(split, number, count, len(tokenizer.pieces), folder)
-            for chunk in spool.chunks(_in_order(texts), CHUNK_BYTES):
-                shard.add(worker.encode(tokenizer, chunk))
-            shard.finish()
-            for path in sorted(folder.glob(f"{name}.*"), key=lambda path: path.suffix == ".json"):
-                remote.put(path, f"{job.place}/{path.name}")  # the mark of a finished shard comes last
+    (split, number), texts = element
+    count = plan.shards(split)
+    name = job.shard_name(split, number, count)
+    if remote.exists(f"{job.place}/{name}.done.json"):
+        return
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        _write_files(files, folder / "tokenizer")
+        tokenizer = saved.load(folder / "tokenizer")
+        shard = job.shard(split, number, count, len(tokenizer.pieces), folder)
+        for chunk in spool.chunks(_in_order(texts), CHUNK_BYTES):
+            shard.add(worker.encode(tokenizer, chunk))
+        shard.finish()
+        for path in sorted(folder.glob(f"{name}.*"), key=lambda path: path.suffix == ".json"):
+            remote.put(path, f"{job.place}/{path.name}")  # the mark of a finished shard comes last

@@ -39,6 +39,10 @@ def make(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
     size = spec.vocab - spec.sentinels
     if size <= len(STYLES[spec.specials]):
         raise UserError(f"a vocabulary of {spec.vocab} has no room beside its special tokens; give more")
+    if spec.kind != "bytebpe" and not any(name in ours.ROLES["unk"] for name in STYLES[spec.specials]):
+        raise UserError(
+            f"a {spec.kind} vocabulary needs an unknown token, which the {spec.specials} style lacks; use bert or t5"
+        )
     backend = train(spec, size, texts)
     if len(backend.pieces) < size:
         raise _too_large(spec, len(backend.pieces))
@@ -108,8 +112,6 @@ def _wordpiece_model(vocab: dict[str, int], spec: TokenizerSpec):
 
 def _wordpiece(spec: TokenizerSpec, size: int, texts: Iterable[str]) -> HuggingFace:
     specials = list(STYLES[spec.specials])
-    if not any(name in specials for name in ours.ROLES["unk"]):
-        raise UserError(f"WordPiece needs an unknown token, which the {spec.specials} style lacks; use bert")
     backend = _wordpiece_model({}, spec)
     normal = [backend.normalizer.normalize_str(text) for text in texts]
     backend.normalizer = None  # not a second time
@@ -154,8 +156,6 @@ def _sentencepiece(spec: TokenizerSpec, size: int, texts: Iterable[str]) -> Sent
 
     specials, model = STYLES[spec.specials], io.BytesIO()
     places = {role: next((p for p in ours.ROLES[role] if p in specials), None) for role in ("pad", "unk")}
-    if places["unk"] is None:
-        raise UserError(f"sentencepiece needs an unknown token, which the {spec.specials} style lacks; use bert or t5")
     options = {f"{role}_id": specials.index(p) for role, p in places.items() if p}
     options |= {f"{role}_piece": p for role, p in places.items() if p}
     try:

@@ -9,9 +9,7 @@ import numpy as np
 from tokenizers import Tokenizer as Backend
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
-from ptm_jax.core.errors import UserError
-from ptm_jax.data.tokenizers import tokenizing as ours
-from ptm_jax.data.tokenizers.tokenizing import STYLES, HuggingFace, Tokenizer, TokenizerSpec
+from ptm_jax.data.tokenizers.tokenizing import ROLES, STYLES, HuggingFace, Tokenizer, TokenizerSpec
 
 Style = Literal["bytes", "elmo"]
 
@@ -25,9 +23,7 @@ def train(spec: TokenizerSpec, size: int, texts: Iterable[str]) -> HuggingFace:
     Words are separated by spaces and punctuation; each punctuation mark is a word.
     """
     specials = list(STYLES[spec.specials])
-    unk = next((name for name in ours.ROLES["unk"] if name in specials), None)
-    if unk is None:
-        raise UserError(f"whole words need an unknown token, which the {spec.specials} style lacks; use bert or t5")
+    unk = next(name for name in ROLES["unk"] if name in specials)
     backend = Backend(models.WordLevel(vocab={}, unk_token=unk))
     if spec.lowercase:
         backend.normalizer = normalizers.Lowercase()

@@ -1,7 +1,5 @@
 """The Beam pipeline: the bytes of the local path, whatever dies on the way; the options of runners that are elsewhere."""
 
-from __future__ import annotations
-
 import collections
 import sys
 

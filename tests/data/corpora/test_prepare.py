@@ -1,7 +1,5 @@
 """Preparation: the same bytes whatever the workers and interruptions, nothing half written, refusals in one line."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import shutil
@@ -59,11 +57,13 @@ def test_same_bytes_whatever_the_workers(tmp_path, corpus, text_file, options):
     assert contents(tmp_path / "b") == contents(corpus.dir)
 
 
-def test_several_shards(tmp_path, corpus, text_file, options, monkeypatch):
+def test_several_shards_and_the_progress(tmp_path, corpus, text_file, options, monkeypatch):
     monkeypatch.setattr(prepare, "SHARD_BYTES", 20_000)
-    parts = prepare.prepare([str(text_file)], tmp_path / "c", **options)
+    events = []
+    parts = prepare.prepare([str(text_file)], tmp_path / "c", progress=lambda *event: events.append(event), **options)
     assert len(parts.paths("train")) > 3
     assert sorted(all_documents(parts, "train")) == sorted(all_documents(corpus, "train"))
+    assert ("training the tokenizer", 0, 0) in events and events[-1] == ("tokenizing", 400, 400)
 
 
 def test_second_call_returns_at_once(corpus, text_file, options, monkeypatch):
@@ -245,13 +245,6 @@ def test_another_tokenizer_is_noticed(tmp_path, corpus, text_file):
     shutil.copytree(other.dir / "tokenizer", tmp_path / "c" / "tokenizer", dirs_exist_ok=True)
     with pytest.raises(UserError, match="is not the one of its manifest"):
         store.open_corpus(tmp_path / "c").tokenizer()
-
-
-def test_progress(tmp_path, text_file, spec):
-    seen = []
-    prepare.prepare([str(text_file)], tmp_path / "c", tokenizer=spec, progress=lambda *event: seen.append(event))
-    stages = [stage for stage, _, _ in seen]
-    assert "training the tokenizer" in stages and seen[-1][0] == "tokenizing" and seen[-1][1] == seen[-1][2] > 0
 
 
 def test_dead_worker_is_an_error(corpus):

@@ -1,7 +1,5 @@
 """The stream: every row once an epoch, the same global batches on any number of processes, exact restarts, memory."""
 
-from __future__ import annotations
-
 import gc
 import itertools
 import json

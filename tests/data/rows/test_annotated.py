@@ -1,7 +1,5 @@
 """Facts of tokens against their definition, token by token, for every way of cutting rows."""
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 import types

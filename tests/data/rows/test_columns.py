@@ -1,7 +1,5 @@
 """Columns of tokens and fields of rows of any type: from the cutting of rows to a corruption that moves tokens."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import jax

@@ -1,7 +1,5 @@
 """Rows against brute force; what holds for every way of cutting is in tests/laws."""
 
-from __future__ import annotations
-
 import collections
 
 import numpy as np

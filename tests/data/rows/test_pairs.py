@@ -1,7 +1,5 @@
 """Pairs whose label is their order: what A and B are, how often each label comes, nothing lost."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

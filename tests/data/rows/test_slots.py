@@ -1,7 +1,5 @@
 """Slots of sentences and sequences of whole sentences, against loops over documents."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Cleaning and duplicates against cases written by hand from the papers, and against definitions in plain Python."""
 
-from __future__ import annotations
-
 import collections
 import math
 import random

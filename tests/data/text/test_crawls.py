@@ -1,7 +1,5 @@
 """Wikipedia dumps, Common Crawl's WET and OpenWebText's archives: what is text, and files that are damaged."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import io

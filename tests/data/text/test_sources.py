@@ -1,7 +1,5 @@
 """Every format, every compression, every way in which a source is bad."""
 
-from __future__ import annotations
-
 import bz2
 import functools
 import gzip

@@ -4,8 +4,6 @@ Used by the tests of `data.tokenizers.published` and by `published_golden.py`, w
 project: it imports `tokenizers` and `sentencepiece` only.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

@@ -9,8 +9,6 @@ The file holds a small vocabulary as that version writes it (vocab.pkl), ids of 
 over the ids of all its lines. `PTM_EVERY=1 pytest -m full` on test_published_parity.py checks all of them.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Published tokenizers: every family's files give its ids, special tokens and frames; damaged files give one line."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

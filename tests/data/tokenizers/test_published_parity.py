@@ -6,8 +6,6 @@ multilingual files; the other families on one line in 32, and on every line with
 PTM_EVERY=1 (about ten minutes). Both ways to read special tokens that the text spells are compared.
 """
 
-from __future__ import annotations
-
 import base64
 import importlib.metadata
 import json

@@ -1,7 +1,5 @@
 """Tokenizers: training is a function of the text, files round-trip, special tokens cannot be written into text."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

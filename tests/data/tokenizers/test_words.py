@@ -1,7 +1,5 @@
 """Whole words: the vocabulary against a count, characters against loops, the rows that carry them."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import re
