@@ -19,9 +19,8 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.data.tokenizers import published, saved, words
-from ptm_jax.data.tokenizers import tokenizing as ours
 from ptm_jax.data.tokenizers.published_families import wordpiece
-from ptm_jax.data.tokenizers.tokenizing import STYLES, HuggingFace, SentencePiece, Tokenizer, TokenizerSpec
+from ptm_jax.data.tokenizers.tokenizing import ROLES, STYLES, HuggingFace, SentencePiece, Tokenizer, TokenizerSpec
 
 _LONGEST_ALPHABET = 6000
 
@@ -39,7 +38,7 @@ def make(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
     size = spec.vocab - spec.sentinels
     if size <= len(STYLES[spec.specials]):
         raise UserError(f"a vocabulary of {spec.vocab} has no room beside its special tokens; give more")
-    if spec.kind != "bytebpe" and not any(name in ours.ROLES["unk"] for name in STYLES[spec.specials]):
+    if spec.kind != "bytebpe" and not any(name in ROLES["unk"] for name in STYLES[spec.specials]):
         raise UserError(
             f"a {spec.kind} vocabulary needs an unknown token, which the {spec.specials} style lacks; use bert or t5"
         )
@@ -105,7 +104,7 @@ def _special(backend):
 
 
 def _wordpiece_model(vocab: dict[str, int], spec: TokenizerSpec):
-    unk = next((name for name in ours.ROLES["unk"] if name in vocab), "[UNK]")
+    unk = next((name for name in ROLES["unk"] if name in vocab), "[UNK]")
     backend = wordpiece(vocab, unk, lowercase=spec.lowercase)
     return _special(backend) if vocab else backend
 
@@ -155,7 +154,7 @@ def _sentencepiece(spec: TokenizerSpec, size: int, texts: Iterable[str]) -> Sent
     import sentencepiece
 
     specials, model = STYLES[spec.specials], io.BytesIO()
-    places = {role: next((p for p in ours.ROLES[role] if p in specials), None) for role in ("pad", "unk")}
+    places = {role: next((p for p in ROLES[role] if p in specials), None) for role in ("pad", "unk")}
     options = {f"{role}_id": specials.index(p) for role, p in places.items() if p}
     options |= {f"{role}_piece": p for role, p in places.items() if p}
     try:

@@ -108,21 +108,17 @@ def test_bad_files(tmp_path, name, content, message):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("source, message", [
-    ("nothing.txt", r"no such data source: .*Did you mean 'nothings.txt'"),
-    ("*.csv", "no file matches"),
-    ("empty", "no text files below"),
+@pytest.mark.parametrize("given, message", [
+    (["nothing.txt"], r"no such data source: .*Did you mean 'nothings.txt'"),
+    (["*.csv"], "no file matches"),
+    (["empty"], "no text files below"),
+    ([], "no data source"),
 ])  # fmt: skip
-def test_missing(tmp_path, source, message):
+def test_missing(tmp_path, given, message):
     (tmp_path / "nothings.txt").write_text("x")
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match=message):
-        sources.documents([str(tmp_path / source)]).__next__()
-
-
-def test_no_source():
-    with pytest.raises(UserError, match="no data source"):
-        next(sources.documents([]))
+        next(sources.documents([str(tmp_path / name) for name in given]))
 
 
 def test_pydocs():
@@ -166,6 +162,7 @@ def test_tfds_without_tensorflow(tmp_path, monkeypatch):
         list(sources.documents(["tfds:no_such_prose"]))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name, documents", [("wikitext-2/valid.txt", 60), ("tinyshakespeare", 7222)])
 def test_real_text(data, name, documents):
     found = list(sources.documents([str(data / "lm" / name)]))
