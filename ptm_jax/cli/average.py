@@ -33,11 +33,7 @@ def run(args: Args) -> int:
     from ptm_jax.core import paths
     from ptm_jax.runs.run import average
 
-    params = average(args.models, args.out)
-    count = paths.count(params)
-    if args.json:
-        options.print_json({"models": list(args.models), "parameters": count, "out": args.out})
-        return 0
-    print(f"the mean of {len(args.models)} models: {count:,} parameters")
-    print(f"  in {args.out}")
-    return 0
+    count = paths.count(average(args.models, args.out))
+    document = {"models": list(args.models), "parameters": count, "out": args.out}
+    text = f"the mean of {len(args.models)} models: {count:,} parameters\n  in {args.out}"
+    return options.report(document, text, args.json)

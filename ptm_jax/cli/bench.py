@@ -50,7 +50,9 @@ def measure(args: Args, benchmarks: Mapping[str, Any], peers: Any) -> int:
     from ptm_jax.bench import report, suite
 
     if args.list:
-        return _show(benchmarks, args.json)
+        rows = {name: benchmark.summary for name, benchmark in benchmarks.items()}
+        document = [{"name": name, "summary": summary} for name, summary in rows.items()]
+        return options.report(document, options.table(("name", "measures"), list(rows.items())), args.json)
     entries = []
     given = {"benchmarks": benchmarks, "sizes": suite.sized(options.pairs(args.set), benchmarks)}
     how = {"quick": args.quick, "repeats": args.repeats, "say": options.say, "peers": peers}
@@ -58,20 +60,7 @@ def measure(args: Args, benchmarks: Mapping[str, Any], peers: Any) -> int:
         entries += found
         if args.out is not None:
             options.say(f"written: {report.write(found, args.out)}")
-    if args.json:
-        options.print_json(report.document(entries))
-    else:
-        print(options.table(report.HEADER, [report.summary(entry) for entry in entries], width=160))
-        for entry in entries:
-            if entry.ratio is None and "reason" in entry.settings:
-                print(f"{entry.name}: no ratio: {entry.settings['reason']}")
-    return 0
-
-
-def _show(benchmarks, as_json: bool) -> int:
-    rows = {name: benchmark.summary for name, benchmark in benchmarks.items()}
-    if as_json:
-        options.print_json([{"name": name, "summary": summary} for name, summary in rows.items()])
-    else:
-        print(options.table(("name", "measures"), list(rows.items())))
-    return 0
+    alone = [entry for entry in entries if entry.ratio is None and "reason" in entry.settings]
+    lines = [options.table(report.HEADER, [report.summary(entry) for entry in entries], width=160)]
+    lines += [f"{entry.name}: no ratio: {entry.settings['reason']}" for entry in alone]
+    return options.report(report.document(entries), "\n".join(lines), args.json)

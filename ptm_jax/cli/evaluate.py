@@ -19,7 +19,7 @@ import contextlib
 import dataclasses
 import math
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 PERPLEXITIES = {"nll": "perplexity", "mlm_nll": "mlm_perplexity"}
 """{metric in nats per token: name of its exponential}."""
+TASKS = {"lm": "LM", "mlm": "MLM"}
+"""{value of --task besides the downstream tasks, and of its head: the class of `objectives.language`}."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,30 +67,6 @@ class Args:
     """Print one JSON document: task, examples, metrics, step, split."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Task:
-    """An objective that replaces the system's own; its tower needs the `head`."""
-
-    head: str
-    objective: Callable[[], Any]
-
-
-def _lm():
-    from ptm_jax.objectives.language import LM
-
-    return LM()
-
-
-def _mlm():
-    from ptm_jax.objectives.language import MLM
-
-    return MLM()
-
-
-TASKS = {"lm": Task("lm", _lm), "mlm": Task("mlm", _mlm)}
-"""Values of --task besides the downstream tasks."""
-
-
 def run(args: Args) -> int:
     """Evaluates, and prints the metrics."""
     if args.batches < 0:
@@ -116,15 +94,17 @@ def run(args: Args) -> int:
         found = heldout.measure(run, config, corpus, split, args.batches)
         baseline = unigram_baseline(own.counts("train"), corpus.counts(split), own.uncounted)
     perplexities = {PERPLEXITIES[k]: math.exp(min(v, 700.0)) for k, v in found.metrics.items() if k in PERPLEXITIES}
+    name = listing.label(config.system.objective)
     document = {
-        "task": args.task or _name(config.system.objective),
+        "task": args.task or next((task for task, objective in TASKS.items() if objective == name), name),
         "examples": found.examples,
         "metrics": {**found.metrics, **perplexities, **({} if math.isnan(baseline) else {"unigram_nll": baseline})},
         "step": found.step,
         "split": " ".join(args.data) or split,
     }
-    _print(document, args.json)
-    return 0
+    lines = ["{task}: {examples:,} rows of {split}, checkpoint of step {step}".format(**document)]
+    lines += [f"  {name:<18} {value:.4f}" for name, value in document["metrics"].items()]
+    return options.report(document, "\n".join(lines), args.json)
 
 
 def _asked(system: Mapping[str, Any], task: str | None) -> dict[str, Any]:
@@ -132,6 +112,7 @@ def _asked(system: Mapping[str, Any], task: str | None) -> dict[str, Any]:
     if task is None:
         return {}
     from ptm_jax.core import spec
+    from ptm_jax.core.spec.classes import kinds_of
 
     if task not in TASKS:
         from ptm_jax.tasks.catalogue import catalogue
@@ -139,23 +120,17 @@ def _asked(system: Mapping[str, Any], task: str | None) -> dict[str, Any]:
         near = closest(task, [*TASKS, *catalogue.names()])
         known = ", ".join(TASKS)
         raise UserError(f"unknown task {task!r}; there are: {known}.{near} `ptm list --tasks` shows the downstream ones")
-    objective = spec.to_json(TASKS[task].objective())
+    objective = spec.to_json(kinds_of()[TASKS[task]]())
     heads = system["towers"].get(objective["tower"], {}).get("heads", {})
-    if TASKS[task].head not in heads:
+    if task not in heads:
         raise UserError(f"{system['name']} has no head for --task {task}; it has: {', '.join(sorted(heads)) or 'none'}")
     return {"objective": objective}
-
-
-def _name(objective: Any) -> str:
-    """The task of an objective, or its own name."""
-    names = (name for name, task in TASKS.items() if isinstance(objective, type(task.objective())))
-    return next(names, listing.label(objective))
 
 
 @contextlib.contextmanager
 def _text(args: Args, config: Any, run: Run) -> Iterator[tuple[Any, str]]:
     """(corpus of --data, split): a prepared folder, or text prepared in a temporary one; (None, --split) without --data."""
-    from ptm_jax.cli.progress import Progress
+    from ptm_jax.cli.progress import bars
     from ptm_jax.data.corpora import prepare, store
     from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 
@@ -175,16 +150,7 @@ def _text(args: Args, config: Any, run: Run) -> Iterator[tuple[Any, str]]:
     else:
         with tempfile.TemporaryDirectory(prefix="ptm-evaluate-") as folder:
             spec = TokenizerSpec(path=str(run.folder / "tokenizer"))
-            with Progress() as progress:
+            with bars() as progress:
                 out = Path(folder) / "data"
                 corpus = prepare.prepare(args.data, out, tokenizer=spec, heldout=0.0, seed=config.seed, progress=progress)
             yield corpus, "train"
-
-
-def _print(document: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        options.print_json(document)
-        return
-    print("{task}: {examples:,} rows of {split}, checkpoint of step {step}".format(**document))
-    for name, value in document["metrics"].items():
-        print(f"  {name:<18} {value:.4f}")

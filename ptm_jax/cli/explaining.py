@@ -19,6 +19,7 @@ NEXT_STEP = {
     errno.EMFILE: "raise the limit on open files (ulimit -n)",
 }
 
+
 def explain(error: Exception) -> str:
     """One line for an exception."""
     if isinstance(error, UserError):

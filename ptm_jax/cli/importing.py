@@ -50,27 +50,15 @@ def run(args: Args) -> int:
         model, found = _grown(model, found, args.grow)
     run.keep(args.out, model, found)
     count = paths.count(model.params)
-    if args.json:
-        options.print_json(
-            {
-                "architecture": found.architecture,
-                "parameters": count,
-                "tensors": found.report.read,
-                "missing": list(found.report.missing),
-                "extra": list(found.report.extra),
-                "out": args.out,
-            }
-        )
-        return 0
-    print(f"{found.architecture}: {count:,} parameters of {found.report.read} tensors")
-    tokens = (
-        "no tokenizer"
-        if model.tokenizer is None
-        else f"a {model.tokenizer.kind} tokenizer of {len(model.tokenizer.pieces)} pieces"
-    )
-    print(f"  with {tokens}")
-    print(f"  in {args.out}")
-    return 0
+    tensors, own = found.report, model.tokenizer
+    document = {"architecture": found.architecture, "parameters": count, "tensors": tensors.read}
+    document |= {"missing": list(tensors.missing), "extra": list(tensors.extra), "out": args.out}
+    lines = [
+        f"{found.architecture}: {count:,} parameters of {tensors.read} tensors",
+        "  with no tokenizer" if own is None else f"  with a {own.kind} tokenizer of {len(own.pieces)} pieces",
+        f"  in {args.out}",
+    ]
+    return options.report(document, "\n".join(lines), args.json)
 
 
 def _grown(model, found, path: str):

@@ -24,6 +24,9 @@ import tyro
 from ptm_jax.cli import options, target
 from ptm_jax.core.errors import UserError
 
+SAME = "workdir data mesh rules setup grace partition account hours image project zone spot".split()
+"""Arguments that are fields of the job."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Args:
@@ -114,37 +117,20 @@ def describe(args: Args):
     return job.Job(
         name=args.name or job.name_of(args.target),
         config=args.target,
-        workdir=args.workdir,
         hardware=machines,
-        data=args.data,
         overrides=tuple(overrides),
-        mesh=args.mesh,
-        rules=args.rules,
         text=file.read_text(encoding="utf8") if carried else None,
-        environment=tuple(_pair(word, "--env", "NAME=VALUE") for words in args.env for word in words),
-        setup=args.setup,
-        grace=args.grace,
+        environment=tuple(map(_variable, options.pairs(args.env))),
         retries=(0 if args.kind == "local" else 3) if args.retries is None else args.retries,
-        partition=args.partition,
-        account=args.account,
-        hours=args.hours,
-        image=args.image,
         mount=None if args.mount is None else _mount(args.mount),
-        project=args.project,
-        zone=args.zone,
-        spot=args.spot,
         header=f"ptm {shlex.join(_words(args))}",
+        **{name: vars(args)[name] for name in SAME},
     )
 
 
 def _check_mesh(mesh: str | None, config, machines) -> None:
     """Raises UserError unless the mesh of the command or the config has the size of the hardware."""
-    sizes = dict(config.mesh)
-    if mesh is not None:
-        pairs = [_pair(part.strip(), "--mesh", "axis=size, as in data=2,model=4") for part in mesh.split(",")]
-        if wrong := [size for _, size in pairs if not size.isdecimal()]:
-            raise UserError(f"--mesh takes axis=size, as in data=2,model=4; given {wrong[0]!r}")
-        sizes = {name: int(size) for name, size in pairs}
+    sizes = dict(config.mesh if mesh is None else options.axes_of(mesh))
     if sizes and machines.total is not None and math.prod(sizes.values()) != machines.total:
         shown = ",".join(f"{name}={size}" for name, size in sizes.items())
         raise UserError(
@@ -169,10 +155,10 @@ def _words(args: Args) -> list[str]:
     return words
 
 
-def _pair(word: str, flag: str, form: str) -> tuple[str, str]:
+def _variable(word: str) -> tuple[str, str]:
     name, equals, value = word.partition("=")
     if not (name and equals):
-        raise UserError(f"{flag} takes {form}; given {word!r}")
+        raise UserError(f"--env takes NAME=VALUE; given {word!r}")
     return name, value
 
 

@@ -20,7 +20,7 @@ import types
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ptm_jax.cli.options import Flag, Text, print_json, table
+from ptm_jax.cli.options import Flag, Text, report, table
 from ptm_jax.core.errors import UserError, unknown
 
 WIDTH = 80
@@ -60,14 +60,9 @@ def run(args: Args) -> int:
     if args.status not in (None, "none", *WORDS):
         raise unknown("status", args.status, [*WORDS, "none"])
     entries = [one for one in (rows() if args.rows else map(entry, systems())) if _kept(one, args)]
-    if args.json:
-        print_json(entries)
-    elif not entries:
-        print("nothing matches")
-    else:
-        filtered = args.status or args.group or args.text
-        print("\n".join(_rows_text(entries) if args.rows else _systems_text(entries, folded=not filtered)))
-    return 0
+    filtered = args.status or args.group or args.text
+    lines = _rows_text(entries) if args.rows else _systems_text(entries, folded=not filtered)
+    return report(entries, "\n".join(lines) if entries else "nothing matches", args.json)
 
 
 def systems() -> list[Any]:
@@ -222,45 +217,33 @@ def _tasks(as_json: bool) -> int:
     keys = ("name", "examples", "classes", "metrics", "group", "paper")
     classes = lambda labels: "" if not labels else str(len(labels)) if labels != "found" else "found"
     cells = [[t.name, label(t.examples), classes(t.examples.labels), list(t.metrics), t.group, t.paper] for t in found]
-    if as_json:
-        print_json([dict(zip(keys, row, strict=True)) for row in cells])
-    else:
-        print(table(keys, [[_cell(part) for part in row] for row in cells]))
-    return 0
+    document = [dict(zip(keys, row, strict=True)) for row in cells]
+    return report(document, table(keys, [[_cell(part) for part in row] for row in cells]), as_json)
 
 
 def _adaptations(as_json: bool) -> int:
     from ptm_jax.adapt import catalogue as adaptations
 
     found = adaptations.entries()
-    if as_json:
-        print_json(found)
-        return 0
+    lines = []
     for each in found:
         fields = ", ".join(f"{name}={value!r}" for name, value in each["fields"].items())
-        print(f"{each['name']}({fields})")
-        print(textwrap.fill(each["what"], 110, initial_indent="    ", subsequent_indent="    "))
-    return 0
+        lines.append(f"{each['name']}({fields})\n{textwrap.indent(textwrap.fill(each['what'], 106), '    ')}")
+    return report(found, "\n".join(lines), as_json)
 
 
 def _matrix(as_json: bool) -> int:
     from ptm_jax.systems import matrix
 
     cells = matrix.cells()
-    if as_json:
-        found = [{"encoder": row, "task": column, "works": not why, "reason": why} for (row, column), why in cells.items()]
-        print_json(found)
-        return 0
+    found = [{"encoder": row, "task": column, "works": not why, "reason": why} for (row, column), why in cells.items()]
     reasons = list(dict.fromkeys(why for why in cells.values() if why))
     mark = lambda why: str(reasons.index(why) + 1) if why else "yes"
-    print(table(["encoder", *matrix.TASKS], [
-        [row, *(mark(cells[row, column]) for column in matrix.TASKS)] for row in matrix.ENCODERS
-    ], width=200))  # fmt: skip
-    print()
-    for number, why in enumerate(reasons, 1):
-        print(f"{number}: {why}")
-    print("ptm train ENCODER+TASK trains a cell, by the names of the systems: ptm train albert_mini+spanbert_mini")
-    return 0
+    rows = [[row, *(mark(cells[row, column]) for column in matrix.TASKS)] for row in matrix.ENCODERS]
+    lines = [table(["encoder", *matrix.TASKS], rows, width=200), ""]
+    lines += [f"{number}: {why}" for number, why in enumerate(reasons, 1)]
+    lines.append("ptm train ENCODER+TASK trains a cell, by the names of the systems: ptm train albert_mini+spanbert_mini")
+    return report(found, "\n".join(lines), as_json)
 
 
 def _cell(part: Any) -> str:

@@ -27,9 +27,7 @@ Target = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SYSTEM_OR_C
 
 Names = Annotated[tuple[str, ...], tyro.conf.arg(metavar="MODEL ...")]
 
-Sets = Annotated[
-    tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction, tyro.conf.arg(name="set", metavar="PATH=VALUE ...")
-]
+Sets = Annotated[tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction, tyro.conf.arg(name="set", metavar="PATH=VALUE ...")]
 """`--set a=1 b=2 --set c=3`; see `pairs`."""
 
 
@@ -38,9 +36,10 @@ def pairs(sets: Iterable[Sequence[str]]) -> list[str]:
     return [word for words in sets for word in words]
 
 
-def print_json(document: Any) -> None:
-    """Prints one document on stdout."""
-    print(json.dumps(document, indent=2, ensure_ascii=False))
+def report(document: Any, text: str, as_json: bool) -> int:
+    """Prints the document of --json, or the text, on stdout. Returns the exit status 0."""
+    print(json.dumps(document, indent=2, ensure_ascii=False) if as_json else text)
+    return 0
 
 
 def say(message: str) -> None:
@@ -61,15 +60,21 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], width: int = 120
     return "\n".join(lines)
 
 
+def axes_of(mesh: str) -> tuple[tuple[str, int], ...]:
+    """The (axis, size) pairs of --mesh. Raises UserError."""
+    found = []
+    for part in mesh.split(","):
+        name, _, size = map(str.strip, part.partition("="))
+        if not (name and size.isdecimal()):
+            raise UserError(f"--mesh takes axis=size, as in data=2,model=4; given {part!r}")
+        found.append((name, int(size)))
+    return tuple(found)
+
+
 def layout(mesh: str | None, rules: str | None) -> list[str]:
     """--mesh and --rules as words of --set. Raises UserError."""
-    words = []
-    if mesh is not None:
-        axes = [part.partition("=")[::2] for part in mesh.split(",")]
-        if wrong := [part for part, (_, size) in zip(mesh.split(","), axes, strict=True) if not size.strip().isdecimal()]:
-            raise UserError(f"--mesh takes axis=size, as in data=2,model=4; given {wrong[0]!r}")
-        words.append(f"mesh=({', '.join(f'({name.strip()!r}, {size.strip()})' for name, size in axes)},)")
-    return words if rules is None else [*words, f"rules={rules}"]
+    axes = [] if mesh is None else [f"mesh={axes_of(mesh)}"]
+    return axes if rules is None else [*axes, f"rules={rules}"]
 
 
 def given(args: Any, names: Iterable[str]) -> list[str]:

@@ -78,20 +78,15 @@ def run(args: Args) -> int:
     from ptm_jax.plan import summary
 
     where = topology(args.topology)
-    request = vars(args)
-    found = _child(request, where)
+    found = _child(vars(args), where)
     documents = found["plans"]
     for line in found["remarks"]:
         options.say(line)
     if args.plot is not None:
         summary.plot(found["curve"], args.plot)
-    if args.json:
-        options.print_json(documents if args.search else documents[0])
-    elif args.search:
-        print(summary.ranking(documents))
-    else:
-        print(summary.text(documents[0], args.price))
-    return 0
+    if args.search:
+        return options.report(documents, summary.ranking(documents), args.json)
+    return options.report(documents[0], summary.text(documents[0], args.price), args.json)
 
 
 def _scaling(args: Args) -> int:
@@ -106,24 +101,20 @@ def _scaling(args: Args) -> int:
         Path(args.table).write_text(scaling.markdown(rows, where, args.plot), encoding="utf8")
     if args.plot is not None:
         scaling.plot(rows, where, args.plot)
-    if args.json:
-        options.print_json([dataclasses.asdict(row) for row in rows])
-    else:
-        print(options.table(scaling.COLUMNS, scaling.rows(rows), width=240))
-    return 0
+    text = options.table(scaling.COLUMNS, scaling.rows(rows), width=240)
+    return options.report([dataclasses.asdict(row) for row in rows], text, args.json)
 
 
 def _child(request: dict[str, Any], where: Any) -> dict[str, Any]:
     """Plans in a child process with the environment of the topology. Raises UserError."""
     from ptm_jax.mesh.chips import environment
 
-    surroundings = environment(where)
     with tempfile.TemporaryDirectory(prefix="ptm-plan-") as folder:
         out = Path(folder) / "result.json"
         done = subprocess.run(
             [sys.executable, "-m", "ptm_jax.cli.plan", str(out)],
             input=json.dumps(request),
-            env=surroundings,
+            env=environment(where),
             text=True,
             stdout=subprocess.DEVNULL,
             stderr=None if os.environ.get("PTM_DEBUG") else subprocess.PIPE,

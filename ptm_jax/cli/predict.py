@@ -19,6 +19,7 @@ A decoder continues its prompt; an encoder-decoder (T5, BART, mBART, PEGASUS) pr
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -99,16 +100,16 @@ def run(args: Args) -> int:
     if not args.text and args.input is None and sys.stdin.isatty():
         model = load()
         for text in _asked():
-            print("\n".join(_lines(args, _results(args, model, [text]))))
+            print("\n".join(_lines(args.task, _results(args, model, [text]))))
         return 0
-    lines = _read(args.input) if args.input is not None else []
-    texts = list(args.text) or lines or _stdin()
+    lines = _texts(Path(args.input).read_bytes(), args.input) if args.input is not None else []
+    texts = list(args.text) or lines or _texts(sys.stdin.buffer.read(), "standard input")
     results = _results(args, load(), texts, lines)
     if args.task == "embed" and args.output is not None and args.output.endswith(".npy"):
         _write_npy(Path(args.output), results)
         return 0
     as_json = args.json or args.task == "embed"
-    document = json.dumps(results, indent=2, ensure_ascii=False) if as_json else "\n".join(_lines(args, results))
+    document = json.dumps(results, indent=2, ensure_ascii=False) if as_json else "\n".join(_lines(args.task, results))
     if args.output is None:
         print(document)
     else:
@@ -187,28 +188,20 @@ def _results(args: Args, model: Any, texts: Sequence[str], lines: Sequence[str] 
     ]
 
 
-def _lines(args: Args, results: Sequence[Any]) -> Iterator[str]:
+def _lines(task: str, results: Sequence[Any]) -> Iterator[str]:
     """The results as text."""
     for result in results:
-        if args.task == "generate":
-            yield result["text"]
-            continue
-        if args.task == "classify":
+        if task == "classify":
             yield from _classes(result)
-            continue
-        if args.task == "tag":
+        elif task == "tag":
             yield " ".join(f"{one['word']}/{one['tag']}" for one in result["tags"])
-            continue
-        if args.task == "qa":
-            yield result["text"] or "(no answer)"
-            continue
-        yield result["text"]
-        if args.task == "similar":
-            yield from (f"  {best['cosine']:7.4f}  {best['text']}" for best in result["similar"])
-            continue
-        for number, fillings in enumerate(result["masks"]):
-            if len(result["masks"]) > 1:
-                yield f"  mask {number + 1}"
+        else:
+            yield result["text"] or "(no answer)" if task == "qa" else result["text"]
+        yield from (f"  {best['cosine']:7.4f}  {best['text']}" for best in result.get("similar", ()))
+        masks = result.get("masks", ())
+        for number, fillings in enumerate(masks, 1):
+            if len(masks) > 1:
+                yield f"  mask {number}"
             width = max(len(f["token"]) for f in fillings)
             yield from (f"  {f['probability']:6.1%}  {f['token']:<{width}}  {f['sentence']}" for f in fillings)
 
@@ -224,26 +217,13 @@ def _classes(result: Any) -> Iterator[str]:
 def _asked() -> Iterator[str]:
     """Texts typed at the terminal, until an empty line or the end of the input."""
     options.say("one text per line; an empty line ends")
-    while True:
-        try:
-            text = input("> ").strip()
-        except EOFError:
-            return
-        if not text:
-            return
-        yield text
-
-
-def _read(path: str) -> list[str]:
-    """The lines of a file that are not empty."""
-    return _texts(Path(path).read_bytes(), path)
-
-
-def _stdin() -> list[str]:
-    return _texts(sys.stdin.buffer.read(), "standard input")
+    with contextlib.suppress(EOFError):
+        while text := input("> ").strip():
+            yield text
 
 
 def _texts(data: bytes, source: str) -> list[str]:
+    """The lines of `data` that are not empty."""
     try:
         found = [line.strip() for line in data.decode("utf-8-sig").splitlines() if line.strip()]
     except UnicodeDecodeError as error:

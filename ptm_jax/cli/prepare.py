@@ -17,8 +17,8 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from ptm_jax.cli.options import Flag, Number, Path, print_json
-from ptm_jax.cli.progress import Progress
+from ptm_jax.cli.options import Flag, Number, Path, report
+from ptm_jax.cli.progress import bars
 from ptm_jax.core.errors import UserError
 
 Sources = Annotated[tuple[str, ...], tyro.conf.arg(metavar="SOURCE ...")]
@@ -96,7 +96,7 @@ def run(args: Args) -> int:
         return 0
     began = time.monotonic()
     options = {} if args.block_tokens is None else {"block_tokens": args.block_tokens}
-    with Progress() as progress:
+    with bars() as progress:
         corpus = prepare.prepare(
             args.data,
             args.out,
@@ -110,16 +110,13 @@ def run(args: Args) -> int:
             progress=progress,
             **options,
         )
-    report = summary(corpus, time.monotonic() - began)
-    if args.json:
-        print_json(report)
-        return 0
-    print("{documents:,} documents, {tokens:,} tokens, vocabulary {vocabulary:,}, {shards} shards".format(**report))
-    if cleaning := report.get("cleaning"):
+    found = summary(corpus, time.monotonic() - began)
+    lines = ["{documents:,} documents, {tokens:,} tokens, vocabulary {vocabulary:,}, {shards} shards".format(**found)]
+    if cleaning := found.get("cleaning"):
         dropped = "; ".join(f"{name} {count:,}" for name, count in cleaning["dropped"].items()) or "nothing"
-        print(f"cleaning kept {cleaning['kept']:,} of {cleaning['read']:,} documents; dropped {dropped}")
-    print(f"in {args.out} after {report['seconds']} s; next: ptm train bert_mini --data {args.out} --workdir DIR")
-    return 0
+        lines.append(f"cleaning kept {cleaning['kept']:,} of {cleaning['read']:,} documents; dropped {dropped}")
+    lines.append(f"in {args.out} after {found['seconds']} s; next: ptm train bert_mini --data {args.out} --workdir DIR")
+    return report(found, "\n".join(lines), args.json)
 
 
 def summary(corpus: Any, seconds: float) -> dict[str, Any]:

@@ -2,43 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from typing import Any
+from collections.abc import Callable, Iterator
 
 
-class Progress:
-    """One bar at a time; a new stage closes the previous bar. Without a terminal: one line per stage."""
+@contextlib.contextmanager
+def bars() -> Iterator[Callable[..., None]]:
+    """Yields `progress(stage, done, total)`: one bar at a time. Without a terminal: one line per stage."""
+    with contextlib.ExitStack() as bar_of_stage:
+        stage, bar = None, None
 
-    def __init__(self, unit: str = "doc"):
-        self._unit = unit
-        self._stage: str | None = None
-        self._bar: Any = None
+        def progress(name: str, done: int, total: int = 0) -> None:
+            nonlocal stage, bar
+            if name != stage:
+                stage = name
+                bar_of_stage.close()
+                if sys.stderr.isatty():
+                    from tqdm import tqdm
 
-    def __call__(self, stage: str, done: int, total: int = 0) -> None:
-        if stage != self._stage:
-            self.close()
-            self._stage = stage
-            self._bar = self._open(stage, total)
-        if self._bar is not None:
-            self._bar.total = total or None
-            self._bar.update(done - self._bar.n)
+                    bar = bar_of_stage.enter_context(tqdm(desc=name, unit="doc", unit_scale=True, leave=False))
+                else:
+                    print(name, file=sys.stderr, flush=True)
+            if bar is not None:
+                bar.total = total or None
+                bar.update(done - bar.n)
 
-    def _open(self, stage: str, total: int) -> Any:
-        if not sys.stderr.isatty():
-            print(stage, file=sys.stderr, flush=True)
-            return None
-        from tqdm import tqdm
-
-        return tqdm(desc=stage, total=total or None, unit=self._unit, unit_scale=True, file=sys.stderr, leave=False)
-
-    def close(self) -> None:
-        """End the bar, if there is one."""
-        if self._bar is not None:
-            self._bar.close()
-        self._bar = self._stage = None
-
-    def __enter__(self) -> Progress:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
+        yield progress

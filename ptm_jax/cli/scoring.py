@@ -22,8 +22,7 @@ def evaluate(args: Any) -> int:
     from ptm_jax.tasks import evaluating
     from ptm_jax.tasks.metrics.plots import draw
 
-    more = {"adapter": args.adapter, "beside": args.beside}
-    found = _found((args.workdir, *args.ensemble), args.task, args.data, args.split, labels=True, batch=args.batch, **more)
+    found = _found(args, args.workdir, args.data, args.split, labels=True, batch=args.batch)
     if args.predictions is not None:
         evaluating.write(args.predictions, found.task, found.examples, found.predictions)
     if args.plot is not None:
@@ -35,16 +34,11 @@ def evaluate(args: Any) -> int:
         "source": found.source.path,
         "remarks": dict(found.remarks),
     }
-    if args.json:
-        options.print_json(document)
-        return 0
     part = {None: "", True: ", its held-out tenth", False: ", without its held-out tenth"}
-    print(f"{args.task}: {len(found.examples):,} examples of {found.source.path}{part[found.source.held]}")
-    for name, value in found.metrics.items():
-        print(f"  {name:<22} {value:.4f}")
-    for remark, count in found.remarks.items():
-        print(f"  {count} {remark}")
-    return 0
+    lines = [f"{args.task}: {len(found.examples):,} examples of {found.source.path}{part[found.source.held]}"]
+    lines += [f"  {name:<22} {value:.4f}" for name, value in found.metrics.items()]
+    lines += [f"  {count} {remark}" for remark, count in found.remarks.items()]
+    return options.report(document, "\n".join(lines), args.json)
 
 
 def predict(args: Any) -> int:
@@ -55,8 +49,7 @@ def predict(args: Any) -> int:
         raise UserError(f"--task {args.task} reads a file of examples; give it as --input")
     if args.text or args.pair:
         raise UserError(f"--task {args.task} reads a file of examples (--input); leave --text and --pair")
-    more = {"adapter": args.adapter, "beside": args.beside}
-    found = _found((args.model, *args.ensemble), args.task, (args.input,), "test", labels=False, batch=32, **more)
+    found = _found(args, args.model, (args.input,), "test", labels=False, batch=32)
     for remark, count in found.remarks.items():
         options.say(f"{found.source.path}: {count} {remark}")
     if args.output is None:
@@ -94,23 +87,20 @@ def _mixed(model: Any, task: str | None) -> bool:
     return isinstance(examples, MixedTasks) and task in examples.parts
 
 
-def _found(
-    names: Sequence[str], name: str, data: Sequence[str], split: str, *, labels: bool, batch: int, adapter: str | None,
-    beside: str | None,
-):  # fmt: skip
+def _found(args: Any, model: str, data: Sequence[str], split: str, *, labels: bool, batch: int):
     from ptm_jax.runs.run import Run
     from ptm_jax.tasks import evaluating
     from ptm_jax.tasks.catalogue import catalogue
 
-    task, run, models = catalogue.get(name), Run(Path(names[0])), load(names, adapter)
-    own = run.sources if adapter is None and run.exists and (run.folder / "data").is_dir() else ()
-    if own and _mixed(models[0], name):
-        own = models[0].system.examples.files(own)[name]
+    task, run, models = catalogue.get(args.task), Run(Path(model)), load((model, *args.ensemble), args.adapter)
+    own = run.sources if args.adapter is None and run.exists and (run.folder / "data").is_dir() else ()
+    if own and _mixed(models[0], args.task):
+        own = models[0].system.examples.files(own)[args.task]
     if not data and not own:
         raise UserError("give the task's data as --data: a file, or the directory of the data set")
     if split != "test" and (not data or tuple(data) == own):  # the held-out part of its own training file
         source = evaluating.heldout_of(task, own, split)
     else:
         source = evaluating.source_of(task, data or own, split)
-    other = None if beside is None else together(load((beside,)))
-    return evaluating.evaluate(together(models, name), task, source, labels=labels, batch=batch, beside=other)
+    other = None if args.beside is None else together(load((args.beside,)))
+    return evaluating.evaluate(together(models, args.task), task, source, labels=labels, batch=batch, beside=other)

@@ -36,17 +36,9 @@ def run(args: Args) -> int:
     if args.diff is not None:
         return _print_differences(value, _load(args.diff, []), args.json)
     counts = parameter_counts(value) if spec.is_spec(value) else {}
-    if args.json:
-        options.print_json(
-            {"record": spec.to_json(value), "parameters": counts, "fingerprint": spec.fingerprint(value)}
-        )
-        return 0
-    print(spec.to_text(value))
-    if counts:
-        print("parameters")
-        for name, count in counts.items():
-            print(f"  {name}: {count:,}")
-    return 0
+    document = {"record": spec.to_json(value), "parameters": counts, "fingerprint": spec.fingerprint(value)}
+    lines = ["parameters", *(f"  {name}: {count:,}" for name, count in counts.items())] if counts else []
+    return options.report(document, "\n".join([spec.to_text(value), *lines]), args.json)
 
 
 def parameter_counts(value: Any) -> dict[str, int]:
@@ -59,24 +51,18 @@ def parameter_counts(value: Any) -> dict[str, int]:
 
     system = value.system if isinstance(value, Experiment) else value
     tokens = jax.ShapeDtypeStruct((1, 8), jnp.int32)
-    batch = {name: tokens for name in ("input_ids", "segment_ids", "positions", "token_type_ids")}
-    batch["rows"] = jax.ShapeDtypeStruct((1,), jnp.int32)
-    batch["step"] = jax.ShapeDtypeStruct((), jnp.int32)
+    batch = dict.fromkeys(("input_ids", "segment_ids", "positions", "token_type_ids"), tokens)
+    batch |= {"rows": jax.ShapeDtypeStruct((1,), jnp.int32), "step": jax.ShapeDtypeStruct((), jnp.int32)}
     try:
         shapes = towers.abstract(system.towers, batch)
     except (ValueError, TypeError) as error:
         raise UserError(f"{system.name} cannot be built: {error}") from error
-    tied = tuple(tie.path for tie in system.ties)
+    tied = tuple(f"{tie.path}/" for tie in system.ties)
     counts = {}
     for name, params in shapes.items():
-        flat = paths.flatten(params)
-        own = {p: leaf for p, leaf in flat.items() if not any(_under(f"{name}/{p}", t) for t in tied)}
+        own = {path: leaf for path, leaf in paths.flatten(params).items() if not f"{name}/{path}/".startswith(tied)}
         counts[name] = paths.count(own)
     return counts
-
-
-def _under(path: str, top: str) -> bool:
-    return path == top or path.startswith(top + "/")
 
 
 def _load(name: str, sets: list[str]) -> Any:
@@ -98,11 +84,6 @@ def _print_differences(a: Any, b: Any, as_json: bool) -> int:
     if a.get("kind") != b.get("kind"):  # an Experiment beside a System: compare the systems
         a, b = a.get("system", a), b.get("system", b)
     found = spec.differences(a, b)
-    if as_json:
-        options.print_json([{"path": path, "a": x, "b": y} for path, x, y in found])
-        return 0
-    for path, x, y in found:
-        print(f"{path}: {spec.to_line(x)} | {spec.to_line(y)}")
-    if not found:
-        print("no differences")
-    return 0
+    lines = [f"{path}: {spec.to_line(x)} | {spec.to_line(y)}" for path, x, y in found]
+    document = [{"path": path, "a": x, "b": y} for path, x, y in found]
+    return options.report(document, "\n".join(lines) or "no differences", as_json)

@@ -72,9 +72,7 @@ def load_file(target: str) -> Any:
     else:
         raise UserError(f"{target} defines neither `config` (an Experiment or a System) nor `experiment()`")
     if not isinstance(value, Experiment | System):
-        raise UserError(
-            f"the config of {target} is of type {type(value).__name__}; it must be an Experiment or a System"
-        )
+        raise UserError(f"the config of {target} is of type {type(value).__name__}; it must be an Experiment or a System")
     return value
 
 

@@ -119,10 +119,7 @@ def _run(args: Args) -> int:
         return tuning.run(args, config)
     result = loop.train(config, args.workdir)
     if not group.current().index:
-        if args.json:
-            options.print_json(_document(result))
-        else:
-            print(options.stopped(result) if result.stopped else _summary(result))
+        options.report(_document(result), options.stopped(result) if result.stopped else _summary(result), args.json)
     return options.STOPPED if result.stopped else 0
 
 
@@ -192,15 +189,9 @@ def _init(words: tuple[str, ...]) -> Any:
 
 
 def _document(result: Any) -> dict[str, Any]:
-    return {
-        "step": result.step,
-        "steps": result.steps,
-        "resumed_from": result.resumed_from,
-        "stopped": result.stopped,
-        "heldout": dict(result.heldout),
-        "unigram_baseline": result.baseline,
-        "workdir": str(result.workdir),
-    }
+    same = {name: vars(result)[name] for name in ("step", "steps", "resumed_from", "stopped")}
+    heldout = {"heldout": dict(result.heldout), "unigram_baseline": result.baseline}
+    return {**same, **heldout, "workdir": str(result.workdir)}
 
 
 def _summary(result: Any) -> str:

@@ -35,11 +35,7 @@ def run(args: Any, config: Any) -> int:
             break
     stopped = runs[-1].ended == "stopped"
     if not group.current().index:
-        document = _document(runs, stopped)
-        if args.json:
-            options.print_json(document)
-        else:
-            print(_text(runs, stopped))
+        options.report(_document(runs, stopped), _text(runs, stopped), args.json)
     return options.STOPPED if stopped else 0
 
 

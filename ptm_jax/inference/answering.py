@@ -7,6 +7,7 @@ A text longer than a row is read in overlapping windows. A token is scored in th
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -115,7 +116,8 @@ def windows(
             offset = int(np.flatnonzero(marks < 0)[0]) if len(part) else 0
             ids = np.where(marks < 0, 0, marks).astype(np.int32)
             ids[offset : offset + len(part)] = text[part]
-            found.append(Window(number, first, len(part), offset, _cls(tokenizer, marks), ids, types))
+            cls = int(np.argmax(marks == tokenizer.vocab.cls))  # 0 if there is none
+            found.append(Window(number, first, len(part), offset, cls, ids, types))
     return found
 
 
@@ -127,24 +129,14 @@ def _starts(size: int, room: int, stride: int) -> list[int]:
     return found
 
 
-def _cls(tokenizer: Any, marks: np.ndarray) -> int:
-    """Returns the position of the classifying token of a row; 0 if there is none."""
-    cls = tokenizer.vocab.cls
-    found = [] if cls is None else np.flatnonzero(marks == cls)
-    return int(found[0]) if len(found) else 0
-
-
 def read(
     model: Any, head: str, contexts: Sequence[str], records: Sequence[Mapping[str, Any]], rows: Sequence[Window], batch: int
 ) -> list[tuple[Answer, list[Any]]]:
     """Returns (answer, scores of the windows) of every record. The first two scores of the head are start and end."""
     groups = [[{"input_ids": row.ids, "token_type_ids": row.types}] for row in rows]
     scored, allowed = head_scores.scored(model, head, groups, batch), best_windows(rows)
-    of: list[list[int]] = [[] for _ in records]
-    for number, row in enumerate(rows):
-        of[row.record].append(number)
     found = []
-    for context, record, numbers in zip(contexts, records, of, strict=True):
+    for context, record, numbers in zip(contexts, records, _by_record(rows), strict=True):
         starts, ends = ([scored[n][i] for n in numbers] for i in (0, 1))
         mine, may = [rows[n] for n in numbers], [allowed[n] for n in numbers]
         best = best_answer(context, (record["starts"], record["ends"]), mine, may, starts, ends)
@@ -152,16 +144,17 @@ def read(
     return found
 
 
+def _by_record(rows: Sequence[Window]) -> list[list[int]]:
+    """Returns the numbers of the windows of every record; windows are in the order of their records."""
+    groups = itertools.groupby(range(len(rows)), lambda number: rows[number].record)
+    return [list(numbers) for _, numbers in groups]
+
+
 def best_windows(rows: Sequence[Window]) -> list[np.ndarray]:
     """Returns [size] bool for every window: whether a token has its maximum context in this window of the record. Context is
     the number of tokens on the shorter side plus a hundredth of the window size (run_squad.py, _check_is_max_context)."""
-    by_record: dict[int, list[int]] = {}
-    for number, row in enumerate(rows):
-        by_record.setdefault(row.record, []).append(number)
     found = [np.ones(row.size, bool) for row in rows]
-    for numbers in by_record.values():
-        if len(numbers) == 1:
-            continue
+    for numbers in _by_record(rows):
         scores = np.full((len(numbers), max(rows[n].first + rows[n].size for n in numbers)), -np.inf)
         for place, n in enumerate(numbers):
             places, size = np.arange(rows[n].size), rows[n].size
@@ -198,9 +191,7 @@ def best_answer(
     return Answer(several[0].text, null - several[0].score, several) if several else Answer("", 0.0, ())
 
 
-def best_spans(
-    start, end, may, first: int = 0, best: int = BEST, longest: int = LONGEST
-) -> list[tuple[float, int, int]]:
+def best_spans(start, end, may, first: int = 0, best: int = BEST, longest: int = LONGEST) -> list[tuple[float, int, int]]:
     """Returns (score, first token, last token) for pairs of the `best` starts and ends of a window from token `first` on."""
     begins, stops = np.argsort(-start, kind="stable")[:best], np.argsort(-end, kind="stable")[:best]
     return [

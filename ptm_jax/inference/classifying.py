@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import softmax
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.inference import inputs
+from ptm_jax.inference import head_scores
 from ptm_jax.objectives.downstream import Classification
 
 HEAD = "classify"
@@ -25,7 +25,7 @@ class Prediction(NamedTuple):
 
 def predicted(labels: Sequence[str], scores: np.ndarray, number: float = float("nan")) -> Prediction:
     """Returns the prediction from scores [C]."""
-    chances = dict(zip(labels, softmax(scores.astype(np.float64)).tolist(), strict=True))
+    chances = dict(zip(labels, _probabilities(scores, "classes").tolist(), strict=True))
     return Prediction(max(chances, key=chances.get), chances, number)
 
 
@@ -36,15 +36,10 @@ def classify(model: Any, texts: Sequence[str], seconds: Sequence[str] | None, ba
             f"{model.system.name} does not classify texts: it has no head {HEAD!r}; load a checkpoint of a class "
             "...ForSequenceClassification, or fine-tune with `ptm train --init MODEL --task NAME`"
         )
-    rows = _framed(model, texts, seconds)
+    rows = [[{"input_ids": ids, "token_type_ids": types}] for ids, types in _framed(model, texts, seconds)]
     names, kind = labels_of(model), kind_of(model)
-    found: list[dict[str, float]] = [{} for _ in rows]
-    for chosen, ids, mask in inputs.padded_batches([ids for ids, _ in rows], batch_size, model.vocab.pad):
-        types = inputs.rectangle([rows[i][1] for i in chosen], 0)[0] if inputs.tells_types(model.module.encoder) else None
-        scores = _probabilities(model(ids, mask, types).scores[HEAD], kind)
-        for number, row in zip(chosen, scores, strict=True):
-            found[number] = dict(zip(names, row.tolist(), strict=True))
-    return found
+    scores = [_probabilities(row, kind).tolist() for row in head_scores.scored(model, HEAD, rows, batch_size)]
+    return [dict(zip(names, row, strict=True)) for row in scores]
 
 
 def labels_of(model: Any) -> list[str]:
@@ -81,7 +76,7 @@ def _framed(model: Any, texts: Sequence[str], seconds: Sequence[str] | None) -> 
             raise UserError(f"{len(texts)} texts and {len(seconds)} pairs; give every text its second")
         rows = [(*row, second) for row, second in zip(rows, tokenizer.encode_batch(seconds), strict=True)]
     found = [tokenizer.frame(*row) for row in rows]
-    model._check([ids for ids, _ in found], range(len(found)))
+    model._check([ids for ids, _ in found])
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import textwrap
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -34,10 +35,9 @@ def fill(model: Any, texts: Sequence[str], top: int) -> list[list[list[Filling]]
     """`Pretrained.fill_mask`."""
     vocab = model.vocab
     if not (model.head == "mlm" or _reconstructs(model)) or vocab.mask is None:
-        answers = model.pair and model.generates
-        other = (
-            "its decoder writes other text than it reads: use generate" if answers else "load one that does, as bert_mini"
-        )
+        other = "load one that does, as bert_mini"
+        if model.pair and model.generates:
+            other = "its decoder writes other text than it reads: use generate"
         raise UserError(f"{model.system.name} does not fill masks; {other}")
     if top < 1 or top > vocab.size - len(vocab.specials):
         raise UserError(f"top is {top}; it must be 1 to {vocab.size - len(vocab.specials)}")
@@ -47,7 +47,8 @@ def fill(model: Any, texts: Sequence[str], top: int) -> list[list[list[Filling]]
     parts = [pattern.split(text) for text in texts]
     for number, pieces in enumerate(parts):
         if len(pieces) == 1:
-            raise UserError(f"text {number + 1} has no mask: {_short(texts[number])}; write [MASK] for a word")
+            shown = textwrap.shorten(texts[number], 60, placeholder=" ...")
+            raise UserError(f"text {number + 1} has no mask: {shown!r}; write [MASK] for a word")
     rows = [_ids(model, tokenizer, pieces, number) for number, pieces in enumerate(parts)]
     found: list[Any] = []
     for start in range(0, len(rows), BATCH):
@@ -116,7 +117,3 @@ def _fillings(tokenizer: Any, pieces: Sequence[str], place: int, ids, probabilit
         shown = f"##{token}" if tokenizer.piece(index).startswith("##") else token
         found.append(Filling(shown, float(probability), f"{before}{token}{right}"))
     return found
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= 60 else text[:57] + "...")

@@ -50,7 +50,8 @@ def generate(
     plan = _plan(options)
     if model.pair:
         rows = _sources(model, texts, plan.max_new_tokens)
-        starts = _starts(model, rows, start)
+        first = start_of(model, start)
+        starts = [int(row[-1]) if first == "last" else int(first) for row in rows]
     else:
         rows = _prompts(model, texts, plan.max_new_tokens)
         starts = [None] * len(rows)
@@ -85,12 +86,6 @@ def start_of(model: Any, given: int | str | None = None) -> int | Literal["last"
     return known
 
 
-def _starts(model: Any, rows: Sequence[np.ndarray], given: int | str | None) -> list[int]:
-    """Returns the first token of each answer."""
-    start = start_of(model, given)
-    return [int(row[-1]) if start == "last" else int(start) for row in rows]
-
-
 def _grouped(rows: Sequence[np.ndarray], starts: Sequence[Any], size: int) -> list[tuple[Any, np.ndarray]]:
     """Returns batches as (start, indices of rows with that start)."""
     found = []
@@ -103,7 +98,7 @@ def _grouped(rows: Sequence[np.ndarray], starts: Sequence[Any], size: int) -> li
 def _sources(model: Any, texts: Sequence[str], room: int) -> list[np.ndarray]:
     """Returns the ids of sources with special tokens. Special tokens in the text (<extra_id_0>, <mask>) are recognised."""
     rows = [inputs.framed(model, row) for row in model._tokenizer().encode_batch(texts, specials=True)]
-    model._check(rows, range(len(rows)))
+    model._check(rows)
     limit = model.module.encoder.decoder.limit
     if limit is not None and room > limit:
         raise UserError(f"max_new_tokens={room} is more than the {limit} of the decoder's position table; ask for fewer")

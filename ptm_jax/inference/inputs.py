@@ -30,28 +30,20 @@ def batch_of(
     `position_ids` start at 0 in every family. The default is 0, 1, ... along the row; for tables with an offset (RoBERTa)
     only tokens other than `pad` count. Both are as in the `transformers` library.
     """
-    ids = _whole("input_ids", input_ids, None)
-    _within("input_ids", ids, vocab.size, "the vocabulary")
-    segments = np.ones_like(ids) if attention_mask is None else _whole("attention_mask", attention_mask, ids.shape)
-    _within("attention_mask", segments, 2, "the values of a mask")
-    limit = encoder.limit
-    if position_ids is not None:
-        positions = _whole("position_ids", position_ids, ids.shape)
-        if limit is not None:
-            _within("position_ids", positions, limit, "the position table")
-    else:
+    ids, limit = _checked("input_ids", input_ids, vocab.size, "the vocabulary"), encoder.limit
+    batch = {"input_ids": ids, "segment_ids": np.ones_like(ids)}
+    if position_ids is None:
         if limit is not None:
             check_length(ids.shape[1], limit)
-        positions = _positions(encoder, vocab, ids)
-    batch = {"input_ids": ids, "segment_ids": segments, "positions": positions}
-    if token_type_ids is not None:
-        types = _whole("token_type_ids", token_type_ids, ids.shape)
-        _within("token_type_ids", types, max(1, encoder.types), "the token types")
-        batch["token_type_ids"] = types
-    if language_ids is not None:
-        languages = _whole("language_ids", language_ids, ids.shape)
-        _within("language_ids", languages, max(1, encoder.languages), "the languages")
-        batch["language_ids"] = languages
+        batch["positions"] = _positions(encoder, vocab, ids)
+    for field, name, value, size, what in (
+        ("segment_ids", "attention_mask", attention_mask, 2, "the values of a mask"),
+        ("positions", "position_ids", position_ids, limit, "the position table"),
+        ("token_type_ids", "token_type_ids", token_type_ids, max(1, encoder.types), "the token types"),
+        ("language_ids", "language_ids", language_ids, max(1, encoder.languages), "the languages"),
+    ):
+        if value is not None:
+            batch[field] = _checked(name, value, size, what, ids.shape)
     return bucketed(batch, limit, multiple)
 
 
@@ -96,10 +88,9 @@ def decoder_of(encoder: Any, vocab: Vocab, ids, rows: int, most: int) -> dict[st
     """Returns the checked `decoder_input_ids` [B, T] of `rows` sources, padded to `most` rows. Raises UserError."""
     if not encoder.reads_source:
         raise UserError("decoder_input_ids are for an encoder with a decoder; this model has none")
-    ids, limit = _whole("decoder_input_ids", ids, None), encoder.decoder.limit
+    ids, limit = _checked("decoder_input_ids", ids, vocab.size, "the vocabulary"), encoder.decoder.limit
     if len(ids) != rows:
         raise UserError(f"decoder_input_ids has {len(ids)} rows; input_ids has {rows}, and both must be equal")
-    _within("decoder_input_ids", ids, vocab.size, "the vocabulary")
     if limit is not None:
         check_length(ids.shape[1], limit, "the decoder's sequence")
     width = bucket(ids.shape[1], SHORTEST, limit)
@@ -174,8 +165,8 @@ def _positions(encoder: Any, vocab: Vocab, ids: np.ndarray) -> np.ndarray:
     return np.broadcast_to(np.arange(ids.shape[1]), ids.shape)
 
 
-def _whole(name: str, value: Any, shape: tuple[int, ...] | None) -> np.ndarray:
-    """Returns `value` as int64 [B, L]. Checks it against the shape of input_ids, if given."""
+def _checked(name: str, value: Any, size: int | None, what: str, shape: tuple[int, ...] | None = None) -> np.ndarray:
+    """Returns `value` as int64 [B, L]: of the `shape` of input_ids, if given, with entries below `size`, if not None."""
     array = np.asarray(value)
     if array.dtype.kind not in "iub":
         raise UserError(f"{name} must be whole numbers; given {array.dtype}")
@@ -183,10 +174,9 @@ def _whole(name: str, value: Any, shape: tuple[int, ...] | None) -> np.ndarray:
         raise UserError(f"{name} must be a matrix [B, L] with at least one token; given the shape {array.shape}")
     if shape is not None and array.shape != shape:
         raise UserError(f"{name} has the shape {array.shape}; input_ids has {shape}, and both must be equal")
-    return array.astype(np.int64)
-
-
-def _within(name: str, array: np.ndarray, size: int, what: str) -> None:
-    if array.min() < 0 or array.max() >= size:
-        wrong = array.min() if array.min() < 0 else array.max()
+    array = array.astype(np.int64)
+    least, most = array.min(), array.max()
+    if size is not None and (least < 0 or most >= size):
+        wrong = least if least < 0 else most
         raise UserError(f"{name} holds {wrong}, outside {what} of this model: 0 to {size - 1}")
+    return array

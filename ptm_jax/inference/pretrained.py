@@ -294,7 +294,7 @@ class Pretrained:
         begin = [] if self.vocab.bos is None else [self.vocab.bos]
         rows = [np.array([*begin, *row], np.int32) for row in self.ids_of(texts)]
         means = np.zeros(len(rows))
-        self._check(rows, range(len(rows)), least=2)
+        self._check(rows, least=2)
         for chosen, ids, mask in inputs.padded_batches(rows, batch_size, self.vocab.pad):
             found = _token_nll(self.module, self.head, self.params[self.tower], self._batch(ids, mask))
             means[chosen] = np.asarray(found)[: len(chosen)]
@@ -304,15 +304,15 @@ class Pretrained:
         """Returns ids [l] int32 of each text with special tokens. Raises UserError for a text that is too long."""
         texts = inputs.texts_of(texts)
         rows = [inputs.framed(self, row) for row in self._tokenizer().encode_batch(texts)]
-        self._check(rows, range(len(rows)))
+        self._check(rows)
         return rows
 
-    def _check(self, rows: Sequence[np.ndarray], numbers: Sequence[int], least: int = 1) -> None:
-        for row, number in zip(rows, numbers, strict=True):
+    def _check(self, rows: Sequence[np.ndarray], least: int = 1) -> None:
+        for number, row in enumerate(rows, 1):
             if len(row) < least:
-                raise UserError(f"text {number + 1} has {len(row)} tokens; at least {least} are needed")
+                raise UserError(f"text {number} has {len(row)} tokens; at least {least} are needed")
             if self.limit is not None:
-                inputs.check_length(len(row), self.limit, f"text {number + 1}")
+                inputs.check_length(len(row), self.limit, f"text {number}")
 
     def _tokenizer(self) -> Any:
         if self.tokenizer is None:

@@ -51,9 +51,8 @@ class Row(NamedTuple):
 def tag(model: Any, texts: Sequence[str], batch: int) -> list[list[tuple[str, str]]]:
     """`Pretrained.tag`."""
     sentences = [tuple(text.split()) for text in texts]
-    for number, words in enumerate(sentences, 1):
-        if not words:
-            raise UserError(f"text {number} is empty; give words with blanks between them")
+    if () in sentences:
+        raise UserError(f"text {sentences.index(()) + 1} is empty; give words with blanks between them")
     if HEAD not in model.module.heads:
         raise UserError(
             f"{model.system.name} does not tag words: it has no head {HEAD!r}; fine-tune it with "
@@ -63,8 +62,7 @@ def tag(model: Any, texts: Sequence[str], batch: int) -> list[list[tuple[str, st
     labels = classifying.names_of(model, classes)
     if not labels:
         raise UserError(f"{model.system.name} does not name its {classes} classes; fine-tune it on a task that tags words")
-    tuned = labels is model.examples.labels
-    length = head_scores.length_of(model, tuned, 128)
+    length = head_scores.length_of(model, labels is model.examples.labels, 128)
     tags = predict(model, labels, records_of(tokenizer, sentences), length, batch)
     return [list(zip(words, found, strict=True)) for words, found in zip(sentences, tags, strict=True)]
 
@@ -158,8 +156,7 @@ def _strict(tags: Sequence[tuple[str, str]], starts: str, insides: str, ends: st
 
 
 def _match(before: tuple[str, str], here: tuple[str, str], rules: str) -> bool:
-    for rule in rules.split():
-        fits = rule[0] in (".", before[0]) and rule[1] in (".", here[0])
-        if fits and (len(rule) == 2 or (before[1] == here[1]) == (rule[2] == "=")):
-            return True
-    return False
+    same = "=" if before[1] == here[1] else "!"
+    return any(
+        rule[0] in (".", before[0]) and rule[1] in (".", here[0]) and rule[2:] in ("", same) for rule in rules.split()
+    )

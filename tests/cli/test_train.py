@@ -265,5 +265,5 @@ def test_a_summary_compares_the_metric_that_the_objective_names(tmp_path):
 
 
 def test_mesh_words():
-    assert options.layout("data=2, model=4", "fsdp") == ["mesh=(('data', 2), ('model', 4),)", "rules=fsdp"]
+    assert options.layout("data=2, model=4", "fsdp") == ["mesh=(('data', 2), ('model', 4))", "rules=fsdp"]
     assert differing.FREE[-2:] == ("mesh", "rules")

@@ -9,6 +9,7 @@ apply to log-probabilities, as in the `transformers` library.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -22,14 +23,12 @@ from ptm_jax.inference.decoding.settings import Decoded, Generation, adjusted, g
 
 @record
 class Beams:
-    """Running hypotheses tokens [B, K, P+T] with log-probabilities [B, K], and the K best finished, best first."""
+    """Running hypotheses tokens [B, K, P+T] with log-probabilities [B, K], and the K best that are `done`, best first."""
 
     t: Any
     tokens: Any
     sums: Any
-    done_tokens: Any
-    done_lengths: Any
-    done_scores: Any
+    done: Decoded
     closed: Any
     cache: Any
 
@@ -48,18 +47,16 @@ def search(
         t=jnp.int32(0),
         tokens=tokens,
         sums=jnp.broadcast_to(first, (rows, width)),
-        done_tokens=tokens,
-        done_lengths=jnp.zeros((rows, width), jnp.int32),
-        done_scores=jnp.full((rows, width), NEVER),
+        done=Decoded(tokens, jnp.zeros((rows, width), jnp.int32), jnp.full((rows, width), NEVER)),
         closed=segments.sum(1) == 0,
         cache=cache.take(lanes),
     )
 
     grow = lambda beams, logits: _grown(shape, numbers, eos, prompt, real, beams, logits)
     beams = grown_to_the_end(beams, logits[lanes], grow, forward, counts, prompt, lambda beams: beams.closed, numbers)
-    answers = beams.done_tokens[:, :, prompt:]
-    answers = jnp.where(jnp.arange(answers.shape[2]) < beams.done_lengths[..., None], answers, pad)
-    return Decoded(answers, beams.done_lengths, beams.done_scores)
+    answers = beams.done.tokens[:, :, prompt:]
+    answers = jnp.where(jnp.arange(answers.shape[2]) < beams.done.lengths[..., None], answers, pad)
+    return dataclasses.replace(beams.done, tokens=answers)
 
 
 def _grown(shape, numbers, eos, prompt: int, real: Array, beams: Beams, logits: Array) -> Beams:
@@ -86,27 +83,23 @@ def _grown(shape, numbers, eos, prompt: int, real: Array, beams: Beams, logits: 
     sums, order = jax.lax.top_k(jnp.where(ends, NEVER, sums), width)
     lanes = jnp.take_along_axis(source, order, 1) + width * jnp.arange(rows)[:, None]
     hope = sums[:, 0] / length_penalty(jnp.where(alpha > 0, limit, count), alpha)
-    closed = beams.closed | (done[2][:, -1] > NEVER / 2) & (hope <= done[2][:, -1])
+    worst = done.scores[:, -1]
+    closed = beams.closed | (worst > NEVER / 2) & (hope <= worst)
     return Beams(
         t=count,
         tokens=jnp.take_along_axis(tokens, order[..., None], 1),
         sums=jnp.maximum(sums, NEVER),
-        done_tokens=done[0],
-        done_lengths=done[1],
-        done_scores=done[2],
+        done=done,
         closed=closed,
         cache=beams.cache.take(lanes.reshape(-1)),
     )
 
 
-def _best_done(beams: Beams, ranked: Array, tokens: Array, count: Array) -> tuple[Array, Array, Array]:
-    """Returns (tokens, lengths, scores) of the K best of the old hypotheses and those [B, 2K] of this step."""
+def _best_done(beams: Beams, ranked: Array, tokens: Array, count: Array) -> Decoded:
+    """Returns the K best of the old hypotheses and those [B, 2K] of this step."""
     ranked = jnp.where(beams.closed[:, None], NEVER, ranked)
-    scores, order = jax.lax.top_k(jnp.concatenate([beams.done_scores, ranked], 1), beams.sums.shape[1])
-    lengths = jnp.concatenate([beams.done_lengths, jnp.full(ranked.shape, count)], 1)
-    everything = jnp.concatenate([beams.done_tokens, tokens], 1)
-    return (
-        jnp.take_along_axis(everything, order[..., None], 1),
-        jnp.where(scores > NEVER / 2, jnp.take_along_axis(lengths, order, 1), 0),
-        scores,
-    )
+    scores, order = jax.lax.top_k(jnp.concatenate([beams.done.scores, ranked], 1), beams.sums.shape[1])
+    lengths = jnp.concatenate([beams.done.lengths, jnp.full(ranked.shape, count)], 1)
+    everything = jnp.concatenate([beams.done.tokens, tokens], 1)
+    lengths = jnp.where(scores > NEVER / 2, jnp.take_along_axis(lengths, order, 1), 0)
+    return Decoded(jnp.take_along_axis(everything, order[..., None], 1), lengths, scores)
