@@ -38,7 +38,7 @@ bench: $(VENV)/.run
 	$(BIN)/python -m benchmarks
 
 golden: $(VENV)/.parity
-	$(BIN)/python tests/golden/make.py
+	PYTHONPATH=tests/encoders $(BIN)/python tests/golden/golden_oracles.py
 
 # What a new system needs: golden text, status word, parameter count, mesh coverage; prints what is missing.
 add: $(VENV)/.test

@@ -121,11 +121,6 @@ def today():
     return lambda values: turn(values, min(DAYS, len(values)))
 
 
-def skipped_for_good(item) -> bool:
-    """Whether a `skip` or `skipif` marker keeps a test from running here."""
-    return evaluate_skip_marks(item) is not None
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
     """Before `-m` deselects tests: what the markers of all collected tests can earn. Then the rotation.
@@ -134,7 +129,7 @@ def pytest_collection_modifyitems(config, items):
     is deselected on the other days, not skipped.
     """
     config.stash[MARKED] = {
-        mark.args for item in items for mark in item.iter_markers("status") if not skipped_for_good(item)
+        mark.args for item in items for mark in item.iter_markers("status") if evaluate_skip_marks(item) is None
     }
     config.stash[FILES] = {item.path for item in items}
     groups = defaultdict(list)
@@ -166,7 +161,7 @@ def pytest_xdist_make_scheduler(config, log):
 
 @pytest.fixture
 def marked(pytestconfig) -> set[tuple[str, str]]:
-    """(system, word) of every status marker in this tree; a part of the tree cannot tell."""
+    """(system, word) of every status marker in this tree; skips where only a part of the tests was collected."""
     everything = set((ROOT / "tests").rglob("test_*.py"))
     if not everything <= pytestconfig.stash[FILES]:
         pytest.skip("only a part of the tests was collected; make test collects all")
@@ -207,7 +202,9 @@ def pytest_sessionfinish(session):
         return
     # Words of tests that did not run this time stay; a test of the catalogue refuses those whose marker is gone.
     before = json.loads(STATUS.read_text(encoding="utf8")) if STATUS.exists() else {}
-    run = [datetime.datetime.now(datetime.UTC).date().isoformat(), commit()]
+    words = ["git", "describe", "--always", "--dirty=+", "--exclude=*", "--abbrev=7"]  # +: files differ from the commit
+    commit = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    run = [datetime.datetime.now(datetime.UTC).date().isoformat(), commit]
     claims = {(system, word): earned for system, words in before.items() for word, earned in words.items()}
     claims |= dict.fromkeys(_earned, run)
     table = defaultdict(dict)
@@ -215,9 +212,3 @@ def pytest_sessionfinish(session):
         table[system][word] = claims[system, word]
     lines = [f" {json.dumps(system)}: {json.dumps(words)}" for system, words in table.items()]
     STATUS.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf8")
-
-
-def commit() -> str:
-    """The commit that the tests run on, with "+" where files differ from it."""
-    words = ["git", "describe", "--always", "--dirty=+", "--exclude=*", "--abbrev=7"]
-    return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()

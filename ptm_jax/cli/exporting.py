@@ -39,22 +39,14 @@ def run(args: Args) -> int:
     from ptm_jax.runs import run
 
     if args.adapter:
-        return _adapter(args)
+        size, own, base = run.Run.at(args.model).save_adapter(args.out)
+        print(f"wrote {args.out}: {size:,} bytes, {own:,} parameters beside the {base:,} of its base")
+        return 0
     if args.max_shard_gb <= 0:
         raise UserError(f"--max-shard-gb is {args.max_shard_gb}; give a size above 0")
     run.check_free(args.out)
     model = ptm_jax.load(args.model, tower=args.tower)
     config = run.published_config(args.model)
     files = run.export(args.out, model, config, dtype=args.dtype, max_shard_bytes=int(args.max_shard_gb * 1e9))
-    print(f"wrote {len(files)} files to {args.out}")
-    for file in sorted(files):
-        print(f"  {file.name}")
-    return 0
-
-
-def _adapter(args: Args) -> int:
-    from ptm_jax.runs.run import Run
-
-    size, own, base = Run.at(args.model).save_adapter(args.out)
-    print(f"wrote {args.out}: {size:,} bytes, {own:,} parameters beside the {base:,} of its base")
+    print(f"wrote {len(files)} files to {args.out}", *(f"  {file.name}" for file in sorted(files)), sep="\n")
     return 0

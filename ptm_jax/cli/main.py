@@ -69,18 +69,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def usage() -> str:
     """The commands, one line each."""
-    lines = [f"  {name:<10} {summary}" for name, (_, summary) in COMMANDS.items()]
-    return "\n".join(
-        [
-            "usage: ptm COMMAND ...",
-            "",
-            "Pre-trained language models of the BERT era in JAX.",
-            "",
-            *lines,
-            "",
-            "ptm COMMAND --help shows arguments and examples.",
-        ]
-    )
+    commands = "\n".join(f"  {name:<10} {summary}" for name, (_, summary) in COMMANDS.items())
+    head = "usage: ptm COMMAND ...\n\nPre-trained language models of the BERT era in JAX."
+    return f"{head}\n\n{commands}\n\nptm COMMAND --help shows arguments and examples."
 
 
 def _command(name: str, *words: str) -> int:

@@ -28,7 +28,8 @@ def resolve(target: str, sets: Sequence[str] = (), *, experiment: bool = False) 
     if Path(target).is_dir() and (is_published(target) or not _is_system(target)):
         value = _published(target)
     else:
-        value = load_file(target) if _is_file_name(target) else _named(target)
+        is_file_name = target.endswith(".py") or os.sep in target or "/" in target
+        value = load_file(target) if is_file_name else _named(target)
     if experiment and isinstance(value, System):
         value = Experiment(system=value)
     changes = spec.parse_pairs(sets)
@@ -59,8 +60,6 @@ def load_file(target: str) -> Any:
     from ptm_jax.core.system import Experiment, System
 
     path = Path(target)
-    if path.is_dir():
-        raise UserError(f"{target} is a directory; give a .py file, or a system of `ptm list`")
     if not path.exists():
         near = closest(path.name, [p.name for p in path.parent.glob("*.py")]) if path.parent.is_dir() else ""
         raise UserError(f"no such config: {target}; give a .py file that defines `config`.{near}")
@@ -94,10 +93,6 @@ def task_name(name: str | None) -> str | None:
     if own not in catalogue:
         raise UserError(f"{path} adds no task {own!r}; give FILE.py:NAME, the name of a Task that it adds to the catalogue")
     return own
-
-
-def _is_file_name(target: str) -> bool:
-    return target.endswith(".py") or os.sep in target or "/" in target
 
 
 def _is_system(name: str) -> bool:

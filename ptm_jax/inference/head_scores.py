@@ -19,7 +19,8 @@ def scored(model: Any, head: str, groups: Sequence[Sequence[Mapping[str, Any]]],
     check(model, head)
     found: list[Any] = [None] * len(groups)
     longest = [max(len(row["input_ids"]) for row in group) for group in groups]
-    typed = inputs.tells_types(model.module.encoder)
+    encoder = model.module.encoder
+    typed = encoder.types > 1 and not encoder.embeddings.word_types  # the types of XLM are words
     for chosen in inputs.batches([np.zeros(size) for size in longest], batch):
         rows = [row for number in chosen for row in groups[number]]
         ids, mask = inputs.rectangle([row["input_ids"] for row in rows], model.vocab.pad)

@@ -97,11 +97,6 @@ def decoder_of(encoder: Any, vocab: Vocab, ids, rows: int, most: int) -> dict[st
     return {"decoder_input_ids": np.pad(ids, ((0, most - rows), (0, width - ids.shape[1]))).astype(np.int32)}
 
 
-def tells_types(encoder: Any) -> bool:
-    """Whether the encoder has sentence-type vectors. XLM has none: its types are words."""
-    return encoder.types > 1 and not encoder.embeddings.word_types
-
-
 def check_length(length: int, limit: int, what: str = "the sequence") -> None:
     """Raises UserError for a sequence longer than the position table."""
     if length > limit:

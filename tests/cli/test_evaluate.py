@@ -88,7 +88,7 @@ def test_tasks(workdir, evaluate, refused):
 
 
 def test_a_users_own_objective(evaluate, refused, text, tmp_path):
-    """The record names the function; its file says what it is."""
+    """The record names the function; its file defines it."""
     workdir, words = tmp_path / "run", ["recipe.phases=(Phase(steps=3, batch=8, length=16),)"]
     assert ptm("train", tiny.FILE, "--data", text, "--workdir", workdir, "--set", *words) == 0
     found, logged = evaluate(workdir, "--config", tiny.FILE), heldout(workdir)[3]

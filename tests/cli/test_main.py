@@ -15,7 +15,7 @@ import tyro
 
 from ptm_jax import systems
 from ptm_jax.cli import listing as catalogue_command
-from ptm_jax.cli import target
+from ptm_jax.cli import show, target
 from ptm_jax.cli.main import COMMANDS, main
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.recipe import Phase, Recipe
@@ -92,13 +92,9 @@ def test_help_of_all_commands(ptm):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_help_of_a_command_shows_an_example(ptm, name):
+def test_help_of_a_command_shows_examples_that_are_valid(ptm, name):
     status, out, err = ptm(f"{name} --help")
     assert status == 0 and not err and "Example:" in out and f"\n  ptm {name}" in out
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_the_examples_are_valid_and_the_quick_ones_run(ptm, name):
     module = importlib.import_module(COMMANDS[name][0])
     lines = [line.strip() for line in module.__doc__.splitlines() if line.startswith("  ptm ")]
     assert lines
@@ -111,9 +107,7 @@ def test_the_examples_are_valid_and_the_quick_ones_run(ptm, name):
             assert status == 0 and out, err
 
 
-@pytest.mark.parametrize(
-    "line", ["show", "show bert_base --nonsense", "list x", "prepare --data x", "prepare --vocab y"]
-)
+@pytest.mark.parametrize("line", ["show", "show bert_base --nonsense", "list x", "prepare --data x", "prepare --vocab y"])
 def test_usage_errors_exit_with_2(ptm, line):
     status, out, err = ptm(line)
     assert status == 2 and not out and err and "Traceback" not in err
@@ -130,7 +124,7 @@ def test_an_unknown_command_names_the_closest(ptm):
         ("show bert_bsae", ["unknown system 'bert_bsae'", "`ptm list` shows the 4", "Did you mean 'bert_base'?"]),
         ("show nowhere.py", ["no such config: nowhere.py"]),
         ("show a/b", ["no such config: a/b"]),
-        ("show .", ["no such config", "directory"]),
+        ("show .", ["directory"]),
         ("show empty.py", ["empty.py defines neither `config`", "`experiment()`"]),
         ("show number.py", ["the config of number.py is of type int; it must be an Experiment or a System"]),
         ("show raises.py", ["raises.py:2: ZeroDivisionError"]),
@@ -152,22 +146,13 @@ def test_an_unknown_command_names_the_closest(ptm):
     ],
 )
 def test_bad_input_is_one_line_and_1(ptm, tmp_path, line, words):
-    files = {
-        "empty.py": "",
-        "number.py": "config = 3",
-        "raises.py": "def f():\n  return 1 / 0\nf()",
-        "broken.py": "x = (",
-    }
-    for name, text in files.items():
-        (tmp_path / name).write_text(text)
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "config.json").write_text("{")
+    files = {"empty.py": "", "number.py": "config = 3", "raises.py": "def f():\n  return 1 / 0\nf()", "broken.py": "x = ("}
+    for name, text in {**files, "run/config.json": "{"}.items():
+        (tmp_path / name).write_text(text)
     status, out, err = ptm(line)
     assert status == 1 and not out and one_line(err), err
-    if words == ["no such config", "directory"]:
-        words = ["directory"]
-    for word in words:
-        assert word in err
+    assert all(word in err for word in words), err
 
 
 @pytest.mark.parametrize(
@@ -200,6 +185,7 @@ def test_show_counts_parameters_and_tied_ones_once(ptm):
     document = json.loads(ptm("show bert_base --json")[1])
     assert document["parameters"] == {"main": 44} and document["record"]["recipe"]["lr"] == 1e-4
     assert len(document["fingerprint"]) == 64
+    assert show.parameter_counts(make("huge", towers={"main": Tower(width=1 << 30)})) == {"main": 11 << 30}  # shapes alone
 
 
 def test_show_with_changes_given_in_one_go_or_several(ptm):
@@ -309,15 +295,6 @@ def test_help_imports_no_slow_package():
 def test_a_reader_that_goes_away_is_no_error(tmp_path):
     reader, writer = os.pipe()
     os.close(reader)
-    done = subprocess.run(
-        [sys.executable, "-m", "ptm_jax.cli.main", "list", "--help"], stdout=writer, stderr=-1, text=True
-    )
+    done = subprocess.run([sys.executable, "-m", "ptm_jax.cli.main", "list", "--help"], stdout=writer, stderr=-1, text=True)
     os.close(writer)
     assert done.returncode in (0, 141) and "Traceback" not in done.stderr and "Exception" not in done.stderr
-
-
-def test_parameters_are_counted_without_computing_anything():
-    from ptm_jax.cli.show import parameter_counts
-
-    huge = make("huge", towers={"main": Tower(width=1 << 30)})
-    assert parameter_counts(huge) == {"main": 11 << 30}

@@ -143,11 +143,16 @@ def _width(module):
 
 
 def tree(family, model, tensors):
+    """`tree_of` of a family."""
+    return tree_of(ours(family), model, tensors)
+
+
+def tree_of(tower, model, tensors):
     """{path: array} of our tower from {name: tensor} of a model (its parameters, or their gradients), by the tables that
     checkpoints are read with."""
     config = Config(model.config.to_dict())
     known = family_of(config)
-    shapes = flatten(abstract({"main": ours(family)}, checkpoint.example(None))["main"])
+    shapes = flatten(abstract({"main": tower}, checkpoint.example(None))["main"])
     # Megatron's BERT learned the order of sentences under the name of the next one.
     lines = (*known.lines(config, type(model).__name__), Line("heads_sop/dense", "cls.seq_relationship", "dense"))
     leaves, rest = engine.leaves({path: leaf.shape for path, leaf in shapes.items()}, lines)

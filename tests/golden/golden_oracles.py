@@ -1,11 +1,13 @@
-"""The four families in the `transformers` library, with random weights, and those weights in our parameter tree."""
+"""The four families in the `transformers` library, with random weights, and those weights in our parameter tree.
+
+`make golden` runs this file, which writes the golden parity files of tests/encoders/test_transformer.py.
+"""
 
 import numpy as np
+import oracles
 import torch
 import transformers
-from golden_families import HEADS, LAYERS, LIMIT, VOCABS, WIDTH
-
-HEAD_WIDTH = WIDTH // HEADS
+from golden_families import FAMILIES, HEADS, LAYERS, LIMIT, VOCABS, WIDTH, arrays, path_of, small
 
 
 def build(family, seed=0):
@@ -67,15 +69,9 @@ def run(family, model, given):
     return found
 
 
-def tree(family, tensors):
-    """{path: array} of our parameter tree from {name: tensor} of the oracle (parameters, or their gradients)."""
-    get = lambda name: tensors[name].detach().numpy()
-    return (_encoder if family in ("bert", "roberta") else _decoder)(family, get)
-
-
-def parameters(model):
-    """{name: tensor} of the parameters; a tied one is there once."""
-    return dict(model.named_parameters())
+def tree(family, model, tensors=None):
+    """{path: array} of our parameter tree from a model's parameters, or from {name: tensor} of their gradients."""
+    return oracles.tree_of(small(family).towers["main"], model, tensors or dict(model.named_parameters()))
 
 
 def gradients(model):
@@ -83,74 +79,16 @@ def gradients(model):
     return {n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in model.named_parameters()}
 
 
-def _stack(function):
-    return np.stack([function(i) for i in range(LAYERS)])
+def main():
+    """One npz per family: param/<path>, input/<name>, output/<name>."""
+    for family in FAMILIES:
+        model, given = build(family), arrays(family)
+        with torch.no_grad():
+            found = run(family, model, given)
+        parts = {f"param/{k}": v for k, v in tree(family, model).items()} | {f"input/{k}": v for k, v in given.items()}
+        np.savez_compressed(path_of(family), **parts, **{f"output/{k}": v.numpy() for k, v in found.items()})
+        print(f"{path_of(family).name}: {path_of(family).stat().st_size:,} bytes")
 
 
-def _encoder(family, get):
-    root = f"{family}."
-    layer = lambda i, name: get(f"{root}encoder.layer.{i}.{name}")
-    found = {
-        "encoder/embed/token": get(f"{root}embeddings.word_embeddings.weight"),
-        "encoder/embed/position/table": get(f"{root}embeddings.position_embeddings.weight"),
-        "encoder/embed/type": get(f"{root}embeddings.token_type_embeddings.weight"),
-    }
-
-    def norm(path, weight, bias):
-        found[f"{path}/scale"], found[f"{path}/bias"] = weight, bias
-
-    norm("encoder/embed/norm", get(f"{root}embeddings.LayerNorm.weight"), get(f"{root}embeddings.LayerNorm.bias"))
-    block = "encoder/stack/block"
-    for name in ("query", "key", "value"):
-        source = f"attention.self.{name}"
-        kernel = _stack(lambda i: layer(i, f"{source}.weight").T.reshape(WIDTH, HEADS, HEAD_WIDTH))
-        found[f"{block}/attention/{name}/kernel"] = kernel
-        found[f"{block}/attention/{name}/bias"] = _stack(lambda i: layer(i, f"{source}.bias").reshape(HEADS, -1))
-    out = _stack(lambda i: layer(i, "attention.output.dense.weight").T.reshape(HEADS, HEAD_WIDTH, WIDTH))
-    found[f"{block}/attention/out/kernel"] = out
-    found[f"{block}/attention/out/bias"] = _stack(lambda i: layer(i, "attention.output.dense.bias"))
-    for ours, theirs in (("up", "intermediate"), ("down", "output")):
-        found[f"{block}/ffn/{ours}/kernel"] = _stack(lambda i: layer(i, f"{theirs}.dense.weight").T)
-        found[f"{block}/ffn/{ours}/bias"] = _stack(lambda i: layer(i, f"{theirs}.dense.bias"))
-    for ours, theirs in (("attention_norm", "attention.output.LayerNorm"), ("ffn_norm", "output.LayerNorm")):
-        norm(f"{block}/{ours}", *(_stack(lambda i: layer(i, f"{theirs}.{part}")) for part in ("weight", "bias")))
-    mlm = "cls.predictions.transform." if family == "bert" else "lm_head."
-    layer_norm = "LayerNorm" if family == "bert" else "layer_norm"
-    found["heads_mlm/dense/kernel"] = get(f"{mlm}dense.weight").T
-    found["heads_mlm/dense/bias"] = get(f"{mlm}dense.bias")
-    norm("heads_mlm/norm", get(f"{mlm}{layer_norm}.weight"), get(f"{mlm}{layer_norm}.bias"))
-    found["heads_mlm/bias"] = get("cls.predictions.bias" if family == "bert" else "lm_head.bias")
-    if family == "bert":
-        for ours, theirs in (("pool", "bert.pooler.dense"), ("nsp", "cls.seq_relationship")):
-            found[f"heads_{ours}/dense/kernel"] = get(f"{theirs}.weight").T
-            found[f"heads_{ours}/dense/bias"] = get(f"{theirs}.bias")
-    return found
-
-
-def _decoder(family, get):
-    names = ("tokens_embed", "positions_embed") if family == "gpt" else ("wte", "wpe")
-    layer = lambda i, name: get(f"transformer.h.{i}.{name}")
-    found = {
-        "encoder/embed/token": get(f"transformer.{names[0]}.weight"),
-        "encoder/embed/position/table": get(f"transformer.{names[1]}.weight"),
-    }
-    block = "encoder/stack/block"
-    for place, name in enumerate(("query", "key", "value")):
-        part = lambda x: np.split(x, 3, -1)[place]
-        kernel = _stack(lambda i: part(layer(i, "attn.c_attn.weight")).reshape(WIDTH, HEADS, HEAD_WIDTH))
-        found[f"{block}/attention/{name}/kernel"] = kernel
-        bias = _stack(lambda i: part(layer(i, "attn.c_attn.bias")).reshape(HEADS, HEAD_WIDTH))
-        found[f"{block}/attention/{name}/bias"] = bias
-    kernel = _stack(lambda i: layer(i, "attn.c_proj.weight").reshape(HEADS, HEAD_WIDTH, WIDTH))
-    found[f"{block}/attention/out/kernel"] = kernel
-    found[f"{block}/attention/out/bias"] = _stack(lambda i: layer(i, "attn.c_proj.bias"))
-    for ours, theirs in (("up", "mlp.c_fc"), ("down", "mlp.c_proj")):
-        found[f"{block}/ffn/{ours}/kernel"] = _stack(lambda i: layer(i, f"{theirs}.weight"))
-        found[f"{block}/ffn/{ours}/bias"] = _stack(lambda i: layer(i, f"{theirs}.bias"))
-    for ours, theirs in (("attention_norm", "ln_1"), ("ffn_norm", "ln_2")):
-        found[f"{block}/{ours}/scale"] = _stack(lambda i: layer(i, f"{theirs}.weight"))
-        found[f"{block}/{ours}/bias"] = _stack(lambda i: layer(i, f"{theirs}.bias"))
-    if family == "gpt2":
-        found["encoder/stack/final_norm/scale"] = get("transformer.ln_f.weight")
-        found["encoder/stack/final_norm/bias"] = get("transformer.ln_f.bias")
-    return found
+if __name__ == "__main__":
+    main()

@@ -1,35 +1,16 @@
 """Writes transfo_xl_*.npz: small random Transformer-XLs and what transformers 4.35.2 answers, whose classes 5 has no more.
 
-    python tests/golden/make_transfo_xl.py answers           transformers 4.35.2, numpy 1.26.4, torch 2.13.0
-    python tests/golden/make_transfo_xl.py export FOLDER     this package: reads the models and writes them out
-    python tests/golden/make_transfo_xl.py again FOLDER      transformers 4.35.2 as before
+    PYTHONPATH=tests/convert python tests/golden/make_transfo_xl.py
 
-With PYTHONPATH=tests/convert; the first and the last in an environment of their own, and with USE_FLAX=0 where jax is
-installed beside numpy 1. The last found every tensor, output and loss of all classes and configs bit-equal to the
-first's; nothing was missing in what it loaded but the sinusoids' rates, which are no parameters.
+In an environment of its own with transformers 4.35.2, numpy 1.26.4 and torch 2.13.0; with USE_FLAX=0 where jax is installed
+beside numpy 1. That release read what this package exported from these files: every tensor, output and loss was bit-equal.
 """
 
 import json
-import sys
 import warnings
-from pathlib import Path
 
 import numpy as np
-from golden_transfo_xl import (
-    BARE,
-    CLASSIFIER,
-    CONFIGS,
-    LENGTH,
-    LM,
-    PAD,
-    RUNS,
-    WORDS,
-    classes,
-    fields,
-    file,
-    named,
-    published,
-)
+from golden_transfo_xl import BARE, CLASSIFIER, CONFIGS, LENGTH, LM, PAD, RUNS, WORDS, classes, fields, file
 
 IGNORED = -100
 
@@ -101,7 +82,7 @@ def run(model, parts):
 
 
 def outputs(model, parts):
-    """{<class>/<run>/<what>: array}; the bare class tells what the language model tells."""
+    """{<class>/<run>/<what>: array}; those of the bare class are the language model's."""
     import torch
 
     kind, found = type(model).__name__, {}
@@ -116,7 +97,7 @@ def outputs(model, parts):
 
 
 def scores(model, out):
-    """log p(word), which the class does not tell beside a loss."""
+    """log p(word), which the class does not return beside a loss."""
     return model.crit(out.hidden_states[-1]).view(4, LENGTH, WORDS)
 
 
@@ -131,41 +112,6 @@ def gradients(models, parts):
     return total
 
 
-def export(folder):
-    """Every class of every config, read and written by this package."""
-    from safetensors.numpy import save_file
-
-    from ptm_jax.convert import checkpoint
-
-    for name in CONFIGS:
-        for kind, (config, tensors) in published(np.load(file(name)), name).items():
-            original, out = folder / name / f"{kind}-original", folder / name / kind
-            original.mkdir(parents=True)
-            (original / "config.json").write_text(json.dumps(config))
-            save_file(tensors, original / "model.safetensors")
-            read = checkpoint.read(original)
-            fields = checkpoint.published(read.system)[1]  # from the record alone
-            checkpoint.write(out, read.system, read.params, config=fields)
-
-
-def again(folder):
-    """What was exported answers as the original did, to the last bit."""
-    import transformers
-
-    for name in CONFIGS:
-        parts = dict(np.load(file(name)))
-        originals = named(parts, "values")
-        for kind in (*classes(name), BARE):
-            model, told = getattr(transformers, kind).from_pretrained(folder / name / kind, output_loading_info=True)
-            assert {key for key in told["missing_keys"] if "inv_freq" not in key} == set(), told
-            assert not told["unexpected_keys"] and not told["mismatched_keys"], told
-            for key, value in stored(model.eval()).items():
-                assert np.array_equal(value, originals["transformer." * (kind == BARE) + key]), (name, key)
-            for key, value in outputs(model, parts).items():
-                assert np.array_equal(value, parts[key]), (name, key)
-            print(f"{name}: {kind} is bit-equal")
-
-
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    {"answers": answers, "export": export, "again": again}[sys.argv[1]](*map(Path, sys.argv[2:]))
+    answers()

@@ -5,29 +5,12 @@ import pytest
 from support import tiny_models
 
 
-@pytest.fixture(scope="session")
-def bert():
-    return tiny_models.build("bert")
+def family(name):
+    return pytest.fixture(lambda: tiny_models.build(name), scope="session", name=name)
 
 
-@pytest.fixture(scope="session")
-def roberta():
-    return tiny_models.build("roberta")
-
-
-@pytest.fixture(scope="session")
-def gpt2():
-    return tiny_models.build("gpt2")
-
-
-@pytest.fixture(scope="session")
-def bart():
-    return tiny_models.build("bart")
-
-
-@pytest.fixture(scope="session")
-def classifier():
-    return tiny_models.classifier()
+bert, roberta, gpt2, bart = map(family, ("bert", "roberta", "gpt2", "bart"))
+classifier = pytest.fixture(lambda: tiny_models.classifier(), scope="session", name="classifier")
 
 
 @pytest.fixture(scope="session")

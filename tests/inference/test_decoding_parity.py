@@ -134,7 +134,7 @@ def test_what_sampling_keeps_is_what_the_library_keeps():
     given = torch.tensor(scores)
     for mine, its, values in (
         (rules.top_k, transformers.TopKLogitsWarper, (1, 5, 40, 90)),
-        (rules.top_p, transformers.TopPLogitsWarper, (0.05, 0.3, 0.8, 0.999)),
+        (rules.top_p, transformers.TopPLogitsWarper, (0.01, 0.05, 0.3, 0.8, 0.999, 1.0)),
     ):
         for value in values:
             kept = torch.isfinite(its(value)(None, given)).numpy()

@@ -72,7 +72,7 @@ def test_beam_search_equals_exhaustive_search(enumerated, rule, alphas):
         assert tuple(found.tokens[0, 0, : found.lengths[0, 0]].tolist()) == ranked[0][1]
 
 
-def test_samples_fall_as_the_rules_say():
+def test_samples_are_a_function_of_the_seed_and_follow_the_rules():
     model, (prompt,) = causal(vocab=WORDS, seed=3), prompts_of(3, vocab=WORDS)
     options = {"temperature": 1.4, "top_k": 4, "top_p": 0.8}
     scores = full_scores(model, prompt)[-1].astype(np.float64) / options["temperature"]
@@ -83,7 +83,10 @@ def test_samples_fall_as_the_rules_say():
     expected = np.zeros(WORDS)
     expected[kept] = chances
     generation = Generation(max_new_tokens=1, strategy="sample", answers=1000, **options)
-    tokens = decode.decode(model, [prompt] * 4, generation, seed=7).tokens[..., 0]
+    sample = lambda seed: decode.decode(model, [prompt] * 4, generation, seed=seed).tokens[..., 0]
+    tokens = sample(7)
+    np.testing.assert_array_equal(tokens, sample(7))
+    assert (tokens != sample(1)).any() and (tokens[0] != tokens[1]).any()
     counts = np.bincount(tokens.ravel(), minlength=WORDS)
     assert set(np.flatnonzero(counts)) <= set(kept.tolist())
     assert len(kept) > 1 and scipy.stats.chisquare(counts[kept], expected[kept] * counts.sum()).pvalue > 1e-3

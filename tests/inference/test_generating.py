@@ -176,7 +176,7 @@ def test_pairs_that_do_not_generate(bart):
         bare(seq2seq.mass("mass_tiny", 1, 8, 2)).generate(["a"])
 
 
-def test_bart_fills_a_mask_with_what_its_decoder_says_there(bart):
+def test_bart_fills_a_mask_with_the_prediction_of_its_decoder_there(bart):
     ((fillings,),) = bart.fill_mask(["the <mask> sees the house"], top=3)
     left, right = bart.tokenizer.encode_batch(["the", " sees the house"])
     ids = np.array([[bart.vocab.cls, *left, bart.vocab.mask, *right, bart.vocab.sep]])

@@ -1,10 +1,8 @@
 """Encoders with decoders from a directory, texts in and text out, against `transformers` with its own tokenizer."""
 
-import numpy as np
 import pytest
 
 import ptm_jax
-from ptm_jax.core.errors import UserError
 from ptm_jax.data.tokenizers.published import write_published
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.data.tokenizers.vocabularies import make
@@ -61,44 +59,3 @@ def test_answers(both, options):
     plain = lambda text: "".join(word for word in text.split() if not word.startswith("<extra_id_"))
     assert [[plain(a) for a in several] for several in answers] == [[plain(a) for a in several] for several in expected]
     assert len({tuple(several) for several in answers}) == 3  # the source matters
-
-
-def test_states_and_maps(both):
-    import torch
-
-    ours, model, tokenizer = both
-    given = tokenizer(SOURCES, return_tensors="pt", padding=True, return_token_type_ids=False)
-    target = torch.arange(18).reshape(3, 6)
-    with torch.no_grad():
-        theirs = model(**given, decoder_input_ids=target, output_hidden_states=True, output_attentions=True)
-    ids, mask = given["input_ids"].numpy(), given["attention_mask"].numpy()
-    out = ours(ids, mask, decoder_input_ids=target.numpy(), layers=True, attention=True)
-    real = mask.astype(bool)
-    pairs = {
-        "logits": (out.logits, theirs.logits),
-        "source": (out.source[real], theirs.encoder_last_hidden_state[real]),
-        "layers": (out.layers, torch.stack(theirs.decoder_hidden_states)),
-        "source_layers": (out.source_layers[:, real], torch.stack(theirs.encoder_hidden_states)[:, real]),
-        "attention": (out.attention, torch.stack(theirs.decoder_attentions)),
-        "cross_attention": (out.cross_attention, torch.stack(theirs.cross_attentions)),
-    }
-    for name, (mine, other) in pairs.items():
-        np.testing.assert_allclose(mine, other.numpy(), atol=1e-4, rtol=1e-4, err_msg=name)
-
-
-def test_bart_fills_masks_and_t5_does_not(both):
-    import torch
-
-    ours, model, tokenizer = both
-    if tokenizer.mask_token is None:
-        with pytest.raises(UserError, match="does not fill masks; .* use generate"):
-            ours.fill_mask(["the [MASK]"])
-        return
-    given = tokenizer("the<mask> sees the house", return_tensors="pt", return_token_type_ids=False)
-    with torch.no_grad():
-        scores = model(**given).logits[given["input_ids"] == tokenizer.mask_token_id].softmax(-1)[0]
-    scores[list(ours.vocab.specials)] = 0
-    ((fillings,),) = ours.fill_mask(["the <mask> sees the house"], top=4)
-    best = scores.topk(4)
-    np.testing.assert_allclose([f.probability for f in fillings], best.values.numpy(), rtol=1e-4)
-    assert [f.token for f in fillings] == [tokenizer.decode([i]).strip() for i in best.indices]

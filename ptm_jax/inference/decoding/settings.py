@@ -80,18 +80,16 @@ class Generation:
 
     def shape(self) -> Generation:
         """Returns the static options of the compiled program. Numbers that are its arguments become placeholders."""
-        return Generation(
+        return dataclasses.replace(
+            self,
             strategy=self.kind,
-            answers=self.answers,
-            beams=self.beams,
             max_new_tokens=bucket(self.max_new_tokens, least=32),
             min_new_tokens=min(self.min_new_tokens, 1),
             top_k=None if self.top_k is None else 1,
             top_p=None if self.top_p is None else 1.0,
             repetition_penalty=1.0 if self.repetition_penalty == 1.0 else 2.0,
-            no_repeat_ngram=self.no_repeat_ngram,
-            forced_bos=self.forced_bos,
-            forced_eos=self.forced_eos,
+            length_penalty=1.0,
+            temperature=1.0,
         )
 
     def numbers(self) -> dict[str, np.ndarray]:
