@@ -150,10 +150,8 @@ def _results(args: Args, model: Any, texts: Sequence[str], lines: Sequence[str] 
     from ptm_jax.inference import tags
 
     if args.task == "fill-mask":
-        found = model.fill_mask(texts, top=args.top)
-        keys = ("token", "probability", "sentence")
-        named = [[[dict(zip(keys, f, strict=True)) for f in mask] for mask in masks] for masks in found]
-        return [{"text": text, "masks": masks} for text, masks in zip(texts, named, strict=True)]
+        every = zip(texts, model.fill_mask(texts, top=args.top), strict=True)
+        return [{"text": text, "masks": [[f._asdict() for f in mask] for mask in masks]} for text, masks in every]
     if args.task == "generate":
         chosen = {name: value for name in SAMPLING if (value := vars(args)[name]) is not None}
         if args.temperature is not None:

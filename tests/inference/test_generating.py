@@ -16,7 +16,7 @@ from ptm_jax.core.types import Vocab
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.data.tokenizers.vocabularies import make
 from ptm_jax.encoders.seq2seq import shifted
-from ptm_jax.inference import generating
+from ptm_jax.inference import generating, inputs
 from ptm_jax.systems import seq2seq, t5
 from support.tiny_models import LIMIT, TEXTS, bare
 
@@ -57,15 +57,8 @@ def test_what_cannot_be_generated(bert, gpt2):
             gpt2.generate(["the"], **options)
 
 
-def rows_of(model, texts):
-    rows = model.ids_of(texts)
-    width = max(map(len, rows))
-    ids = np.stack([np.pad(row, (0, width - len(row)), constant_values=model.vocab.pad) for row in rows])
-    return ids, (np.arange(width) < np.array([[len(row)] for row in rows])).astype(int)
-
-
 def test_the_record_of_a_pair_has_both_halves(bart):
-    ids, mask = rows_of(bart, SOURCES)
+    ids, mask = inputs.rectangle(bart.ids_of(SOURCES), bart.vocab.pad)
     target = np.random.default_rng(0).integers(5, 280, (3, 5))
     out = bart(ids, mask, decoder_input_ids=target, layers=True, attention=True)
     length, vocab = ids.shape[1], bart.vocab.size
@@ -97,7 +90,7 @@ def test_bad_decoder_inputs_are_one_line(bart, target, message):
 
 def test_an_answer_is_the_likeliest_tokens_after_the_start(bart):
     answers = bart.generate(SOURCES, max_new_tokens=6)
-    ids, mask = rows_of(bart, SOURCES)
+    ids, mask = inputs.rectangle(bart.ids_of(SOURCES), bart.vocab.pad)
     tokens = np.full((3, 1), bart.vocab.eos)  # denoising begins with eos
     for _ in range(6):
         tokens = np.append(tokens, bart(ids, mask, decoder_input_ids=tokens).logits[:, -1:].argmax(-1), 1)
