@@ -12,3 +12,5 @@
 
 `catalogue` has their names on the command line. `core.system.Adaptation` lists the methods of an adaptation.
 """
+
+KINDS = True  # the public dataclasses here may stand in a record (`core.spec.classes`)

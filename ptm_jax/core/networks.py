@@ -19,7 +19,6 @@ class Slot:
 
     def refusal(self, system: Any) -> str | None:
         """Returns why this value cannot work in `system`, as one clause with the change to make; None if it can."""
-        del system
         return None
 
 
@@ -132,7 +131,6 @@ class Encoder(Slot):
 
     def empty_memory(self, batch: int) -> Any:
         """Returns the memory before the first row of a text, a tree with leaves [B, ...], or None."""
-        del batch
         return None
 
     def without_memory(self) -> Any:
@@ -183,7 +181,6 @@ class Head(Slot):
 
     def reads(self, encoded: Encoded, batch: Batch) -> tuple[Any, ...]:
         """Returns the inputs of the head from an encoded batch: by default the last layer."""
-        del batch
         return (encoded.hidden,)
 
     def example(self, encoded: Encoded) -> tuple[Any, ...]:

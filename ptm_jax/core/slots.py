@@ -36,27 +36,9 @@ from ptm_jax.core.networks import (
 )
 from ptm_jax.core.types import Array, Batch, Loss, Params
 
-__all__ = [
-    "ClassHead",
-    "Corruption",
-    "Direction",
-    "Embedding",
-    "Encoder",
-    "Examples",
-    "Head",
-    "Kernel",
-    "Layered",
-    "Network",
-    "Objective",
-    "Slot",
-    "Wrapper",
-    "corruption",
-    "encoder_in",
-    "encoder_of",
-    "heads_of",
-    "objective",
-    "overrides",
-]
+__all__ = ["ClassHead", "Direction", "Embedding", "Encoder", "Head", "Kernel", "Layered", "Network", "Slot"]
+__all__ += ["Corruption", "Examples", "Objective", "Wrapper", "corruption", "objective", "overrides"]
+__all__ += ["encoder_in", "encoder_of", "heads_of"]
 
 
 class Examples(Slot):
@@ -165,7 +147,6 @@ class Objective(Slot):
 
     def initial_carry(self, towers: Mapping[str, Any], batch: Batch) -> Any:
         """Returns the carry of the first batch of a stream, a tree with leaves [B, ...], or None."""
-        del towers, batch
         return None
 
     def select(self, batch: Batch) -> tuple[Batch, Mapping[str, Array]]:
@@ -205,7 +186,6 @@ class Wrapper(Slot):
 
     def within(self, system: Any) -> Wrapper:
         """Returns the wrapper with open fields, such as the number of steps, filled in from the system."""
-        del system
         return self
 
     def rewrite(self, system: Any) -> Any:
@@ -218,28 +198,23 @@ class Wrapper(Slot):
 
     def init(self, params: Params, source: Params | None) -> Params:
         """Adds the wrapper's initial parameters to {tower: tree}. Called again with the initial model as `source`."""
-        del source
         return params
 
     def trainable(self, path: str, step: Any) -> Any:
         """Returns whether a parameter is updated at a step: a bool, a traced bool, or booleans [N] for stacked layers.
         `path` has a `level` (`core.levels.Place`)."""
-        del path, step
         return True
 
     def rate(self, path: str) -> Any:
         """Returns the learning-rate multiplier of a parameter: a number, or [N] for stacked layers."""
-        del path
         return 1.0
 
     def effective(self, params: Params, train: bool) -> Params:
         """Returns the parameters that the networks use, computed from the trained ones."""
-        del train
         return params
 
     def on_step(self, params: Params, step: Any) -> Params:
         """Returns the parameters after an update."""
-        del step
         return params
 
     def finish(self, params: Params) -> Params:

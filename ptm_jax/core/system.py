@@ -14,7 +14,7 @@ from typing import Any, get_args
 
 from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.precision import Impl
+from ptm_jax.core.precision import Impl, Precision
 from ptm_jax.core.recipe import Recipe
 from ptm_jax.core.types import Params
 
@@ -139,8 +139,7 @@ class Experiment:
     keep: int = 2
 
     def __post_init__(self):
-        if self.precision not in ("float32", "bfloat16"):
-            raise ValueError(f"precision is {self.precision!r}; it must be 'float32' or 'bfloat16'")
+        Precision(self.precision)
         if self.impl not in get_args(Impl):
             raise ValueError(f"impl is {self.impl!r}; it must be one of {', '.join(get_args(Impl))}")
         if not 0 <= self.heldout < 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,6 @@ from ptm_jax.corruptions.noise import sentences_of
 from ptm_jax.corruptions.token import TokenMasking
 
 Selection = Literal["ind_orig", "ind_uniq", "seq_orig", "seq_uniq", "random", "lead"]
-SELECTIONS = ("ind_orig", "ind_uniq", "seq_orig", "seq_uniq", "random", "lead")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,8 +52,8 @@ class GapSentences(slots.Corruption):
     def __post_init__(self):
         if not 0 < self.rate < 1 or not 0 <= self.mask_rate < 1:
             raise ValueError(f"rate {self.rate} must be in (0, 1), mask_rate {self.mask_rate} in [0, 1)")
-        if self.select not in SELECTIONS:
-            raise ValueError(f"select is {self.select!r}; it must be one of {', '.join(SELECTIONS)}")
+        if self.select not in get_args(Selection):
+            raise ValueError(f"select is {self.select!r}; it must be one of {', '.join(get_args(Selection))}")
         if self.gap is not None and self.gap not in self.vocab.specials:
             raise ValueError(f"gap is id {self.gap}, a word of this vocabulary; list it in `Vocab.extra`")
         if self.most < 2 or (self.width is not None and self.width < 1):

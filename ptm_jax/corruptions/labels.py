@@ -19,6 +19,5 @@ class LabelTypes(slots.Corruption):
     arXiv 1812.06705, section 3.3)."""
 
     def __call__(self, key: Array, batch: Batch) -> Batch:
-        del key
         label = jnp.broadcast_to(batch["label"][:, None].astype(jnp.int32), batch["input_ids"].shape)
         return {**batch, "token_type_ids": jnp.where(segments_of(batch) > 0, label, 0)}

@@ -18,9 +18,17 @@ from ptm_jax.corruptions.base import choose, draw_words, draws, maskable, up_to
 from ptm_jax.corruptions.compact import layout, moved, pad_of, take, without
 
 
-def _check(places: int, words: int) -> None:
-    if places < 1 or words < 1:
-        raise ValueError(f"places {places} and words {words} must be positive")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Edits(slots.Corruption):
+    """Edits at one to `places` words, of one to `words` words each."""
+
+    vocab: Vocab
+    places: int = 3
+    words: int = 6
+
+    def __post_init__(self):
+        if self.places < 1 or self.words < 1:
+            raise ValueError(f"places {self.places} and words {self.words} must be positive")
 
 
 def _word_bounds(batch: Batch, vocab: Vocab) -> tuple[Array, Array]:
@@ -35,12 +43,13 @@ def _word_bounds(batch: Batch, vocab: Vocab) -> tuple[Array, Array]:
     return starts, jnp.where(inside, jnp.cumsum(starts, 1, dtype=jnp.int32) - 1, -1)
 
 
-def _disturb(key: Array, batch: Batch, vocab: Vocab, places: int, words: int, kinds: int) -> tuple[Array, Array, Array]:
+def _disturb(key: Array, batch: Batch, edits: _Edits, kinds: int) -> tuple[Array, Array, Array]:
     """Returns the edits at each token: (number inserted before it [B, L], their ids [B, L, words], deleted [B, L] bool).
 
     `kinds` is 2 for repetition and insertion, 3 to include deletion. Ids of -1 repeat the row's tokens from here on.
     """
     rows, segments = rows_of(batch), segments_of(batch)
+    vocab, places, words = edits.vocab, edits.places, edits.words
     starts, number = _word_bounds(batch, vocab)
     length = starts.shape[1]
     count = 1 + up_to(draws(named(key, "count"), rows), jnp.int32(places))
@@ -77,7 +86,7 @@ def _apply(batch: Batch, added: Array, fresh: Array, gone: Array, length: int) -
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class NoisyWords(slots.Corruption):
+class NoisyWords(_Edits):
     """Task 1: adds words to a row and labels each token as added or original.
 
     Draws one to `places` words of a row uniformly. At each, repeats one to `words` words (from that word up to the next
@@ -89,16 +98,9 @@ class NoisyWords(slots.Corruption):
     vocabulary; the paper takes n-grams of its corpus, which a corruption cannot see.
     """
 
-    vocab: Vocab
-    places: int = 3
-    words: int = 6
-
-    def __post_init__(self):
-        _check(self.places, self.words)
-
     def __call__(self, key: Array, batch: Batch) -> Batch:
         length = batch["input_ids"].shape[1]
-        added, fresh, gone = _disturb(key, batch, self.vocab, self.places, self.words, 2)
+        added, fresh, gone = _disturb(key, batch, self, 2)
         words = maskable(batch, self.vocab)
         added = jnp.where(words, added, 0)
         # Drop the last words of a full row, with their insertions.
@@ -116,7 +118,7 @@ class NoisyWords(slots.Corruption):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class NoisyPairs(slots.Corruption):
+class NoisyPairs(_Edits):
     """Task 2: builds [CLS] a [SEP] b [SEP] from a text and an edited copy. The model predicts which one is the original.
 
     The text is the words of the first document, cut so that both copies fit with room for min(`places` * `words`, a third
@@ -126,13 +128,6 @@ class NoisyPairs(slots.Corruption):
     Writes `pair_label` [B] int32: 0 if a is the original, 1 if b is; and `token_type_ids`: 0 on [CLS] a [SEP], 1 on
     b [SEP]. A row of padding stays padding.
     """
-
-    vocab: Vocab
-    places: int = 3
-    words: int = 6
-
-    def __post_init__(self):
-        _check(self.places, self.words)
 
     def __call__(self, key: Array, batch: Batch) -> Batch:
         cls, sep = self.vocab.need("cls", "sep")
@@ -147,7 +142,7 @@ class NoisyPairs(slots.Corruption):
         text |= {"rows": rows, "segment_ids": real.astype(jnp.int32)}
         if "word_starts" in batch:
             text["word_starts"] = jnp.where(real, take(batch["word_starts"], source), 0)
-        added, fresh, gone = _disturb(key, text, self.vocab, self.places, self.words, 3)
+        added, fresh, gone = _disturb(key, text, self, 3)
         # Keep the first word if the edits would delete the whole text.
         gone &= ~((gone == real).all(1, keepdims=True) & (jnp.arange(room) == 0) & (added.sum(1, keepdims=True) == 0))
         noisy, _, _, noisy_real = _apply(text, jnp.where(real, added, 0), fresh, gone, room + spare)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 
@@ -25,12 +25,9 @@ class SingleStream(slots.Corruption):
     the objective reads the last T hidden states. Other per-token fields are dropped.
     """
 
-    part: Any
+    single_stream: ClassVar[bool] = True
 
-    @property
-    def single_stream(self) -> bool:
-        """True: source and target are in one row (read by `objectives.seq2seq.Seq2Seq`)."""
-        return True
+    part: Any
 
     def __call__(self, key: Array, batch: Batch) -> Batch:
         out = self.part(key, batch)

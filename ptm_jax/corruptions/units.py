@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -23,17 +23,16 @@ class Units:
     A unit begins at a free word, drawn uniformly. It is shortened at a special token, at the document's end, at an
     earlier unit, or when the row's budget is used. A word longer than the remaining budget is skipped, so a row may
     mask fewer tokens than its budget, never more.
+
+    bounded    whether every unit needs a token of the same document on both sides
     """
+
+    bounded: ClassVar[bool] = False
 
     @property
     def by_words(self) -> bool:
         """Whether units consist of words (`batch["word_starts"]`) and not of tokens."""
         return True
-
-    @property
-    def bounded(self) -> bool:
-        """Whether every unit needs a token of the same document on both sides."""
-        return False
 
     def distribution(self) -> tuple[float, ...]:
         """Returns the probabilities of the lengths 1, 2, ..."""
@@ -98,6 +97,8 @@ class Spans(Units):
     pieces are more likely); the last span is shortened to whole words (there: possibly inside a word).
     """
 
+    bounded: ClassVar[bool] = True
+
     p: float = 0.2
     longest: int = 10
     whole_words: bool = True
@@ -110,10 +111,6 @@ class Spans(Units):
     def by_words(self) -> bool:
         return self.whole_words
 
-    @property
-    def bounded(self) -> bool:
-        return True
-
     def distribution(self) -> tuple[float, ...]:
         shares = [self.p * (1 - self.p) ** n for n in range(self.longest)]
         return tuple(share / sum(shares) for share in shares)
@@ -122,6 +119,8 @@ class Spans(Units):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NormalSpans(Units):
     """InfoWord's n-grams (Kong et al. 2020): lengths N(mean, deviation^2) in tokens, rounded and clipped to 1..longest."""
+
+    bounded: ClassVar[bool] = True
 
     mean: float = 5.0
     deviation: float = 1.0
@@ -135,10 +134,6 @@ class NormalSpans(Units):
     @property
     def by_words(self) -> bool:
         return self.whole_words
-
-    @property
-    def bounded(self) -> bool:
-        return True
 
     def distribution(self) -> tuple[float, ...]:
         below = [0.0]

@@ -15,11 +15,11 @@ from ptm_jax.core.streams import named, row_keys
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, Batch, Loss, add_losses
 from ptm_jax.objectives.agreement import distributions, divergence, needs_scores
-from ptm_jax.objectives.base import real_tokens
+from ptm_jax.objectives.base import AroundTask, real_tokens
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AdversarialLoss(slots.Objective):
+class AdversarialLoss(AroundTask):
     """L(x) + `scale` L(x + r) + `virtual` KL(p(x) || p(x + r')), for word vectors x [B, L, `width`] of `tower`.
 
         r  = eps g / |g|,  g = dL/dx                                        (Miyato et al. 2017, Eqs. 2 and 3)
@@ -30,7 +30,6 @@ class AdversarialLoss(slots.Objective):
     `agreement.distributions`. Evaluation computes only the task's loss.
     """
 
-    task: Any
     width: int
     eps: float = 1.0
     scale: float = 1.0
@@ -44,10 +43,6 @@ class AdversarialLoss(slots.Objective):
         if self.virtual:
             needs_scores(self.task, "leave virtual=0, or ")
 
-    @property
-    def baseline(self) -> str | None:
-        return slots.objective(self.task).baseline
-
     def __call__(self, towers: Mapping[str, Tower], batch: Batch, key: Array) -> Loss:
         clean = self.task(towers, batch, key)
         if key is None or not towers[self.tower].train:
@@ -57,7 +52,9 @@ class AdversarialLoss(slots.Objective):
         if self.scale:
             moved = lambda shift: self.task(towers, {**batch, "perturbation": shift}, key)
             shift = self._step(jax.grad(lambda shift: moved(shift).value())(still))
-            parts.append((self.scale, _called(moved(shift), "adversarial")))
+            there = moved(shift)
+            metrics = {f"adversarial_{name}": ratio for name, ratio in there.metrics.items()}
+            parts.append((self.scale, dataclasses.replace(there, metrics=metrics, carry=None)))
         if self.virtual:
             parts.append((self.virtual, self._virtual(towers, batch, key, still)))
         # The last part's metrics override earlier ones of the same name.
@@ -90,8 +87,3 @@ def _unit(x):
     """Scales each row of [B, L, D] to norm 1. Rows of zeros stay zero."""
     norm = jnp.sqrt(jnp.square(x).sum((1, 2), keepdims=True))
     return x / jnp.where(norm > 0, norm, 1.0)
-
-
-def _called(loss: Loss, name: str) -> Loss:
-    """Returns the loss without a carry, with `name` prefixed to its metrics."""
-    return dataclasses.replace(loss, metrics={f"{name}_{k}": v for k, v in loss.metrics.items()}, carry=None)

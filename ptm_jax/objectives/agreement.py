@@ -10,11 +10,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ptm_jax.core import slots
 from ptm_jax.core.streams import named
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, Batch, Encoded, Loss, add_losses
-from ptm_jax.objectives.base import OnePass, name_of, next_memory, real_rows, real_tokens, token_loss
+from ptm_jax.objectives.base import AroundTask, OnePass, name_of, next_memory, real_rows, real_tokens, token_loss
 from ptm_jax.objectives.downstream import scores_of
 
 
@@ -58,24 +57,19 @@ def _weights(found: Array, batch: Batch, labelled: bool) -> Array:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Agreement(slots.Objective):
+class Agreement(AroundTask):
     """(L_1 + L_2) / 2 + `scale` (KL(p_1 || p_2) + KL(p_2 || p_1)) / 2 for two passes with different dropout.
 
     This is half of Liang et al.'s Eq. 4, so the learning rate keeps its meaning; `scale` is half of their alpha. The task
     needs one head; `distributions` returns the predictions to compare. Evaluation computes only the task's loss.
     """
 
-    task: Any
     scale: float = 1.0
 
     def __post_init__(self):
         if self.scale < 0:
             raise ValueError(f"scale is {self.scale}; it must not be below 0")
         needs_scores(self.task)
-
-    @property
-    def baseline(self) -> str | None:
-        return slots.objective(self.task).baseline
 
     def __call__(self, towers: Mapping[str, Tower], batch: Batch, key: Array) -> Loss:
         tower = towers[self.task.tower]

@@ -71,6 +71,5 @@ class VerifiedSpan(OnePass):
     @staticmethod
     def distributions(scores: Any, batch: Batch) -> list[Array]:
         """Returns the logits of start and end, and of [0, none]."""
-        del batch
         start, end, none = scores
         return [start, end, jnp.concatenate([jnp.zeros_like(none), none], -1)]

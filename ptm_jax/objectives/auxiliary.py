@@ -8,20 +8,19 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from ptm_jax.core import slots
 from ptm_jax.core.streams import named
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, Batch, Loss, add_losses
+from ptm_jax.objectives.base import AroundTask
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FadingLanguage(slots.Objective):
+class FadingLanguage(AroundTask):
     """L = L_task + gamma * L_LM (Chronopoulou et al. 2019, Eq. 1).
 
     gamma decays exponentially from `first` to `last` over `steps` updates. `corruption` changes the rows only for the
     language modelling loss (for example, masks words)."""
 
-    task: Any
     language: Any
     corruption: Any = None
     first: float = 0.2
@@ -35,10 +34,6 @@ class FadingLanguage(slots.Objective):
     def gamma(self, step: Any) -> Any:
         """Returns first * (last / first)^(step / steps)."""
         return self.first * (self.last / self.first) ** (jnp.asarray(step, jnp.float32) / self.steps)
-
-    @property
-    def baseline(self) -> str | None:
-        return slots.objective(self.task).baseline
 
     def __call__(self, towers: Mapping[str, Tower], batch: Batch, key: Array) -> Loss:
         rows = batch if self.corruption is None else self.corruption(named(key, "words"), batch)

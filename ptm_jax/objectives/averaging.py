@@ -8,16 +8,15 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from ptm_jax.core import slots
-from ptm_jax.core.streams import named
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, Batch, Loss, add_losses
 from ptm_jax.objectives.agreement import needs_scores
-from ptm_jax.objectives.base import real_rows, real_tokens, token_loss
+from ptm_jax.objectives.base import AroundTask, real_rows, real_tokens, token_loss
+from ptm_jax.objectives.downstream import scores_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OwnTeacher(slots.Objective):
+class OwnTeacher(AroundTask):
     """Task loss + `scale` * MSE(scores, teachers' scores), averaged over classes (Eqs. 8 and 10).
 
     task      a `OnePass` objective; its `head` returns the scores of rows [B, C] or tokens [B, L, C]
@@ -25,23 +24,18 @@ class OwnTeacher(slots.Objective):
               parameters; the scores of several teachers are averaged
     """
 
-    task: Any
     teachers: tuple[str, ...]
     scale: float = 1.0
 
     def __post_init__(self):
         needs_scores(self.task)
 
-    @property
-    def baseline(self) -> str | None:
-        return slots.objective(self.task).baseline
-
     def __call__(self, towers: Mapping[str, Tower], batch: Batch, key: Array) -> Loss:
         student = towers[self.task.tower]
         encoded = student(batch, key)
-        noise = None if key is None else named(key, self.task.head)
-        task = self.task.of(student, encoded, batch if key is None else {**batch, "noise": key})
-        mine = _scores(student, self.task.head, encoded, batch, noise)
+        noisy = batch if key is None else {**batch, "noise": key}
+        task = self.task.of(student, encoded, noisy)
+        mine = _scores(student, self.task.head, encoded, noisy)
         theirs = []
         for name in self.teachers:
             teacher = dataclasses.replace(towers[name], train=False)
@@ -52,6 +46,6 @@ class OwnTeacher(slots.Objective):
         return add_losses((1.0, task), (self.scale, token_loss(squared, weights, name="teacher_error")))
 
 
-def _scores(tower: Tower, head: str, encoded: Any, batch: Batch, key: Array | None = None) -> Array:
-    found = tower.read(head, encoded, batch, key)
+def _scores(tower: Tower, head: str, encoded: Any, batch: Batch) -> Array:
+    found = scores_of(tower, head, encoded, batch)
     return jnp.stack(found, -1) if isinstance(found, tuple) else found

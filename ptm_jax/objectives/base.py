@@ -106,6 +106,17 @@ def first_memory(tower: Tower, batch: Batch) -> Any:
     return None if encoder is None else encoder.empty_memory(batch["input_ids"].shape[0])
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AroundTask(slots.Objective):
+    """Base class of objectives that add a term to the loss of `task`, another objective."""
+
+    task: Any
+
+    @property
+    def baseline(self) -> str | None:
+        return slots.objective(self.task).baseline
+
+
 class OnePass(slots.Objective):
     """Base class of objectives with one forward pass of `tower`. A subclass defines `of(tower, encoded, batch) -> Loss`.
 
@@ -127,7 +138,6 @@ class OnePass(slots.Objective):
     def distributions(self, scores: Any, batch: Batch) -> list[Array]:
         """Returns the predictions to compare in `objectives.agreement`: logits [B, C] for texts or [B, L, C] for tokens,
         [.., 1] for regression. Raises UserError if `scores` are not arrays."""
-        del batch
         parts = list(scores) if isinstance(scores, tuple | list) else [scores]
         if not all(isinstance(part, jax.Array) for part in parts):
             kind, head = type(self).__name__, type(scores).__name__

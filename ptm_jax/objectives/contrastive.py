@@ -37,7 +37,18 @@ def _unit(x: Array) -> Array:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class InfoNCE(OnePass):
+class Pooled(OnePass):
+    """Base class of objectives on rows pooled by the head `pool`."""
+
+    tower: str = "main"
+    pool: str = "pool"
+
+    def refusal(self, system: Any) -> str | None:
+        return blind(system, self.tower, self.pool)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InfoNCE(Pooled):
     """-log exp s(x, y+) / (exp s(x, y+) + sum_j exp s(x, y_j)), where y_j are the other rows' positives (survey Eq. 4 with
     B - 1 negatives; van den Oord et al. 2018, arXiv 1807.03748, Eq. 4).
 
@@ -48,8 +59,6 @@ class InfoNCE(OnePass):
     objectives here, the update depends on the number of micro-batches.
     """
 
-    tower: str = "main"
-    pool: str = "pool"
     temperature: float = 1.0
     similarity: Literal["dot", "cosine"] = "dot"
     both_ways: bool = False
@@ -69,12 +78,9 @@ class InfoNCE(OnePass):
         nll, right = in_batch(anchors / self.temperature, positives, real, self.both_ways)
         return token_loss(nll, real, right, "pair_nll")
 
-    def refusal(self, system: Any) -> str | None:
-        return blind(system, self.tower, self.pool)
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DIM(OnePass):
+class DIM(Pooled):
     """Deep InfoMax of a sentence and its n-gram: -s(m, x+) + log sum_{neg and pos} exp s(m, .) (Kong et al. 2020, arXiv
     1910.08350, section 4; survey Table 1, row DIM, which omits the exp and prints the score instead of the loss).
 
@@ -84,8 +90,6 @@ class DIM(OnePass):
     narrow tower needs the square root of its width in the first steps. For gradient accumulation see `InfoNCE`.
     """
 
-    tower: str = "main"
-    pool: str = "pool"
     temperature: float = 1.0
 
     def of(self, tower: Tower, encoded: Encoded, batch: Batch) -> Loss:
@@ -95,19 +99,14 @@ class DIM(OnePass):
         nll, right = in_batch(sentence / self.temperature, ngram, real)
         return token_loss(nll, real, right, "dim_nll")
 
-    def refusal(self, system: Any) -> str | None:
-        return blind(system, self.tower, self.pool)
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PairwiseRanking(OnePass):
+class PairwiseRanking(Pooled):
     """max(0, margin - f(x) + f(x')): ranks a text above its corrupted copy x' (Collobert et al. 2011, section 4.2).
 
     x' is `negative_input_ids` [B, L] (`negative_segment_ids`). f is the head "score" on the pooled row: [B] or [B, 1].
     """
 
-    tower: str = "main"
-    pool: str = "pool"
     head: str = "score"
     margin: float = 1.0
 
@@ -118,7 +117,3 @@ class PairwiseRanking(OnePass):
         hinge = token_loss(jnp.maximum(0.0, self.margin - good + bad), real, name="ranking_loss")
         accuracy = Ratio(((good > bad) * real).sum(), real.sum())
         return Loss(hinge.sum, hinge.weight, {**hinge.metrics, "ranking_accuracy": accuracy})
-
-    def refusal(self, system: Any) -> str | None:
-        return blind(system, self.tower, self.pool)
-

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 
 from ptm_jax.core import slots
 from ptm_jax.core.batch import segments_of
-from ptm_jax.core.streams import named
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Batch, Encoded, Loss, Ratio
 from ptm_jax.objectives.base import OnePass
+from ptm_jax.objectives.downstream import scores_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,8 +34,7 @@ class CRFTagging(OnePass):
     constrain: Literal["decoding", "always"] = "decoding"
 
     def of(self, tower: Tower, encoded: Encoded, batch: Batch) -> Loss:
-        key = batch.get("noise")
-        scores = tower.read(self.head, encoded, batch, None if key is None else named(key, self.head))
+        scores = scores_of(tower, self.head, encoded, batch)
         links, labels, places = tower.head(self.head), batch["token_labels"], segments_of(batch)
         if "token_weights" in batch:
             places = jnp.where(batch["token_weights"] > 0, places, 0)

@@ -16,6 +16,7 @@ from ptm_jax.objectives.base import OnePass, binary_loss, nll_of, real_rows, rea
 
 
 def scores_of(tower: Tower, head: str, encoded: Encoded, batch: Batch) -> Any:
+    """Returns what a head reads from an encoded batch, with the dropout of `batch["noise"]` if there is one."""
     key = batch.get("noise")
     return tower.read(head, encoded, batch, None if key is None else named(key, head))
 
@@ -51,7 +52,6 @@ class Classification(OnePass):
 
     def distributions(self, scores: Array, batch: Batch) -> list[Array]:
         """Returns the logits of the classes, or of [0, score] for each label; for regression, each score [B, 1]."""
-        del batch
         if self.kind == "classes":
             return [scores]
         columns = jnp.split(scores, scores.shape[-1], -1)
@@ -126,7 +126,6 @@ class AnswerBeams(OnePass):
     @staticmethod
     def distributions(scores: Any, batch: Batch) -> list[Array]:
         """Returns the logits of start and end."""
-        del batch
         return [scores.start, scores.end]
 
 

@@ -54,5 +54,4 @@ class HopAnswers(OnePass):
     @staticmethod
     def distributions(scores: Any, batch: Batch) -> list[Array]:
         """Returns the logits of start, end and kind."""
-        del batch
         return list(scores[:3])

@@ -74,7 +74,7 @@ class TaskMixing(slots.Objective):
     def drawn(self, key: Array, step: Any = 0) -> Array:
         """Draws the index of a task, a scalar."""
         scores = jnp.log(jnp.asarray(self.rates, jnp.float32))  # a rate of 0 gives -inf, and any power > 0 keeps it
-        power = annealed_power(jnp.minimum(step / self.anneal, 1.0)) if self.anneal else 1.0
+        power = 1.0 - 0.8 * jnp.minimum(step / self.anneal, 1.0) if self.anneal else 1.0
         return jax.random.categorical(named(key, "task"), scores * power)
 
     def __call__(self, towers: Mapping[str, Tower], batch: Batch, key: Array) -> Loss:
@@ -119,8 +119,3 @@ def _widened(terms: Any, count: int) -> Array:
 
 def _float(ratio: Ratio) -> Ratio:
     return Ratio(jnp.asarray(ratio.sum, jnp.float32), jnp.asarray(ratio.weight, jnp.float32))
-
-
-def annealed_power(progress: Any) -> Any:
-    """Returns 1 - 0.8 progress, the power of the rates (Stickland and Murray 2019, section 4.1). `progress` is in [0, 1]."""
-    return 1.0 - 0.8 * progress

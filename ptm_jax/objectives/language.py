@@ -11,13 +11,7 @@ from ptm_jax.core import slots
 from ptm_jax.core.batch import segments_of
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, Batch, Encoded, Loss, Ratio, add_losses
-from ptm_jax.objectives.base import (
-    OnePass,
-    corruptions_of,
-    gather,
-    real_tokens,
-    token_loss,
-)
+from ptm_jax.objectives.base import OnePass, corruptions_of, gather, real_tokens, token_loss
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

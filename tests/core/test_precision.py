@@ -46,9 +46,7 @@ def test_product_and_gradients(spec, compute, tolerance):
 
 def test_dense_contracts_several_axes():
     x, kernel = jnp.ones((2, 3, 4, 5)), jnp.arange(4 * 5 * 6.0).reshape(4, 5, 6)
-    np.testing.assert_allclose(
-        Precision().dense(x, kernel, axes=2), np.einsum("abcd,cde->abe", x, kernel), rtol=1e-6
-    )
+    np.testing.assert_allclose(Precision().dense(x, kernel, axes=2), np.einsum("abcd,cde->abe", x, kernel), rtol=1e-6)
 
 
 def test_every_bfloat16_product_accumulates_in_float32_both_ways():

@@ -11,7 +11,7 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.recipe import Phase, Recipe
 from ptm_jax.core.spec import respell
-from ptm_jax.core.spec.classes import ROOMS, kinds_of
+from ptm_jax.core.spec.classes import kinds_of
 from ptm_jax.core.spec.describe import to_json
 from ptm_jax.core.spec.legacy import renewed
 from ptm_jax.core.spec.rebuild import rebuild
@@ -105,7 +105,7 @@ def test_nothing_is_imported_or_evaluated():
         ({"kind": ["Phase"]}, "unknown kind"),
     ],
 )
-def test_a_record_that_does_not_fit_is_an_error_that_says_where(record, message):
+def test_a_record_that_does_not_fit_is_an_error_with_its_place(record, message):
     with pytest.raises(UserError, match=message):
         rebuild(record, KINDS)
 
@@ -114,4 +114,4 @@ def test_kinds_are_unique_and_public():
     assert KINDS["Recipe"] is Recipe and KINDS["Phase"] is Phase
     assert {"Vocab", "Model", "Transformer", "MLM", "TokenMasking", "Packed", "TokenizerSpec"} <= set(KINDS)
     assert not [name for name in KINDS if name.startswith("_")]
-    assert all(cls.__module__.replace(".", "/").removeprefix("ptm_jax/").startswith(ROOMS) for cls in KINDS.values())
+    assert not {cls.__module__.split(".")[1] for cls in KINDS.values()} & {"cli", "kernels", "mesh", "train"}

@@ -10,6 +10,7 @@ import pytest
 
 from ptm_jax.core.types import Vocab
 from ptm_jax.corruptions.gaps import GapSentences
+from support.corrupting import numpied
 
 VOCAB = Vocab(size=1000, pad=0, eos=1, unk=2, sep=3, mask=4)
 LENGTH, WIDTH = 96, 64
@@ -74,8 +75,7 @@ def selected(sentences, select, rate=0.3):
 def outputs():
     batch = batch_of()
     kinds = ("ind_orig", "ind_uniq", "seq_orig", "seq_uniq", "lead", "random")
-    run = {kind: jax.jit(GapSentences(vocab=VOCAB, select=kind, width=WIDTH)) for kind in kinds}
-    return batch, {kind: jax.tree.map(np.asarray, run[kind](jax.random.key(0), batch)) for kind in kinds}
+    return batch, {kind: numpied(GapSentences(vocab=VOCAB, select=kind, width=WIDTH), 0, batch) for kind in kinds}
 
 
 def hidden_in(batch, out, row):
@@ -134,8 +134,7 @@ def test_sentences_put_back_give_the_row(outputs, select):
 def test_words_may_be_masked_as_well():
     batch = batch_of()
     vocab = dataclasses.replace(VOCAB, extra=(999,))
-    out = jax.jit(GapSentences(vocab=vocab, mask_rate=0.15, gap=999))(jax.random.key(0), batch)
-    out = jax.tree.map(np.asarray, out)
+    out = numpied(GapSentences(vocab=vocab, mask_rate=0.15, gap=999), 0, batch)
     assert out["decoder_labels"].shape == (64, 48), "half of the row where no width is given"
     used = out["mlm_weights"] > 0
     assert used.any(1).all()
@@ -146,6 +145,6 @@ def test_words_may_be_masked_as_well():
 def test_a_row_of_one_sentence_and_a_row_of_padding_predict_nothing():
     ids = jnp.array([[10, 11, 12, 1, 0, 0], [0] * 6], jnp.int32)
     batch = {"input_ids": ids, "segment_ids": (ids > 0).astype(jnp.int32), "sentences": (ids > 5).astype(jnp.int32)}
-    out = jax.jit(GapSentences(vocab=VOCAB))(jax.random.key(0), batch)
+    out = numpied(GapSentences(vocab=VOCAB), 0, batch)
     np.testing.assert_array_equal(out["input_ids"], ids)
     assert out["decoder_weights"].sum() == 0

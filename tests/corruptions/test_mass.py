@@ -43,7 +43,7 @@ def test_the_decoder_predicts_one_span_of_half_of_each_document(drawn):
         assert not np.isin(labels, VOCAB.specials).any()
 
 
-def test_the_code_tells_every_token_from_the_one_before_it(drawn):
+def test_the_code_predicts_every_token_from_the_one_before_it(drawn):
     """microsoft/MASS: `target_i = words[pos_i - 1]` at the positions `pos_i - 1`; all else is the paper's form."""
     batch, paper = drawn
     code = numpied(MASSSpan(vocab=VOCAB, previous=True), 0, batch)
@@ -59,19 +59,13 @@ def test_the_code_tells_every_token_from_the_one_before_it(drawn):
     assert (start == 10).any() and (start > 10).any()
 
 
-def test_the_decoder_may_read_what_is_not_masked(drawn):
+def test_the_decoder_may_read_what_is_not_masked_and_has_a_static_width(drawn):
     before, after = drawn
     masked = after["input_ids"] == 4
     np.testing.assert_array_equal(after["source_segments"], np.where(masked, 0, before["segment_ids"]))
-    assert masked[2:].any(1).all()
-
-
-def test_shapes_and_weights(drawn):
-    before, after = drawn
-    assert after["decoder_labels"].shape == (ROWS, 32)
+    assert masked[2:].any(1).all() and after["decoder_labels"].shape == (ROWS, 32)
     np.testing.assert_array_equal(after["decoder_weights"], after["decoder_segment_ids"] > 0)
     np.testing.assert_array_equal(after["segment_ids"], before["segment_ids"])
-    assert (after["decoder_labels"][after["decoder_weights"] == 0] == 0).all()
 
 
 def test_shares_are_80_10_10_within_three_standard_errors(drawn):
@@ -84,7 +78,6 @@ def test_shares_are_80_10_10_within_three_standard_errors(drawn):
 
 def test_the_span_begins_as_published():
     batch = {"input_ids": jnp.tile(jnp.arange(10, 20, dtype=jnp.int32), (6000, 1))}
-    out = jax.jit(MASSSpan(vocab=VOCAB))(jax.random.key(0), batch)
-    counts = np.bincount(np.asarray(out["decoder_positions"])[:, 0], minlength=6)
+    counts = np.bincount(numpied(MASSSpan(vocab=VOCAB), 0, batch)["decoder_positions"][:, 0], minlength=6)
     expected = np.array([0.3, 0.1, 0.1, 0.1, 0.1, 0.3]) * 6000
     assert ((counts - expected) ** 2 / expected).sum() < 20.5  # 99.9% point, 5 degrees of freedom

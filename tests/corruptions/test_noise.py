@@ -15,7 +15,7 @@ from ptm_jax.corruptions.noise import (
     TokenDeletion,
 )
 from support import corrupting
-from support.corrupting import VOCAB
+from support.corrupting import VOCAB, numpied
 
 NOISES = {
     "masking": NoiseMasking(vocab=VOCAB),
@@ -32,18 +32,13 @@ ROWS = 256
 
 @pytest.fixture(scope="module")
 def made():
-    """{name: {False: (before, after), True: the same of packed rows}} of every noise, each compiled once."""
+    """{(name, packed): (before, after)} of every noise, each compiled once."""
     jitted, found = {name: jax.jit(noise) for name, noise in NOISES.items()}, {}
     for packed in (False, True):
         batch = corrupting.documents(rows=ROWS, length=128, seed=1, packed=packed)
         for name, run in jitted.items():
             found[name, packed] = jax.tree.map(np.asarray, (batch, run(jax.random.key(0), batch)))
     return found
-
-
-@pytest.fixture(scope="module")
-def noisy(made):
-    return {name: made[name, False] for name in NOISES}
 
 
 def words(batch, row):
@@ -68,16 +63,16 @@ def test_documents_of_a_packed_row_do_not_mix(made, name):
             np.testing.assert_array_equal(at, np.arange(len(now)))
 
 
-def test_masking_hides_an_exact_number_and_nothing_else(noisy):
-    before, after = noisy["masking"]
+def test_masking_hides_an_exact_number_and_nothing_else(made):
+    before, after = made["masking", False]
     changed = before["input_ids"] != after["input_ids"]
     assert (after["input_ids"][changed] == 4).all()
     count = np.array([len(words(before, row)) for row in range(ROWS)])
     np.testing.assert_array_equal(changed.sum(1), np.where(count > 0, np.minimum(rounded(count, 0.15), 20), 0))
 
 
-def test_deletion_leaves_a_subsequence_with_its_fields(noisy):
-    before, after = noisy["deletion"]
+def test_deletion_leaves_a_subsequence_with_its_fields(made):
+    before, after = made["deletion", False]
     for row in range(2, ROWS, 3):
         was, now = words(before, row), words(after, row)
         assert len(now) == len(was) - min(20, rounded(len(was), 0.15))
@@ -100,8 +95,8 @@ def infill(row, rng):
     return out
 
 
-def test_infilling_can_be_undone_and_hides_an_exact_number(noisy):
-    before, after = noisy["infilling"]
+def test_infilling_can_be_undone_and_hides_an_exact_number(made):
+    before, after = made["infilling", False]
     exact = 0
     for row in range(2, ROWS):
         was, now = words(before, row).tolist(), words(after, row).tolist()
@@ -120,10 +115,9 @@ RATES = 2048
 def full():
     """Rows 10, 11, .. 49 after infilling, as lists, and what the definition makes of as many."""
     row = np.arange(10, 50, dtype=np.int32)
-    out = jax.jit(TextInfilling(vocab=VOCAB))(jax.random.key(2), {"input_ids": jnp.tile(row, (RATES, 1))})
-    sizes = np.asarray(out["segment_ids"]).sum(1)
+    out = numpied(TextInfilling(vocab=VOCAB), 2, {"input_ids": jnp.tile(row, (RATES, 1))})
     rng = np.random.default_rng(0)
-    ours = [ids[:size].tolist() for ids, size in zip(np.asarray(out["input_ids"]), sizes, strict=True)]
+    ours = [ids[real > 0].tolist() for ids, real in zip(out["input_ids"], out["segment_ids"], strict=True)]
     return ours, [infill(row.tolist(), rng) for _ in range(RATES)]
 
 
@@ -155,8 +149,7 @@ def test_infilling_hides_every_word_equally_often_as_the_definition(full):
 
 def test_a_span_over_a_special_token_is_divided():
     ids = jnp.tile(jnp.array([[10, 11, 12, 3, 13, 14, 15, 3]], jnp.int32), (512, 1))
-    out = jax.jit(TextInfilling(vocab=VOCAB, rate=0.8, mean=6.0))(jax.random.key(0), {"input_ids": ids})
-    now = np.asarray(out["input_ids"])
+    now = numpied(TextInfilling(vocab=VOCAB, rate=0.8, mean=6.0), 0, {"input_ids": ids})["input_ids"]
     assert ((now == 3).sum(1) == 2).all()
     assert (now == np.array([4, 3, 4, 3, 0, 0, 0, 0])).all(1).sum() == 0, "four or five of six words are hidden"
     assert ((now[:, :3] == [4, 3, 4]).all(1)).any()
@@ -169,8 +162,8 @@ def sentences(batch, row):
     return [tuple(ids[number == n].tolist()) for n in seen]
 
 
-def test_permutation_moves_whole_sentences(noisy):
-    before, after = noisy["permutation"]
+def test_permutation_moves_whole_sentences(made):
+    before, after = made["permutation", False]
     moved = 0
     for row in range(2, ROWS):
         was, now = sentences(before, row), sentences(after, row)
@@ -183,7 +176,7 @@ def test_permutation_moves_whole_sentences(noisy):
 def test_every_permutation_is_equally_likely():
     ids = jnp.tile(jnp.array([[2, 10, 11, 12, 3]], jnp.int32), (6000, 1))
     batch = {"input_ids": ids, "sentences": jnp.tile(jnp.array([[0, 1, 2, 3, 0]]), (6000, 1))}
-    out = np.asarray(SentencePermutation(vocab=VOCAB)(jax.random.key(0), batch)["input_ids"])[:, 1:4]
+    out = numpied(SentencePermutation(vocab=VOCAB), 0, batch)["input_ids"][:, 1:4]
     _, counts = np.unique(out, axis=0, return_counts=True)
     assert len(counts) == 6
     assert ((counts - 1000) ** 2 / 1000).sum() < 20.5  # 99.9% point, 5 degrees of freedom
@@ -192,7 +185,7 @@ def test_every_permutation_is_equally_likely():
 def test_rotation_begins_with_each_word_equally_often():
     ids = jnp.tile(jnp.array([[2, *range(10, 20), 3, 0]], jnp.int32), (5000, 1))
     batch = {"input_ids": ids, "segment_ids": (ids > 0).astype(jnp.int32)}
-    out = np.asarray(DocumentRotation(vocab=VOCAB)(jax.random.key(0), batch)["input_ids"])
+    out = numpied(DocumentRotation(vocab=VOCAB), 0, batch)["input_ids"]
     counts = np.bincount(out[:, 1], minlength=20)[10:]
     assert ((counts - 500) ** 2 / 500).sum() < 27.9  # 99.9% point, 9 degrees of freedom
     turned = (out[:, 1:11] - 10 - (out[:, 1:2] - 10)) % 10
@@ -202,8 +195,7 @@ def test_rotation_begins_with_each_word_equally_often():
 @pytest.mark.parametrize("rows", ["alone", "packed"])
 def test_the_decoder_predicts_the_row_as_it_was(rows):
     batch = corrupting.documents(rows=32, packed=rows == "packed")
-    noise = NOISES["bart"]
-    out = jax.tree.map(np.asarray, jax.jit(Reconstruct(vocab=VOCAB, noise=noise))(jax.random.key(0), batch))
+    out = numpied(Reconstruct(vocab=VOCAB, noise=NOISES["bart"]), 0, batch)
     segments = np.asarray(batch["segment_ids"])
     np.testing.assert_array_equal(out["decoder_labels"], batch["input_ids"])
     np.testing.assert_array_equal(out["decoder_weights"], (segments > 0).astype(np.float32))

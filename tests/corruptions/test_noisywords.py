@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ptm_jax.core.types import Vocab
 from ptm_jax.corruptions.noisywords import NoisyPairs, NoisyWords
+from support.corrupting import THOUSAND as VOCAB
+from support.corrupting import numpied
 
-VOCAB = Vocab(size=1000, pad=0, unk=1, cls=2, sep=3, mask=4)
 ROWS, LENGTH = 768, 64
 WORDS, PAIRS = NoisyWords(vocab=VOCAB), NoisyPairs(vocab=VOCAB)
 
@@ -29,13 +29,13 @@ def batch_of(rows=ROWS, length=LENGTH, seed=0, longest=None):
 @pytest.fixture(scope="module")
 def tagged():
     batch = batch_of(longest=24)
-    return jax.tree.map(np.asarray, (batch, jax.jit(WORDS)(jax.random.key(0), batch)))
+    return jax.tree.map(np.asarray, batch), numpied(WORDS, 0, batch)
 
 
 @pytest.fixture(scope="module")
 def paired():
     batch = batch_of()
-    return jax.tree.map(np.asarray, (batch, jax.jit(PAIRS)(jax.random.key(0), batch)))
+    return jax.tree.map(np.asarray, batch), numpied(PAIRS, 0, batch)
 
 
 def added_runs(labels):
@@ -77,10 +77,7 @@ def test_added_words_are_repeated_or_random(tagged):
 
 def test_one_to_three_places_and_one_to_six_words():
     batch = batch_of(rows=3000, longest=40) | {"word_starts": jnp.ones((3000, LENGTH), jnp.int32)}
-    one, three = (
-        jax.tree.map(np.asarray, jax.jit(NoisyWords(vocab=VOCAB, places=places))(jax.random.key(0), batch))
-        for places in (1, 3)
-    )
+    one, three = (numpied(NoisyWords(vocab=VOCAB, places=places), 0, batch) for places in (1, 3))
     words = np.asarray(batch["segment_ids"]).sum(1) - 2
     sizes, kinds = [], []
     for row in np.flatnonzero(words >= 20):
@@ -90,7 +87,7 @@ def test_one_to_three_places_and_one_to_six_words():
         kinds.append((ids[first:last] == ids[last : 2 * last - first]).all())
     assert (min(sizes), max(sizes)) == (1, 6)
     assert abs(np.mean(kinds) - 0.5) < 3 * 0.5 / np.sqrt(len(kinds))
-    # Two places of 3.5 words each; a saying near the end of the row is cut: n words at one of the last n - 1.
+    # Two places of 3.5 words each; a repetition near the end of the row is cut: n words at one of the last n - 1.
     cut = sum(n * (n - 1) / 2 for n in range(1, 7)) / 6 / words[words >= 20]
     added = three["noise_labels"][words >= 20].sum(1)
     error = added.std() / np.sqrt(len(added))
@@ -103,7 +100,7 @@ def test_full_rows_lose_their_last_words_and_keep_their_frame():
     ids = jnp.where(batch["segment_ids"] > 0, batch["input_ids"], 7).at[:, -1].set(3)
     ids = jnp.where((ids == 3) & (jnp.arange(LENGTH) < LENGTH - 1), 7, ids)
     batch |= {"input_ids": ids, "segment_ids": jnp.ones_like(ids), "word_starts": jnp.ones_like(ids)}
-    out = jax.tree.map(np.asarray, jax.jit(WORDS)(jax.random.key(0), batch))
+    out = numpied(WORDS, 0, batch)
     size = out["segment_ids"].sum(1)
     # A word goes with what was put in before it, which may leave a little room.
     assert (size == LENGTH).mean() > 0.5 and size.min() > LENGTH // 2
@@ -116,11 +113,11 @@ def test_full_rows_lose_their_last_words_and_keep_their_frame():
 def test_words_are_not_repeated_over_a_border():
     ids = jnp.tile(jnp.array([[10, 11, 3, 12, 13, 3] + [0] * 26], jnp.int32), (512, 1))
     segments = jnp.tile(jnp.array([[1, 1, 1, 2, 2, 2] + [0] * 26], jnp.int32), (512, 1))
-    out = jax.jit(WORDS)(jax.random.key(0), {"input_ids": ids, "segment_ids": segments})
-    now, segments = np.asarray(out["input_ids"]), np.asarray(out["segment_ids"])
+    out = numpied(WORDS, 0, {"input_ids": ids, "segment_ids": segments})
+    now, segments = out["input_ids"], out["segment_ids"]
     assert ((now == 3).sum(1) == 2).all()
     assert not np.isin(now[segments == 1], [12, 13]).all()
-    assert (np.asarray(out["noise_labels"])[now == 3] == 0).all()
+    assert (out["noise_labels"][now == 3] == 0).all()
 
 
 def split(out, row):
@@ -153,7 +150,7 @@ def test_the_label_is_the_place_of_the_original(paired):
 
 def test_words_that_are_left_out_are_contiguous():
     batch = batch_of(rows=1024) | {"word_starts": jnp.ones((1024, LENGTH), jnp.int32)}
-    out = jax.tree.map(np.asarray, jax.jit(NoisyPairs(vocab=VOCAB, places=1))(jax.random.key(0), batch))
+    out = numpied(NoisyPairs(vocab=VOCAB, places=1), 0, batch)
     kinds = np.zeros(3, int)
     for row in range(1024):
         a, b = split(out, row)

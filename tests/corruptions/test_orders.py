@@ -8,31 +8,21 @@ import numpy as np
 import pytest
 
 from ptm_jax.core.streams import named
-from ptm_jax.core.types import Visibility, Vocab
+from ptm_jax.core.types import Visibility
 from ptm_jax.corruptions.orders import MaskMixture, PermutationOrder, PseudoMasks
 from ptm_jax.corruptions.units import draw_lengths
-from ptm_jax.encoders.transformer import transformer
-from ptm_jax.nn.embeddings.summed import LearnedPositions
-from support.corrupting import numpied
+from support.corrupting import THOUSAND as VOCAB
+from support.corrupting import bordered, numpied
 
-VOCAB = Vocab(size=1000, pad=0, unk=1, cls=2, sep=3, mask=4)
 KINDS = ("bidirectional", "seq2seq", "causal", "backward")
 
 
-def batch_of(rows=384, length=128, seed=0, pairs=False):
-    """[CLS] .. [SEP] .. of two documents and padding; `pairs`: the first has a second part from place 40 on."""
-    rng = np.random.default_rng(seed)
-    ids = rng.integers(5, 1000, (rows, length)).astype(np.int32)
-    ids[:, 0], ids[:, 60] = 2, 3
-    real = rng.integers(70, length + 1, rows)
-    real[0] = 0
-    slots = np.arange(length)
-    segments = (slots < real[:, None]).astype(np.int32)
-    segments[:, 61:] *= 2
-    batch = {"input_ids": np.where(segments > 0, ids, 0), "segment_ids": segments}
-    if pairs:
-        batch["token_type_ids"] = np.where((slots >= 40) & (slots <= 60) & (segments > 0), 1, 0).astype(np.int32)
-    return {name: jnp.asarray(value) for name, value in batch.items()}
+def batch_of(rows=384, pairs=False):
+    """Rows of two documents; `pairs`: the first has a second part from place 40 on."""
+    batch = bordered(rows, shortest=70)
+    place = jnp.arange(128)
+    second = ((place >= 40) & (place <= 60) & (batch["segment_ids"] > 0)).astype(jnp.int32)
+    return batch | ({"token_type_ids": second} if pairs else {})
 
 
 def seen(batch, strict=False):
@@ -272,25 +262,6 @@ def test_pseudo_masks_see_what_the_paper_draws(pseudo):
                     "padding": False,
                 }[key]
                 assert matrix[i, j] == (allowed and segments[i] == segments[j]), (row, i, j)
-
-
-def test_a_prediction_knows_the_steps_before_it_only():
-    """Through a network of two layers: a changed token of step s reaches the [P] of later steps, and tokens from s on."""
-    ids = np.random.default_rng(0).integers(5, 1000, (1, 32)).astype(np.int32)
-    batch = PseudoMasks(vocab=VOCAB, rate=0.3)(jax.random.key(1), {"input_ids": jnp.asarray(ids)})
-    network = transformer(vocab=VOCAB, layers=2, width=16, heads=2, positions=LearnedPositions(size=32), dropout=0.0)
-    params = jax.jit(network.init)(jax.random.key(0), batch)
-    n, most = int(batch["mlm_weights"].sum()), batch["mlm_weights"].shape[1]
-    step, tokens = np.asarray(batch["group"][0, 32 : 32 + n]), np.arange(n) + 32 + most
-    many = {name: jnp.repeat(value, n + 1, 0) for name, value in batch.items()}
-    old = many["input_ids"][jnp.arange(n), tokens]
-    many["input_ids"] = many["input_ids"].at[jnp.arange(n), tokens].set(5 + (old - 4) % 995)
-    hidden = np.asarray(jax.jit(network.apply)(params, many).hidden)
-    reached = np.abs(hidden[:n] - hidden[n]).max(-1) > 1e-6
-    expected = np.zeros((n, 32 + 2 * most), bool)
-    expected[:, 32 : 32 + n] = step[None] > step[:, None]
-    expected[:, tokens] = step[None] >= step[:, None]
-    np.testing.assert_array_equal(reached, expected)
 
 
 def test_blocks_are_contiguous_and_follow_the_law(pseudo):

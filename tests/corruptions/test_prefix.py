@@ -1,6 +1,5 @@
 """One stream for source and target: who sees whom, and where the target's hidden states lie."""
 
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -4,11 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ptm_jax.core.types import Vocab
 from ptm_jax.corruptions.base import capacity, choose, draw_words
 from ptm_jax.corruptions.token import TokenMasking
-
-VOCAB = Vocab(size=1000, pad=0, unk=1, cls=2, sep=3, mask=4)
+from support.corrupting import THOUSAND as VOCAB
+from support.corrupting import numpied
 
 
 def test_capacity_is_the_published_one():
@@ -17,8 +16,8 @@ def test_capacity_is_the_published_one():
 
 def test_every_maskable_place_is_equally_likely():
     batch = {"input_ids": jnp.full((4096, 32), 7), "segment_ids": jnp.ones((4096, 32), jnp.int32)}
-    out = jax.jit(TokenMasking(vocab=VOCAB))(jax.random.key(3), batch)
-    counts = np.bincount(np.asarray(out["mlm_positions"])[np.asarray(out["mlm_weights"]) > 0], minlength=32)
+    out = numpied(TokenMasking(vocab=VOCAB), 3, batch)
+    counts = np.bincount(out["mlm_positions"][out["mlm_weights"] > 0], minlength=32)
     expected = 4096 * 5 / 32
     chi2 = ((counts - expected) ** 2 / expected).sum()
     assert chi2 < 61.1  # 99.9% point of chi-square with 31 degrees of freedom

@@ -8,11 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ptm_jax.core.types import Vocab
+from ptm_jax.core.streams import named
+from ptm_jax.corruptions.base import draws
 from ptm_jax.corruptions.token import TokenMasking
-from ptm_jax.corruptions.units import Masking, NGrams, NormalSpans, Spans, Units, WholeWords, _pick, draw_lengths
+from ptm_jax.corruptions.units import Masking, NGrams, NormalSpans, Spans, Units, WholeWords, draw_lengths
+from support.corrupting import THOUSAND as VOCAB
+from support.corrupting import bordered, numpied
 
-VOCAB = Vocab(size=1000, pad=0, unk=1, cls=2, sep=3, mask=4)
 UNITS = {
     "tokens": None,
     "words": WholeWords(),
@@ -22,24 +24,6 @@ UNITS = {
     "infoword": NormalSpans(),
 }
 BY_WORDS, BOUNDED = ("words", "albert", "spanbert"), ("spanbert", "infoword")
-
-
-def batch_of(rows=1024, length=128, seed=0):
-    """Rows [CLS] .. [SEP] .. of two documents, the second without specials, words of 1.4 pieces, and padding."""
-    rng = np.random.default_rng(seed)
-    ids = rng.integers(5, 1000, (rows, length)).astype(np.int32)
-    ids[:, 0], ids[:, 60] = 2, 3
-    real = rng.integers(3, length + 1, rows)
-    real[0] = 0
-    segments = (np.arange(length) < real[:, None]).astype(np.int32)
-    segments[:, 61:] *= 2
-    starts = (rng.random((rows, length)) < 0.7) & ~np.isin(ids, VOCAB.specials) & (segments > 0)
-    ids = np.where(segments > 0, ids, 0)
-    return {
-        "input_ids": jnp.asarray(ids),
-        "segment_ids": jnp.asarray(segments),
-        "word_starts": jnp.asarray(starts.astype(np.int32)),
-    }
 
 
 def maskable(batch):
@@ -61,7 +45,7 @@ def words_of(batch, row, allowed):
 
 @pytest.fixture(scope="module")
 def before():
-    return jax.tree.map(np.asarray, batch_of())
+    return jax.tree.map(np.asarray, bordered(1024))
 
 
 @pytest.fixture(scope="module")
@@ -70,21 +54,24 @@ def masked():
     def of(name, together=False):
         tokens = TokenMasking(vocab=VOCAB)
         masking = tokens if name == "tokens" else Masking(vocab=VOCAB, units=UNITS[name], together=together)
-        return jax.tree.map(np.asarray, jax.jit(masking)(jax.random.key(0), batch_of()))
+        return numpied(masking, 0, bordered(1024))
 
     return of
 
 
 def chosen_of(after, shape):
-    """[B, L] True at the used positions, which are distinct, ascending and first."""
+    """[B, L] True at the used positions, which are ascending and first."""
     chosen = np.zeros(shape, bool)
     for row, (positions, weights) in enumerate(zip(after["mlm_positions"], after["mlm_weights"], strict=True)):
         used = positions[weights > 0]
-        assert (np.diff(used) > 0).all()
-        assert (np.diff(weights) <= 0).all()
-        assert (positions[weights == 0] == 0).all()
+        assert (np.diff(used) > 0).all() and (np.diff(weights) <= 0).all()
         chosen[row, used] = True
     return chosen
+
+
+def budget(batch):
+    """[B] the largest number of tokens to mask."""
+    return np.array([min(20, max(1, math.floor(n * 0.15 + 0.5))) if n else 0 for n in maskable(batch).sum(1)])
 
 
 @pytest.mark.parametrize("name", UNITS)
@@ -97,66 +84,42 @@ def test_only_maskable_tokens_change_and_labels_are_the_tokens(name, before, mas
     assert not np.isin(after["input_ids"][chosen], [0, 2, 3]).any()
     labels = np.take_along_axis(before["input_ids"], after["mlm_positions"], 1)
     np.testing.assert_array_equal(after["mlm_labels"], labels)
+    if name in ("tokens", "unilm", "infoword"):
+        assert (chosen.sum(1) == budget(before))[before["segment_ids"].sum(1) > 40].all(), "tokens use the whole budget"
 
 
-@pytest.mark.parametrize("name", UNITS)
-def test_the_budget_is_used_and_never_exceeded(name, before, masked):
-    chosen = chosen_of(masked(name), before["input_ids"].shape)
-    allowed = maskable(before)
-    if name in BOUNDED:
-        same = before["segment_ids"][:, 1:] == before["segment_ids"][:, :-1]
-        inner = np.pad(same, ((0, 0), (1, 0))) & np.pad(same, ((0, 0), (0, 1)))
-        assert not (chosen & ~inner).any()
-    for row in range(0, 1024, 7):
-        n = maskable(before)[row].sum()
-        left = (min(20, max(1, math.floor(n * 0.15 + 0.5))) if n else 0) - chosen[row].sum()
-        assert left >= 0
-        usable = allowed & inner if name in BOUNDED else allowed
-        words = words_of(before, row, usable) if name in BY_WORDS else [[at] for at in np.flatnonzero(usable[row])]
-        assert all(len(word) > left for word in words if not chosen[row, word[0]])
+def sequential(words, segments, priority, lengths, left):
+    """The unit of each token of a row, one unit after the other: whole words, in one stretch, within the budget."""
+    units = np.zeros(len(segments), int)
+    for unit, length in enumerate(lengths, 1):
+        free = [k for k, word in enumerate(words) if not units[word[0]] and len(word) <= left]
+        if not free:
+            break
+        first = max(free, key=lambda k: priority[words[k][0]])
+        last = words[first][0] - 1
+        for word in words[first : first + length]:
+            goes_on = word[0] == last + 1 and segments[word[0]] == segments[words[first][0]]
+            if not goes_on or units[word[0]] or len(word) > left:
+                break
+            units[word], left, last = unit, left - len(word), word[-1]
+    return units
 
 
-@pytest.mark.parametrize("name", BY_WORDS)
-def test_a_word_is_hidden_whole_or_not_at_all(name, before, masked):
-    chosen = chosen_of(masked(name), before["input_ids"].shape)
-    allowed = maskable(before)
-    if name in BOUNDED:
+@pytest.mark.parametrize("name", [name for name in UNITS if name != "tokens"])
+def test_selection_is_the_sequential_one(name, before, masked):
+    kind, count, key = UNITS[name], budget(before), named(jax.random.key(0), "choose")
+    found = np.asarray(jax.jit(lambda: kind.propose(key, before, VOCAB, jnp.asarray(count), 20))())
+    np.testing.assert_array_equal(found > 0, chosen_of(masked(name), found.shape))
+    rows, allowed = jnp.arange(1024), maskable(before)
+    if name in BOUNDED:  # a token of the same document on both sides
         segments = np.pad(before["segment_ids"], ((0, 0), (1, 1)), constant_values=-1)
         allowed &= (segments[:, :-2] == segments[:, 1:-1]) & (segments[:, 2:] == segments[:, 1:-1])
-    whole = [chosen[row, word].mean() for row in range(0, 1024, 3) for word in words_of(before, row, allowed)]
-    assert set(whole) == {0.0, 1.0}
-
-
-def test_selection_is_the_sequential_one():
-    rng = np.random.default_rng(1)
-    rows, length, most = 200, 24, 8
-    allowed = rng.random((rows, length)) < 0.9
-    breaks = ~allowed | (rng.random((rows, length)) < 0.1)
-    runs = np.cumsum(breaks | np.pad(~allowed, ((0, 0), (1, 0)))[:, :-1], 1)
-    starts = (rng.random((rows, length)) < 0.6) | (np.diff(runs, axis=1, prepend=-1) > 0)
-    count = rng.integers(0, most + 1, rows)
-    lengths = rng.integers(1, 5, (rows, most))
-    priority = rng.random((rows, length)).astype(np.float32)
-    units = np.asarray(jax.jit(_pick)(*(jnp.asarray(x) for x in (priority, allowed, starts, runs, count, lengths))))
-    for row in range(rows):
-        words, expected = [], np.zeros(length, int)
-        for at in range(length):
-            if starts[row, at]:
-                words.append([])
-            words[-1].append(at)
-        left = count[row]
-        begins = {word[0]: index for index, word in enumerate(words) if allowed[row, word[0]]}
-        for unit in range(most):
-            free = [at for at in begins if not expected[at] and len(words[begins[at]]) <= left]
-            if not free:
-                break
-            anchor = max(free, key=lambda at: priority[row, at])
-            for word in words[begins[anchor] :][: lengths[row, unit]]:
-                if runs[row, word[0]] != runs[row, anchor] or expected[word[0]] or len(word) > left:
-                    break
-                expected[word] = unit + 1
-                left -= len(word)
-        np.testing.assert_array_equal(units[row], expected, err_msg=f"row {row}")
+    priority = np.asarray(draws(named(key, "starts"), rows, 128))
+    lengths = np.asarray(draw_lengths(named(key, "lengths"), rows, 20, kind.distribution()))
+    for row in range(0, 1024, 7):
+        words = words_of(before, row, allowed) if name in BY_WORDS else [[at] for at in np.flatnonzero(allowed[row])]
+        expected = sequential(words, before["segment_ids"][row], priority[row], lengths[row], count[row])
+        np.testing.assert_array_equal(found[row], expected, err_msg=f"row {row}")
 
 
 LAWS = {
@@ -191,10 +154,6 @@ def test_the_mean_span_of_spanbert_is_the_published_one():
     assert round(mean, 1) == 3.8
     assert sum(NormalSpans().distribution()) == pytest.approx(1.0)
     assert NormalSpans(mean=30.0).distribution()[-1] == pytest.approx(1.0)
-
-
-def test_draw_lengths_of_one_length_only():
-    assert (draw_lengths(jax.random.key(0), jnp.arange(3), 5, (1.0,)) == 1).all()
 
 
 @pytest.mark.parametrize("name", BOUNDED)

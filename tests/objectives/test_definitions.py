@@ -7,103 +7,92 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ptm_jax.core.types import Loss, Ratio, add_losses
 from ptm_jax.objectives.contrastive import DIM, InfoNCE, PairwiseRanking
 from ptm_jax.objectives.detection import RTD, AddedWords
 from ptm_jax.objectives.joint import Joint
 from ptm_jax.objectives.language import LM, MLM, PLM, BiLM, Cloze
 from ptm_jax.objectives.mixture import BidirectionalNSP
+from ptm_jax.objectives.ponder import Ponder
 from ptm_jax.objectives.sentence_pairs import NSP
 from ptm_jax.objectives.seq2seq import Seq2Seq
 from ptm_jax.objectives.span import SBO
 from support.plain_towers import B, L, P, PlainTower, V, batch_of, check, double, logistic, nll, params_of, pooled, states_of
 
 
+def over(weights, loss):
+    """[(sum, weight)] of `loss` over the places that have a weight."""
+    places = np.argwhere(weights > 0)
+    return [(sum(loss(*place) for place in places), len(places))]
+
+
 def predicted(states, head, b, prefix):
-    """(sum, weight) over the chosen places."""
-    total = weight = 0.0
-    for i in range(B):
-        for j in range(P):
-            if b[f"{prefix}_weights"][i, j]:
-                total += nll(states[i, b[f"{prefix}_positions"][i, j]] @ head, b[f"{prefix}_labels"][i, j])
-                weight += 1
-    return total, weight
+    positions, labels = b[f"{prefix}_positions"], b[f"{prefix}_labels"]
+    return over(b[f"{prefix}_weights"], lambda i, j: nll(states[i, positions[i, j]] @ head, labels[i, j]))
 
 
 def mlm(p, b, prefix="mlm"):
-    return [predicted(states_of(p, b), p["mlm"], b, prefix)]
+    return predicted(states_of(p, b), p["mlm"], b, prefix)
 
 
 def plm(p, b):
-    return [predicted(states_of(p, b) @ p["forward"], p["lm"], b, "plm")]
+    return predicted(states_of(p, b) @ p["forward"], p["lm"], b, "plm")
 
 
 def neighbours(p, b, states, toward):
-    """(sum, weight): the state of each token predicts the token `toward` places further on, inside its document."""
-    total = weight = 0.0
-    for i in range(B):
-        for t in range(L):
-            s = t + toward
-            if 0 <= s < L and b["segment_ids"][i, t] == b["segment_ids"][i, s] > 0:
-                total += nll(states[i, t] @ p["lm"], b["input_ids"][i, s])
-                weight += 1
-    return total, weight
+    """The state of each token predicts the token `toward` places further on, inside its document."""
+    segments, pairs = b["segment_ids"], np.zeros((B, L))
+    for t in range(max(0, -toward), min(L, L - toward)):
+        pairs[:, t] = (segments[:, t] == segments[:, t + toward]) & (segments[:, t] > 0)
+    return over(pairs, lambda i, t: nll(states[i, t] @ p["lm"], b["input_ids"][i, t + toward]))
 
 
 def lm(p, b):
-    return [neighbours(p, b, states_of(p, b), 1)]
+    return neighbours(p, b, states_of(p, b), 1)
 
 
 def bilm(p, b):
     states = states_of(p, b)
-    return [neighbours(p, b, states @ p["forward"], 1), neighbours(p, b, states @ p["backward"], -1)]
+    return neighbours(p, b, states @ p["forward"], 1) + neighbours(p, b, states @ p["backward"], -1)
 
 
 def cloze(p, b):
-    return [neighbours(p, b, states_of(p, b), 0)]
+    return neighbours(p, b, states_of(p, b), 0)
 
 
-def pairs(p, b):
-    pool, real = pooled(p, states_of(p, b), np), (b["segment_ids"] > 0).any(1)
-    losses = [nll(pool[i] @ p["nsp"], b["next_label"][i]) for i in range(B) if real[i]]
-    return [(sum(losses), len(losses))]
+def pairs(p, b, rows=(True,) * B):
+    pool = pooled(p, states_of(p, b), np)
+    return over((b["segment_ids"] > 0).any(1) & rows, lambda i: nll(pool[i] @ p["nsp"], b["next_label"][i]))
 
 
 def sbo(p, b):
-    states, total, weight = states_of(p, b), 0.0, 0
-    for i in range(B):
-        for j in range(P):
-            if b["mlm_weights"][i, j]:
-                sides = [states[i, b[name][i, j]] for name in ("span_left", "span_right")]
-                features = np.concatenate([*sides, p["offset"][b["span_offset"][i, j]]])
-                total, weight = total + nll(features @ p["sbo"], b["mlm_labels"][i, j]), weight + 1
-    return [(total, weight)]
+    states = states_of(p, b)
+
+    def loss(i, j):
+        sides = [states[i, b[name][i, j]] for name in ("span_left", "span_right")]
+        return nll(np.concatenate([*sides, p["offset"][b["span_offset"][i, j]]]) @ p["sbo"], b["mlm_labels"][i, j])
+
+    return over(b["mlm_weights"], loss)
 
 
-def seq2seq(smoothing):
-    def definition(p, b):
-        states, total, weight = states_of(p, b), 0.0, 0
-        for i in range(B):
-            for t in range(P):
-                if b["decoder_weights"][i, t]:
-                    target = np.full(V, smoothing / V)
-                    target[b["decoder_labels"][i, t]] += 1 - smoothing
-                    scores = states[i, L - P + t] @ p["lm"]
-                    total += sum(target[v] * nll(scores, v) for v in range(V))
-                    weight += 1
-        return [(total, weight)]
+def seq2seq(p, b, smoothing=0.0):
+    states = states_of(p, b)
 
-    return definition
+    def loss(i, t):
+        target = np.full(V, smoothing / V)
+        target[b["decoder_labels"][i, t]] += 1 - smoothing
+        return sum(target[v] * nll(states[i, L - P + t] @ p["lm"], v) for v in range(V))
+
+    return over(b["decoder_weights"], loss)
 
 
 def added(p, b):
-    states, total, weight = states_of(p, b), 0.0, 0
-    for i in range(B):
-        for t in range(L):
-            if b["noise_weights"][i, t]:
-                total += logistic((states[i, t] @ p["noise"])[0], b["noise_labels"][i, t])
-                weight += 1
-    return [(total, weight)]
+    scores = states_of(p, b) @ p["noise"]
+    return over(b["noise_weights"], lambda i, t: logistic(scores[i, t, 0], b["noise_labels"][i, t]))
+
+
+def ponder(p, b):
+    states = states_of(p, b)
+    return over(b["segment_ids"], lambda i, t: np.square(states[i, t]).sum())
 
 
 def contrast(anchors, positives, real, temperature=1.0):
@@ -159,13 +148,9 @@ MIXED = [("both", "causal", "both"), ("seq2seq", "both", "causal"), ("backward",
 @pytest.mark.parametrize("kinds", MIXED)
 def test_pairs_count_in_rows_that_see_all(kinds):
     """UniLM's mixture; a batch without an order is all such rows."""
-
-    def definition(p, b):
-        scores = pooled(p, states_of(p, b), np) @ p["nsp"]
-        rows = [i for i in range(B) if (not kinds or kinds[i] == "both") and (b["segment_ids"][i] > 0).any()]
-        return [(sum(nll(scores[i], b["next_label"][i]) for i in rows), len(rows))]
-
-    check(BidirectionalNSP(), definition, batch=batch_of() | ({"order": orders(kinds)} if kinds else {}))
+    rows = np.array([kind == "both" for kind in kinds or ("both",) * B])
+    given = {"order": orders(kinds)} if kinds else {}
+    check(BidirectionalNSP(), lambda p, b: pairs(p, b, rows), batch=batch_of() | given)
 
 
 def scaled(scale, terms):
@@ -181,8 +166,8 @@ CASES = {
     "plm": (PLM(), plm),
     "three-way pairs": (NSP(name="structure"), pairs),
     "sbo": (SBO(), sbo),
-    "seq2seq": (Seq2Seq(), seq2seq(0.0)),
-    "smoothed seq2seq": (Seq2Seq(label_smoothing=0.1), seq2seq(0.1)),
+    "seq2seq": (Seq2Seq(), seq2seq),
+    "smoothed seq2seq": (Seq2Seq(label_smoothing=0.1), lambda p, b: seq2seq(p, b, 0.1)),
     "added words": (AddedWords(), added),
     "infonce": (InfoNCE(temperature=0.5), infonce(0.5)),
     "infonce both ways": (InfoNCE(both_ways=True), infonce(both_ways=True)),
@@ -190,12 +175,8 @@ CASES = {
     "dim": (DIM(), dim),
     "ranking": (PairwiseRanking(), ranking(1.0)),
     "wide ranking": (PairwiseRanking(margin=4.0), ranking(4.0)),
-    "spanbert": (Joint(parts=((1.0, MLM()), (1.0, SBO()))), lambda p, b: mlm(p, b) + sbo(p, b)),
+    "ponder": (Ponder(), ponder),
     "infoword": (Joint(parts=((1.0, MLM()), (0.5, DIM()))), lambda p, b: mlm(p, b) + scaled(0.5, dim(p, b))),
-    "unilmv2": (
-        Joint(parts=((1.0, MLM()), (1.0, MLM(prefix="plm")))),
-        lambda p, b: mlm(p, b) + mlm(p, b, "plm"),
-    ),
 }
 
 
@@ -204,7 +185,7 @@ def test_equals_the_definition(objective, definition):
     loss = check(objective, definition)
     assert len(loss.metrics) >= len(np.atleast_1d(loss.sum))
     first = definition(*double_inputs())[0]
-    found = [float(ratio.value()) for name, ratio in loss.metrics.items() if name.endswith(("nll", "loss"))]
+    found = [float(ratio.value()) for name, ratio in loss.metrics.items() if name.endswith(("nll", "loss", "ponder"))]
     if not isinstance(objective, Seq2Seq):  # whose first metric is without smoothing
         assert any(np.isclose(value, first[0] / first[1], rtol=1e-5) for value in found)
 
@@ -222,18 +203,10 @@ def test_accuracy_counts_hits():
     np.testing.assert_allclose(loss.metrics["mlm_accuracy"].value(), np.mean(hits), rtol=1e-6)
 
 
-def test_added_losses_keep_their_own_means():
-    a, b = Loss(jnp.float32(6.0), jnp.float32(3.0)), Loss(jnp.float32(10.0), jnp.float32(2.0))
-    both = add_losses((1.0, a), (0.5, b))
-    assert float(both.value()) == 2.0 + 0.5 * 5.0
-    assert float(both.value(jnp.array([6.0, 4.0]))) == 1.0 + 0.5 * 2.5
-    assert float(Ratio(jnp.float32(0), jnp.float32(0)).value()) == 0, "nothing over nothing is 0"
-
-
 def test_the_metric_of_seq2seq_is_without_smoothing():
     loss = Seq2Seq(label_smoothing=0.3)({"main": PlainTower(params_of())}, batch_of(), None)
     p, b = double_inputs()
-    ((plain, weight),) = seq2seq(0.0)(p, b)
+    ((plain, weight),) = seq2seq(p, b)
     np.testing.assert_allclose(loss.metrics["nll"].value(), plain / weight, rtol=1e-5)
 
 
@@ -243,18 +216,11 @@ def electra(drawn, weight=50.0, frozen=False):
     def definition(p, b):
         generated = predicted(states_of(p["generator"], b), p["generator"]["mlm"], b, "mlm")
         original = b["input_ids"].copy()
-        for i in range(B):
-            for j in range(P):
-                if b["mlm_weights"][i, j]:
-                    original[i, b["mlm_positions"][i, j]] = b["mlm_labels"][i, j]
-        states, total, tokens = states_of(p["main"], {**b, "input_ids": drawn}), 0.0, 0
-        for i in range(B):
-            for t in range(L):
-                if b["segment_ids"][i, t]:
-                    total += logistic((states[i, t] @ p["main"]["rtd"])[0], drawn[i, t] != original[i, t])
-                    tokens += 1
-        judged = (weight * total, tokens)
-        return [judged] if frozen else [generated, judged]
+        for i, j in np.argwhere(b["mlm_weights"] > 0):
+            original[i, b["mlm_positions"][i, j]] = b["mlm_labels"][i, j]
+        scores = states_of(p["main"], {**b, "input_ids": drawn}) @ p["main"]["rtd"]
+        judged = over(b["segment_ids"], lambda i, t: logistic(scores[i, t, 0], drawn[i, t] != original[i, t]))
+        return scaled(weight, judged) if frozen else generated + scaled(weight, judged)
 
     return definition
 
@@ -265,6 +231,8 @@ def test_rtd_equals_the_definition_under_its_draw(frozen):
     params = {name: params_of(seed) for seed, name in enumerate(("main", "generator"))}
     generator = PlainTower(params["generator"])
     drawn = np.asarray(objective.filled(generator, generator(batch), batch, jax.random.key(0)))
+    right = drawn[0, batch["mlm_positions"][0, 0]]  # a draw of the true word is original
+    batch["mlm_labels"] = batch["mlm_labels"].at[0, 0].set(right)
     loss = check(objective, electra(drawn, frozen=frozen), params, batch, towers=("main", "generator"))
     assert {"mlm_nll", "rtd_nll", "rtd_accuracy"} <= set(loss.metrics)
 

@@ -10,7 +10,7 @@ from ptm_jax.objectives.detection import RTD
 from ptm_jax.objectives.joint import Joint, TaskMixing
 from ptm_jax.objectives.language import LM, MLM
 from ptm_jax.objectives.sentence_pairs import NSP
-from support.plain_towers import B, P, PlainTower, Scores, V, batch_of, params_of
+from support.plain_towers import P, PlainTower, V, batch_of, params_of
 
 TASKS = (LM(), Joint(parts=((1.0, MLM()), (1.0, NSP()))), lambda towers, batch, key: MLM(prefix="plm")(towers, batch, key))
 
@@ -67,45 +67,17 @@ def test_a_mixture_needs_a_rate_for_each_task():
         Joint(parts=((1.0, RTD()),))
 
 
-def wide(rows, seed=2):
-    """A generator's row for every batch row, all alike, with every place chosen."""
-    states = jnp.broadcast_to(jnp.asarray(np.random.default_rng(seed).normal(size=(P, 4)), jnp.float32), (rows, P, 4))
-    ids = jnp.zeros((rows, P), jnp.int32)
-    positions = jnp.broadcast_to(jnp.arange(P), (rows, P))
-    batch = {"input_ids": ids, "rows": jnp.arange(rows), "mlm_positions": positions, "mlm_weights": jnp.ones((rows, P))}
-    return Encoded(states), batch
-
-
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
 def test_the_generator_draws_from_its_softmax(temperature):
+    """Of a row for every batch row, all alike, with every place chosen."""
     rows, generator = 6000, PlainTower(params_of())
-    encoded, batch = wide(rows)
-    draw = jax.jit(lambda key: RTD(temperature=temperature).filled(generator, encoded, batch, key))
+    states = jnp.asarray(np.random.default_rng(2).normal(size=(P, 4)), jnp.float32)
+    every = lambda value: jnp.broadcast_to(value, (rows, *value.shape))
+    batch = {"input_ids": every(jnp.zeros(P, jnp.int32)), "rows": jnp.arange(rows)}
+    batch |= {"mlm_positions": every(jnp.arange(P)), "mlm_weights": every(jnp.ones(P))}
+    draw = jax.jit(lambda key: RTD(temperature=temperature).filled(generator, Encoded(every(states)), batch, key))
     words = np.asarray(draw(jax.random.key(0)))
-    scores = np.asarray(encoded.hidden[0] @ generator.params["mlm"], np.float64) / temperature
+    scores = np.asarray(states @ generator.params["mlm"], np.float64) / temperature
     shares = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
     found = np.stack([np.bincount(words[:, j], minlength=V) for j in range(P)]) / rows
     assert (np.abs(found - shares) <= 4 * np.sqrt(shares * (1 - shares) / rows) + 1e-9).all()
-
-
-class Certain(PlainTower):
-    """A generator that knows only word 5."""
-
-    def head(self, name, *inputs, key=None):
-        return Scores(jnp.full((*inputs[0].shape[:-1], V), -100.0).at[..., 5].set(100.0))
-
-
-def test_a_generator_that_is_right_leaves_nothing_replaced():
-    """Draws that hit the true word are original; places without weight stay as they are."""
-    batch = batch_of()
-    batch["mlm_labels"] = jnp.full((B, P), 5)
-    loss = RTD()({"main": PlainTower(params_of(1)), "generator": Certain(params_of())}, batch, jax.random.key(0))
-    original = np.asarray(batch["input_ids"]).copy()
-    for i in range(B):
-        for j in range(P):
-            if batch["mlm_weights"][i, j]:
-                original[i, batch["mlm_positions"][i, j]] = 5
-    main = PlainTower(params_of(1))
-    scores = main.head("rtd", main({**batch, "input_ids": jnp.asarray(original)}).hidden)
-    real = np.asarray(batch["segment_ids"]) > 0
-    np.testing.assert_allclose(loss.metrics["rtd_nll"].sum, np.log1p(np.exp(np.asarray(scores)))[real].sum(), rtol=1e-5)

@@ -42,6 +42,25 @@ def documents(rows: int = 8, length: int = 48, seed: int = 0, packed: bool = Tru
     return {name: jnp.asarray(value, jnp.int32) for name, value in fields.items()}
 
 
+THOUSAND = Vocab(size=1000, pad=0, unk=1, cls=2, sep=3, mask=4)
+
+
+def bordered(rows: int, length: int = 128, border: int = 61, shortest: int = 3, seed: int = 0) -> dict[str, Any]:
+    """Rows [CLS] words, [SEP] at 60, words, of two documents that meet at `border`, and padding, over `THOUSAND`.
+
+    The second document has no [CLS] and no [SEP] at its end. Words have 1.4 pieces. Row 0 is padding."""
+    draw = np.random.default_rng(seed)
+    ids = draw.integers(5, 1000, (rows, length))
+    ids[:, 0], ids[:, 60] = 2, 3
+    real = draw.integers(shortest, length + 1, rows)
+    real[0] = 0
+    place = np.arange(length)
+    segments = (place < real[:, None]) * (1 + (place >= border))
+    starts = (draw.random((rows, length)) < 0.7) & (ids > 4) & (segments > 0)
+    fields = {"input_ids": np.where(segments > 0, ids, 0), "segment_ids": segments, "word_starts": starts}
+    return {name: jnp.asarray(value, jnp.int32) for name, value in fields.items()}
+
+
 def slots(rows: int = 8, sentences: int = 6, width: int = 8, seed: int = 0, vocab: Vocab = VOCAB) -> dict[str, Any]:
     """Rows of sentence slots: [CLS] words [SEP] of 3 to `width` tokens in the first slots. Row 0 is padding."""
     draw = np.random.default_rng(seed)

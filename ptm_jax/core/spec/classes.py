@@ -1,7 +1,8 @@
 """Looks up the classes that a record names.
 
 A kind is the short name of a public dataclass of the package, such as "Transformer". If two rooms have a class of that
-name, the kind is "room.Transformer". An index of the class statements in `ROOMS` gives the one module to import.
+name, the kind is "room.Transformer". The classes are those of the folders whose `__init__.py` declares `KINDS = True`. An
+index of their class statements gives the one module to import.
 """
 
 from __future__ import annotations
@@ -19,11 +20,6 @@ from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError
 
 PACKAGE = Path(__file__).parents[2]
-ROOMS = (
-    *("core", "nn", "encoders", "corruptions", "objectives", "adapt", "compress"),
-    *("data/rows", "data/tokenizers", "tasks/formats", "tasks/kinds"),
-)
-"""Folders of the package that contain kinds."""
 
 
 class Kinds(Mapping[str, Any]):
@@ -81,8 +77,9 @@ def kind_of(cls: type) -> str:
 def _index() -> Mapping[str, tuple[str, ...]]:
     """{class name: modules with a class statement of that name}."""
     found = defaultdict(list)
-    for room in ROOMS:
-        for path in sorted((PACKAGE / room).rglob("*.py")):
+    declared = [path.parent for path in PACKAGE.rglob("__init__.py") if "KINDS = True" in path.read_text(encoding="utf8")]
+    for folder in sorted(declared):
+        for path in sorted(folder.rglob("*.py")):
             module = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
             for name in re.findall(r"^class (\w+)", path.read_text(encoding="utf8"), re.M):
                 found[name].append(module)
