@@ -86,7 +86,10 @@ def adapted(system: System) -> System:
     system = dataclasses.replace(system, adapt=fill(system.adapt), compress=fill(system.compress))
     for wrapper in system.wrappers:
         try:
-            system = _wrapped(wrapper, system)
+            system = wrapper.rewrite(system)
+            reaches = system.towers if wrapper.towers is None else wrapper.towers
+            towers = {name: wrapper.wrap(tower) if name in reaches else tower for name, tower in system.towers.items()}
+            system = dataclasses.replace(system, towers=towers)
         except ValueError as error:
             kind = type(wrapper).__name__
             raise UserError(f"{system.name or 'this system'} does not take {kind}: {error}; leave it out") from error
@@ -98,13 +101,6 @@ def in_effect(system: System, params: Params) -> Params:
     for wrapper in system.wrappers:
         params = wrapper.effective(params, False)
     return {name: params[name] for name in system.towers if name in params}
-
-
-def _wrapped(wrapper: slots.Wrapper, system: System) -> System:
-    system = wrapper.rewrite(system)
-    reaches = system.towers if wrapper.towers is None else wrapper.towers
-    towers = {name: wrapper.wrap(tower) if name in reaches else tower for name, tower in system.towers.items()}
-    return dataclasses.replace(system, towers=towers)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -229,6 +229,24 @@ class PseudoMasks(slots.Corruption):
         return {**out, "plm_labels": out["mlm_labels"], "plm_weights": weights}
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PseudoTokens(PseudoMasks):
+    """`PseudoMasks` with a separate token [P], as in the paper (Bao et al. 2020, section 3.2).
+
+    [P] is `pseudo` if given, else the first id of `vocab.extra`, which a tokenizer with a sentinel provides."""
+
+    def __call__(self, key: Array, batch: Batch) -> Batch:
+        if self.pseudo is None and not self.vocab.extra:
+            raise ValueError("this vocabulary has no extra token for [P]; set tokenizer.sentinels=1")
+        own = self.vocab.extra[0] if self.pseudo is None else self.pseudo
+        return PseudoMasks.__call__(dataclasses.replace(self, pseudo=own), key, batch)
+
+    def refusal(self, system: Any) -> str | None:
+        if self.pseudo is None and not self.vocab.extra:
+            return "PseudoTokens needs a token for [P], and the vocabulary has no extra one; set tokenizer.sentinels=1"
+        return PseudoMasks.refusal(self, system)
+
+
 def _cuts(drawn: Array, segments: Array, second: Array) -> Array:
     """Returns the start of the target in each token's document, [B, L]: its second part, else a random position inside."""
     slots, length = jnp.arange(segments.shape[1], dtype=jnp.int32), segments.shape[1]

@@ -10,8 +10,7 @@ from ptm_jax.core.spec import respell
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
 from ptm_jax.corruptions.base import Chain
-from ptm_jax.corruptions.orders import MaskMixture
-from ptm_jax.corruptions.pseudo import PseudoTokens
+from ptm_jax.corruptions.orders import MaskMixture, PseudoTokens
 from ptm_jax.corruptions.units import Masking, NGrams
 from ptm_jax.data.rows.examples import Packed
 from ptm_jax.encoders.model import Model
@@ -21,7 +20,7 @@ from ptm_jax.nn.embeddings.parts import Types, exchanged
 from ptm_jax.nn.embeddings.summed import Embeddings
 from ptm_jax.objectives.joint import Joint
 from ptm_jax.objectives.language import MLM
-from ptm_jax.objectives.mixture import BidirectionalNSP
+from ptm_jax.objectives.sentence_pairs import BidirectionalNSP
 from ptm_jax.systems.transformers import BERT_CASED, BERT_UNCASED, bert, miniature
 
 

@@ -1,10 +1,13 @@
 """Kinds of the package and of a user's own file: found again from a record, and when they must not be."""
 
 import json
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import pytest
 
 import ptm_jax
@@ -16,61 +19,38 @@ from ptm_jax.core.spec.rebuild import rebuild
 from ptm_jax.core.towers import init
 from ptm_jax.runs import run
 
-FILE = """
-import dataclasses
-from ptm_jax.core.types import Vocab
-from ptm_jax.encoders.model import Model
-from ptm_jax.encoders.transformer import Transformer, transformer
-from ptm_jax.nn.heads.vocabulary import LMHead
-from ptm_jax.systems import get
-
-class Mine(Transformer):
-    pass
-
-plain = transformer(vocab=Vocab(size=20, pad=0), layers=1, width=8, heads=2)
-mine = Mine(embed=plain.embed, stack=plain.stack)
-config = dataclasses.replace(get("bert_tiny"), name="mine", towers={"main": Model(encoder=mine, heads={"lm": LMHead()})})
-"""
-
 
 @pytest.fixture
 def workdir(tmp_path):
     """A run of a system of the user's own file, which is not imported any more."""
-    file, folder = tmp_path / "mine.py", tmp_path / "run"
-    file.write_text(FILE)
-    system = sources.import_file(file).config
-    params = init(system.towers, jax.random.key(0), {"input_ids": jax.numpy.zeros((1, 4), "int32")})
+    file = Path(shutil.copy(Path(__file__).parents[1] / "support" / "own_encoder.py", tmp_path / "mine.py"))
+    system, folder = sources.import_file(file).system, tmp_path / "run"
+    batch = {name: jnp.ones((1, 4), "int32") for name in ("input_ids", "segment_ids")}
     record = {"config": {"system": spec.to_json(system)}, "own": sources.sources_of(system, folder)}
-    assert record["own"]["classes"] == {"Mine": {"name": "Mine", "file": str(file)}}
-    run.write(folder, record, None, params)
+    assert record["own"]["classes"] == {name: {"name": name, "file": str(file)} for name in ("Neighbours", "Words")}
+    run.write(folder, record, None, init(system.towers, jax.random.key(0), batch))
     del sys.modules["config_mine"]
     return folder
 
 
-def test_a_run_of_ones_own_encoder_is_loaded_again(workdir):
-    model = ptm_jax.load(workdir)
-    assert type(model.module.encoder).__name__ == "Mine"
-    assert model([[1, 2, 3]]).hidden.shape == (1, 3, 8)
-
-
 def test_a_run_that_was_moved_imports_nothing(workdir, tmp_path):
     moved = workdir.rename(tmp_path / "moved")
-    with pytest.raises(UserError, match="Mine is of .*mine.py, which a run that was moved .* import it first"):
+    with pytest.raises(UserError, match="Words is of .*mine.py, which a run that was moved .* import it first"):
         ptm_jax.load(moved)
     assert "config_mine" not in sys.modules
     sources.import_file(tmp_path / "mine.py")
-    assert type(ptm_jax.load(moved).module.encoder).__name__ == "Mine"
+    assert type(ptm_jax.load(moved).module.encoder).__name__ == "Neighbours"
     del sys.modules["config_mine"]
 
 
 def test_a_file_that_is_gone_or_lies_in_the_run_is_one_line(workdir, tmp_path):
     file = tmp_path / "mine.py"
     file.rename(workdir / "mine.py")
-    with pytest.raises(UserError, match="Mine was defined in .*mine.py, which is gone"):
+    with pytest.raises(UserError, match="Words was defined in .*mine.py, which is gone"):
         ptm_jax.load(workdir)
     record = json.loads((workdir / "config.json").read_text())
-    record["own"]["classes"]["Mine"]["file"] = str(workdir / "mine.py")
-    assert "no file that you gave" in sources.own_kinds(record, workdir).lost["Mine"]
+    record["own"]["classes"]["Words"]["file"] = str(workdir / "mine.py")
+    assert "no file that you gave" in sources.own_kinds(record, workdir).lost["Words"]
     assert "config_mine" not in sys.modules
 
 

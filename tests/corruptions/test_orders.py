@@ -1,5 +1,6 @@
 """Who sees whom, against brute-force matrices; shares, lengths and targets against their laws."""
 
+import dataclasses
 from types import SimpleNamespace
 
 import jax
@@ -7,9 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from ptm_jax import systems
+from ptm_jax.core.spec import respell
 from ptm_jax.core.streams import named
-from ptm_jax.core.types import Visibility
-from ptm_jax.corruptions.orders import MaskMixture, PermutationOrder, PseudoMasks
+from ptm_jax.core.system import refusal
+from ptm_jax.core.types import Visibility, Vocab
+from ptm_jax.corruptions.orders import MaskMixture, PermutationOrder, PseudoMasks, PseudoTokens
 from ptm_jax.corruptions.units import draw_lengths
 from support.corrupting import THOUSAND as VOCAB
 from support.corrupting import bordered, numpied
@@ -277,3 +281,35 @@ def test_blocks_are_contiguous_and_follow_the_law(pseudo):
     shares = np.bincount(sizes, minlength=7)[1:] / len(sizes)
     expected = np.array([0.6, *[0.08] * 5])
     assert (np.abs(shares - expected) < 3 * np.sqrt(expected * (1 - expected) / len(sizes))).all(), shares
+
+
+TWO_MORE = dataclasses.replace(VOCAB, extra=(999, 998))
+
+
+def pseudo_masked(corruption):
+    ids = jnp.asarray(np.random.default_rng(0).integers(5, 998, (64, 40)), jnp.int32)
+    return numpied(corruption, 0, {"input_ids": ids})
+
+
+def test_pseudo_tokens_differ_from_pseudo_masks_only_there():
+    found, masks = pseudo_masked(PseudoTokens(vocab=TWO_MORE)), pseudo_masked(PseudoMasks(vocab=TWO_MORE))
+    there = np.zeros(found["input_ids"].shape, bool)
+    there[:, 40:46] = found["plm_weights"] > 0
+    assert there.sum() == 64 * 6 and (found["input_ids"][there] == 999).all() and (masks["input_ids"][there] == 4).all()
+    np.testing.assert_array_equal(found["input_ids"][~there], masks["input_ids"][~there])
+    assert not np.isin(found["input_ids"][~there], TWO_MORE.extra).any()
+    for name in masks:
+        assert name == "input_ids" or np.array_equal(found[name], masks[name])
+    given = pseudo_masked(PseudoTokens(vocab=TWO_MORE, pseudo=7))
+    assert (given["input_ids"][there] == 7).all()
+
+
+def test_a_vocabulary_without_a_pseudo_token_is_refused():
+    poor = dataclasses.replace(TWO_MORE, extra=())
+    with pytest.raises(ValueError, match="no extra token.*sentinels=1"):
+        pseudo_masked(PseudoTokens(vocab=poor))
+    system = systems.get("unilmv2_base")
+    assert refusal(system) is None and system.corruption.vocab.extra == (1,) and system.tokenizer.sentinels == 1
+    assert system.tokenizer.lowercase
+    assert "sentinels=1" in refusal(respell(system, Vocab, poor))
+    assert refusal(respell(system, Vocab, TWO_MORE)) is None

@@ -108,7 +108,8 @@ def sequential(words, segments, priority, lengths, left):
 @pytest.mark.parametrize("name", [name for name in UNITS if name != "tokens"])
 def test_selection_is_the_sequential_one(name, before, masked):
     kind, count, key = UNITS[name], budget(before), named(jax.random.key(0), "choose")
-    found = np.asarray(jax.jit(lambda: kind.propose(key, before, VOCAB, jnp.asarray(count), 20))())
+    propose = jax.jit(lambda key, batch, count: kind.propose(key, batch, VOCAB, count, 20))
+    found = np.asarray(propose(key, before, jnp.asarray(count)))
     np.testing.assert_array_equal(found > 0, chosen_of(masked(name), found.shape))
     rows, allowed = jnp.arange(1024), maskable(before)
     if name in BOUNDED:  # a token of the same document on both sides

@@ -12,7 +12,7 @@ import pytest
 
 from ptm_jax.core import slots as core_slots
 from ptm_jax.core.system import refusal
-from ptm_jax.corruptions import base, gaps, labels, noise, orders, pseudo, sentinels, shuffles, spans, token, units
+from ptm_jax.corruptions import base, gaps, labels, noise, orders, sentinels, shuffles, spans, token, units
 from ptm_jax.corruptions.sentence_masking import SentenceMasking
 from ptm_jax.corruptions.source_target import SingleStream
 from ptm_jax.encoders.model import Model
@@ -35,7 +35,7 @@ OWN = {
     "prefix lm": SingleStream(part=sentinels.SentinelSpans(vocab=VOCAB)),
     "xlnet": orders.PermutationOrder(vocab=VOCAB, k=3, specials="first"),
     "pseudo masks": orders.PseudoMasks(vocab=VOCAB, rate=0.3),
-    "pseudo tokens": pseudo.PseudoTokens(vocab=VOCAB, spans=0.9, pseudo=390),
+    "pseudo tokens": orders.PseudoTokens(vocab=VOCAB, spans=0.9, pseudo=390),
     "pairs shuffled": shuffles.TrigramShuffle(vocab=VOCAB, rate=0.4, size=2),
 }
 SLOTS = {"sentences": 6, "width": 8}

@@ -11,9 +11,8 @@ from ptm_jax.objectives.contrastive import DIM, InfoNCE, PairwiseRanking
 from ptm_jax.objectives.detection import RTD, AddedWords
 from ptm_jax.objectives.joint import Joint
 from ptm_jax.objectives.language import LM, MLM, PLM, BiLM, Cloze
-from ptm_jax.objectives.mixture import BidirectionalNSP
 from ptm_jax.objectives.ponder import Ponder
-from ptm_jax.objectives.sentence_pairs import NSP
+from ptm_jax.objectives.sentence_pairs import NSP, BidirectionalNSP
 from ptm_jax.objectives.seq2seq import Seq2Seq
 from ptm_jax.objectives.span import SBO
 from support.plain_towers import B, L, P, PlainTower, V, batch_of, check, double, logistic, nll, params_of, pooled, states_of

@@ -92,13 +92,6 @@ def _made(module: str, name: str) -> Any:
 catalogue = Catalogue("system")
 
 
-def register(*entries: Any) -> Any:
-    """Adds to the catalogue of systems: a name and its factory, or any arguments of `Catalogue.add`."""
-    if isinstance(entries[0], str):
-        return catalogue.register(*entries)
-    return catalogue.add(*entries)
-
-
 def modules(package: str) -> list[str]:
     """Returns the sorted names of the modules of a package, without importing them."""
     root = importlib.import_module(package)
