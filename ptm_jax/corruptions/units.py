@@ -43,9 +43,10 @@ class Units:
 
         Units cover at most `count` [B] tokens of a row. `count` must not exceed `most`.
         """
-        rows, allowed = rows_of(batch), maskable(batch, vocab)
+        rows, allowed, segments = rows_of(batch), maskable(batch, vocab), segments_of(batch)
         if self.bounded:
-            allowed &= _inside(segments_of(batch))
+            same = segments[:, 1:] == segments[:, :-1]
+            allowed &= jnp.pad(same, ((0, 0), (1, 0))) & jnp.pad(same, ((0, 0), (0, 1)))
         runs = stretches(batch, allowed)
         starts = jnp.ones_like(allowed)
         if self.by_words:
@@ -185,12 +186,6 @@ def draw_lengths(key: Array, rows: Array, most: int, shares: tuple[float, ...]) 
     """Draws lengths 1, 2, ... with probabilities `shares`, [B, P] int32."""
     bounds = jnp.cumsum(jnp.asarray(shares[:-1], jnp.float32))
     return 1 + (draws(key, rows, most)[..., None] >= bounds).sum(-1).astype(jnp.int32)
-
-
-def _inside(segments: Array) -> Array:
-    """Returns True where both neighbours belong to the same document, [B, L]."""
-    same = segments[:, 1:] == segments[:, :-1]
-    return jnp.pad(same, ((0, 0), (1, 0))) & jnp.pad(same, ((0, 0), (0, 1)))
 
 
 def _joined(chosen: Array) -> tuple[Array, Array, Array]:

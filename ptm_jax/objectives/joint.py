@@ -93,7 +93,7 @@ class TaskMixing(slots.Objective):
             def branch():
                 loss = run()
                 absent = Ratio(jnp.zeros(()), jnp.zeros(()))
-                metrics = {name: _float(loss.metrics.get(name, absent)) for name in names}
+                metrics = {name: jax.tree.map(jnp.float32, loss.metrics.get(name, absent)) for name in names}
                 carry = batch.get("carry") if loss.carry is None else loss.carry
                 return Loss(_widened(loss.sum, terms), _widened(loss.weight, terms), metrics, carry)
 
@@ -115,7 +115,3 @@ def _widened(terms: Any, count: int) -> Array:
     """Returns the terms of a loss as float32, zero-padded to [count]."""
     terms = jnp.atleast_1d(jnp.asarray(terms, jnp.float32))
     return jnp.pad(terms, (0, count - terms.size))
-
-
-def _float(ratio: Ratio) -> Ratio:
-    return Ratio(jnp.asarray(ratio.sum, jnp.float32), jnp.asarray(ratio.weight, jnp.float32))

@@ -19,26 +19,18 @@ def test_every_step_is_one_of_its_tasks():
     """The loss, gradient and metrics of the task that was drawn, whatever the numbers of terms and metrics."""
     mixing, batch, params = TaskMixing(tasks=TASKS, rates=(3.0, 2.0, 1.0)), batch_of(), params_of()
 
-    @jax.jit
-    def run(objectives_key):
-        def value(params):
-            loss = mixing({"main": PlainTower(params)}, batch, objectives_key)
+    def graded(objective):
+        def value(params, key):
+            loss = objective({"main": PlainTower(params)}, batch, key)
             return loss.value(), loss
 
-        return jax.grad(value, has_aux=True)(params)
+        return jax.jit(jax.grad(value, has_aux=True))
 
-    def alone(task):
-        def value(params):
-            loss = task({"main": PlainTower(params)}, batch, None)
-            return loss.value(), loss
-
-        return jax.jit(jax.grad(value, has_aux=True))(params)
-
-    expected, met = [alone(task) for task in TASKS], set()
+    run, expected, met = graded(mixing), [graded(task)(params, None) for task in TASKS], set()
     for seed in range(12):
         key = jax.random.key(seed)
         index = int(mixing.drawn(key))
-        grads, loss = run(key)
+        grads, loss = run(params, key)
         np.testing.assert_allclose(loss.value(), expected[index][1].value(), rtol=1e-6)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), grads, expected[index][0])
         names = expected[index][1].metrics

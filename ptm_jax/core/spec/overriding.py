@@ -38,11 +38,12 @@ def override(value: Any, changes: Mapping[str, Any], kinds: Kinds | None = None)
     Raises UserError for an unknown field, a text of the wrong type, or a value that `__post_init__` refuses.
     """
     tree: dict[str, Any] = {}
+    with_system = is_spec(value) and "system" in field_names(value)
     for path, text in changes.items():
         first, _, rest = path.partition(".")
         # An Experiment's tokenizer is None if it uses the system's; a path inside it then changes the system's.
         own = first in field_names(value) and not (rest and values_of(value)[first] is None)
-        if not _has_system(value) or own:
+        if not with_system or own:
             steps = path.split(".")
         elif first in field_names(value.system):
             steps = ["system", *path.split(".")]
@@ -56,10 +57,6 @@ def override(value: Any, changes: Mapping[str, Any], kinds: Kinds | None = None)
             node = node.setdefault(step, {})
         node[""] = text
     return _override(value, tree, "", kinds or {})
-
-
-def _has_system(value: Any) -> bool:
-    return is_spec(value) and "system" in field_names(value)
 
 
 def _override(value: Any, tree: Mapping[str, Any], where: str, kinds: Kinds) -> Any:

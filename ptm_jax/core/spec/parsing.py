@@ -78,10 +78,6 @@ def _integer(text: str) -> int:
         return int(value)
 
 
-def _boolean(text: str) -> bool:
-    return {"true": True, "1": True, "false": False, "0": False}[text.lower()]
-
-
 def _string(text: str) -> str:
     """Returns the text without optional quotes."""
     if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
@@ -99,7 +95,7 @@ def _is_none(text: str) -> bool:
 
 
 _SCALARS: dict[Any, Callable[[str], Any]] = {
-    bool: _boolean,
+    bool: lambda text: {"true": True, "1": True, "false": False, "0": False}[text.lower()],
     int: _integer,
     float: _number,
     str: _string,
@@ -229,9 +225,7 @@ def _read_variant(text: str, allowed: Kinds, current: Any, where: str, kinds: Ki
     """
     call = _call(text, where)
     if call is None:
-        raise UserError(
-            f"{where} must be one of {', '.join(sorted(allowed))}, with fields as Name(a=1); given {text!r}"
-        )
+        raise UserError(f"{where} must be one of {', '.join(sorted(allowed))}, with fields as Name(a=1); given {text!r}")
     name, words = call
     if name not in allowed:
         raise unknown(f"kind of {where}", name, allowed)
@@ -250,9 +244,7 @@ def _read_variant(text: str, allowed: Kinds, current: Any, where: str, kinds: Ki
     kept = [n for n in lacking if is_spec(current) and n in field_names(current)]
     values |= {name: part for name, part in values_of(current).items() if name in kept} if kept else {}
     if lacking := [n for n in lacking if n not in kept]:
-        raise UserError(
-            f"{where}: {name} needs {', '.join(lacking)}, as {name}({', '.join(n + '=...' for n in lacking)})"
-        )
+        raise UserError(f"{where}: {name} needs {', '.join(lacking)}, as {name}({', '.join(n + '=...' for n in lacking)})")
     try:
         return cls(**values)
     except ValueError as error:
