@@ -95,11 +95,6 @@ def test_scanned_bfloat16_products_run_on_this_cpu():
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-def test_unknown_precision_is_refused():
-    with pytest.raises(ValueError, match="float16"):
-        Precision("float16")
-
-
 def test_one_row_is_the_first_of_several():
     """A CPU doubles a row that is alone; the product and its gradients are the same."""
     rng = np.random.default_rng(0)
