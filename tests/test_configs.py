@@ -1,8 +1,11 @@
 """Every config is a run that can begin: it loads, nothing refuses it, and its notebook's commands are understood."""
 
+import ast
 import re
 import shlex
 import sys
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -23,6 +26,24 @@ def at_the_root(monkeypatch):
     """Commands are given from there, and a config's folder leaves the search path again."""
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(sys, "path", [*sys.path])
+
+
+def test_every_import_of_a_program_is_there():
+    """Also of those inside functions, in configs and benchmarks that no test runs."""
+    programs = [*(ROOT / "configs").rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")]
+    imports = {
+        (node.module, alias.name)
+        for path in programs
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf8")))
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("ptm_jax")
+        for alias in node.names
+    }
+    missing = [
+        (module, name)
+        for module, name in sorted(imports)
+        if not find_spec(module) or not (hasattr(import_module(module), name) or find_spec(f"{module}.{name}"))
+    ]
+    assert not missing and len(imports) > 50
 
 
 def notebook(path: Path) -> str:

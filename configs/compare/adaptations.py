@@ -187,9 +187,9 @@ def _names(way: str, args: Args) -> dict[str, Any]:
 def _counts(workdir: Path) -> dict[str, int]:
     """Parameters that a finished run could move, and all of the network's."""
     from ptm_jax.core import paths
+    from ptm_jax.core.spec.classes import kinds_of
     from ptm_jax.core.spec.rebuild import rebuild
     from ptm_jax.runs.run import Run, adapter_parts
-    from ptm_jax.systems.kinds import kinds_of
 
     run = Run(workdir) if (workdir / "config.json").is_file() else Run(workdir / "seed_0")
     adapt = rebuild(run.system.get("adapt", []), kinds_of())

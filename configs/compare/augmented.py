@@ -43,7 +43,7 @@ def main(args: Args) -> None:
     """Tune, draw, and write the table."""
     import ptm_jax
     from ptm_jax.core import spec
-    from ptm_jax.systems.kinds import kinds_of
+    from ptm_jax.core.spec.classes import kinds_of
     from ptm_jax.tasks.catalogue import catalogue
     from ptm_jax.train.loop import train
     from ptm_jax.tuning import augmentation

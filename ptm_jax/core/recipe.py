@@ -130,7 +130,16 @@ class SlantedTriangular:
     ratio: float = 32.0
 
 
-Schedule = Constant | Linear | Cosine | InverseSqrt | SlantedTriangular
+@spec
+class Staircase:
+    """The peak rate for `full` steps, then divided by `divisor` now and after every `every` steps: Zaremba et al. 2014."""
+
+    full: int
+    every: int
+    divisor: float
+
+
+Schedule = Constant | Linear | Cosine | InverseSqrt | SlantedTriangular | Staircase
 
 
 @spec

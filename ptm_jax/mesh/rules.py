@@ -51,7 +51,7 @@ LOGICAL: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     (r"heads_\w+/project\d*(/kernel)?$", ("width", None)),
     (r"/filter\d*/kernel$", (None, None, "width")),
     (r"/first/kernel$", (None, "width")),
-    (r"/kernel$", ("width", None)),
+    (r"/(kernel|state)$", ("width", None)),
 )
 
 Axes = str | tuple[str, ...]

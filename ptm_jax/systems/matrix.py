@@ -14,6 +14,7 @@ ENCODERS = {
     "UniLMv2": "unilmv2_mini",
     "CTRL": "ctrl_mini",
     "Universal": "universal_mini",
+    "LSTM": "lstm_mini",
     "two towers": "cloze_mini",
     "BART": "bart_mini",
     "T5": "t5_mini",

@@ -21,7 +21,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from ptm_jax.core.recipe import Constant, Cosine, InverseSqrt, Linear, SlantedTriangular
+from ptm_jax.core.recipe import Constant, Cosine, InverseSqrt, Linear, SlantedTriangular, Staircase
 
 Rate = Callable[[Any], Any]
 
@@ -93,5 +93,14 @@ def _slanted_triangular(schedule: SlantedTriangular, peak: float, total_steps: i
         t = _float(step)
         p = jnp.where(t < cut, t / cut, 1.0 - (t - cut) / max(total_steps - cut, 1))
         return peak * (1.0 + jnp.clip(p, 0.0, 1.0) * (schedule.ratio - 1.0)) / schedule.ratio
+
+    return rate
+
+
+@build.register
+def _staircase(schedule: Staircase, peak: float, total_steps: int) -> Rate:
+    def rate(step):
+        divisions = jnp.maximum((_float(step) - schedule.full) // schedule.every + 1.0, 0.0)
+        return peak * (1.0 / schedule.divisor) ** divisions
 
     return rate

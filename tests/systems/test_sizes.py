@@ -109,6 +109,9 @@ PRINTED = {
     "transformer_xl_enwik8_large": (277, 1, None),
     "transformer_xl_text8_large": (277, 1, None),
     "unilmv2_base": (110, 1, None),
+    # Zaremba et al. 2014 as counted by Merity et al. 2017 (Table 1)
+    "lstm_medium": (20, 1, None),
+    "lstm_large": (66, 1, None),
     # Baevski et al. 2019, without the (adaptive) softmax, for which there is no room
     "cloze_cnn_large": (330, 10, "heads_"),
     "cloze_large": (370, 10, "heads_"),

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from ptm_jax.core.recipe import Constant, Cosine, InverseSqrt, Linear, SlantedTriangular
+from ptm_jax.core.recipe import Constant, Cosine, InverseSqrt, Linear, SlantedTriangular, Staircase
 from ptm_jax.train import schedules
 
 
@@ -26,6 +26,7 @@ def rates(schedule, peak, total):
         (Cosine(warmup=2, end=0.5), [0.5, 1, 1, (3 + math.sqrt(0.5)) / 4, 0.75, (3 - math.sqrt(0.5)) / 4]),
         (InverseSqrt(warmup=2), [0.5, 1, math.sqrt(2 / 3), math.sqrt(0.5), math.sqrt(0.4), math.sqrt(1 / 3)]),
         (InverseSqrt(warmup=2, ramp=False), [1, 1, math.sqrt(2 / 3), math.sqrt(0.5), math.sqrt(0.4), math.sqrt(1 / 3)]),
+        (Staircase(full=2, every=3, divisor=2.0), [1, 1, 0.5, 0.5, 0.5, 0.25]),
         (SlantedTriangular(cut=1 / 3, ratio=4.0), [0.25, 0.625, 1, 0.8125, 0.625, 0.4375]),
     ],
     ids=repr,
