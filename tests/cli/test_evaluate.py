@@ -13,11 +13,6 @@ from support.tiny_runs import ptm
 pytestmark = pytest.mark.usefixtures("cache")
 
 
-@pytest.fixture(scope="module")
-def workdir(run):
-    return run
-
-
 @pytest.fixture
 def evaluate(capsys):
     def call(*words):
@@ -39,52 +34,43 @@ def heldout(workdir):
     return {x["step"]: x["values"] for x in tiny.metrics(workdir) if x["split"] == "heldout"}
 
 
-def test_it_agrees_with_the_log(workdir, evaluate, capsys):
-    found, logged = evaluate(workdir), heldout(workdir)[9]
+def test_it_agrees_with_the_log_and_the_baseline_of_the_run(run, evaluate, text, capsys):
+    found, logged = evaluate(run), heldout(run)[9]
     assert (found["task"], found["step"], found["split"]) == ("mlm", 9, "heldout") and found["examples"] > 10
     for name, value in logged.items():
         assert abs(found["metrics"][name] - value) < 1e-6
     assert found["metrics"]["mlm_perplexity"] == pytest.approx(math.exp(logged["mlm_nll"]))
-    before = tiny.files(workdir)
-    assert ptm("evaluate", workdir) == 0
+    assert evaluate(run, "--task", "mlm") == found
+    before = tiny.files(run)
+    assert ptm("evaluate", run) == 0
     assert f"mlm_nll            {logged['mlm_nll']:.4f}" in capsys.readouterr().out
-    assert tiny.files(workdir) == before
+    assert tiny.files(run) == before
+    assert ptm("train", tiny.FILE, "--data", text, "--workdir", run, "--set", *tiny.SMALL, "--json") == 0
+    baseline = json.loads(capsys.readouterr().out)["unigram_baseline"]
+    assert found["metrics"]["unigram_nll"] == pytest.approx(baseline, abs=1e-12)
 
 
-def test_an_earlier_checkpoint_in_rows_of_its_phase(workdir, evaluate, tmp_path):
-    shutil.copytree(workdir, tmp_path / "run")
+def test_an_earlier_checkpoint_in_rows_of_its_phase(run, evaluate, tmp_path):
+    shutil.copytree(run, tmp_path / "run")
     for step in (8, 9):
         shutil.rmtree(tmp_path / "run" / "checkpoints" / f"step_{step:08d}")
     found = evaluate(tmp_path / "run", "--batches", 2)
     assert found["step"] == 4 and found["examples"] == 16
-    for name, value in heldout(workdir)[4].items():
+    for name, value in heldout(run)[4].items():
         assert abs(found["metrics"][name] - value) < 1e-6
 
 
-def test_the_baseline_is_the_one_of_the_run(workdir, evaluate, text, capsys):
-    capsys.readouterr()
-    assert ptm("train", tiny.FILE, "--data", text, "--workdir", workdir, "--set", *tiny.SMALL, "--json") == 0
-    baseline = json.loads(capsys.readouterr().out)["unigram_baseline"]
-    assert evaluate(workdir)["metrics"]["unigram_nll"] == pytest.approx(baseline, abs=1e-12)
-
-
-def test_another_text_is_read_with_the_tokenizer_of_the_run(workdir, evaluate, text, tmp_path):
-    whole = evaluate(workdir, "--data", text)
-    parts = [evaluate(workdir, "--split", split) for split in ("train", "heldout")]
+def test_another_text_is_read_with_the_tokenizer_of_the_run(run, evaluate, text, tmp_path):
+    whole = evaluate(run, "--data", text)
+    parts = [evaluate(run, "--split", split) for split in ("train", "heldout")]
     assert whole["split"] == text and whole["examples"] == pytest.approx(sum(p["examples"] for p in parts), rel=0.1)
     means = [p["metrics"]["mlm_nll"] for p in parts]
     assert min(means) - 0.1 < whole["metrics"]["mlm_nll"] < max(means) + 0.1
-    prepared = evaluate(workdir, "--data", workdir / "data")
+    prepared = evaluate(run, "--data", run / "data")
     assert prepared["metrics"] == parts[1]["metrics"]
     (tmp_path / "noise.txt").write_text("Zq xj vw qqq.\n" * 200)
-    noise = evaluate(workdir, "--data", tmp_path / "noise.txt")["metrics"]
+    noise = evaluate(run, "--data", tmp_path / "noise.txt")["metrics"]
     assert noise["mlm_nll"] > whole["metrics"]["mlm_nll"] and noise["unigram_nll"] > whole["metrics"]["unigram_nll"]
-
-
-def test_tasks(workdir, evaluate, refused):
-    assert evaluate(workdir, "--task", "mlm") == evaluate(workdir)
-    assert "tiny has no head for --task lm; it has: mlm" in refused(workdir, "--task", "lm")
-    assert "unknown task 'mln'; there are: lm, mlm. Did you mean 'mlm'?" in refused(workdir, "--task", "mln")
 
 
 def test_a_users_own_objective(evaluate, refused, text, tmp_path):
@@ -101,21 +87,23 @@ def test_a_users_own_objective(evaluate, refused, text, tmp_path):
     assert "the objective of --config is not the one of the run" in line and "watched_mlm there" in line
 
 
-def test_bad_input(workdir, refused, tmp_path, text):
+def test_bad_input(run, refused, tmp_path, text):
     assert "is no workdir of a run" in refused(tmp_path / "nowhere")
-    assert "--batches is -1" in refused(workdir, "--batches", -1)
-    assert "no such data source: nothing.txt" in refused(workdir, "--data", "nothing.txt")
+    assert "tiny has no head for --task lm; it has: mlm" in refused(run, "--task", "lm")
+    assert "unknown task 'mln'; there are: lm, mlm. Did you mean 'mlm'?" in refused(run, "--task", "mln")
+    assert "--batches is -1" in refused(run, "--batches", -1)
+    assert "no such data source: nothing.txt" in refused(run, "--data", "nothing.txt")
     spec = ["--tokenizer", "bytebpe", "--vocab", 300, "--out", tmp_path / "other"]
     assert ptm("prepare", "--data", text, *spec) == 0
-    assert "was prepared with another tokenizer" in refused(workdir, "--data", tmp_path / "other")
+    assert "was prepared with another tokenizer" in refused(run, "--data", tmp_path / "other")
     for name in ("checkpoints", "data", "tokenizer"):
-        shutil.copytree(workdir, tmp_path / name)
+        shutil.copytree(run, tmp_path / name)
         shutil.rmtree(tmp_path / name / name)
     assert "no usable checkpoint" in refused(tmp_path / "checkpoints")
     assert "has no tokenizer; copy the directory" in refused(tmp_path / "tokenizer")
     shutil.copytree(tmp_path / "other" / "tokenizer", tmp_path / "tokenizer" / "tokenizer")
     assert "is not the one that the run was trained with" in refused(tmp_path / "tokenizer")
-    record = json.loads((workdir / "config.json").read_text())
+    record = json.loads((run / "config.json").read_text())
     record["corpus"]["path"] = str(tmp_path / "gone")
     (tmp_path / "data" / "config.json").write_text(json.dumps(record))
     assert "put it back" in refused(tmp_path / "data")
