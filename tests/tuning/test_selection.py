@@ -13,74 +13,54 @@ from ptm_jax.tasks.formats.tabular import Source
 from ptm_jax.tuning import selection
 
 
-class Trainer:
-    """Stands for `train.loop.train`: evaluates at every epoch, and stops where the watch ends it."""
-
-    def __init__(self, epochs):
-        self.epochs, self.calls = epochs, 0
-
-    def __call__(self, config, workdir, quiet, watch):
-        self.calls += 1
-        every = config.eval_every or 2
-        for step in range(every, 2 * self.epochs + 1, every):
-            (workdir / "checkpoints" / f"step_{step:08d}").mkdir(parents=True, exist_ok=True)
-            last = step == 2 * self.epochs
-            if watch is not None and not last and watch(step, SimpleNamespace(system=config.system, towers={}), {}):
-                return SimpleNamespace(step=step, steps=2 * self.epochs, stopped=True)
-        return SimpleNamespace(step=step, steps=step, stopped=False)
-
-
 @pytest.fixture
-def judged(monkeypatch):
-    """`evaluating.evaluate` that gives these accuracies one after the other."""
+def finetune(monkeypatch):
+    """`finetune(workdir, epochs, accuracies, every, **selection)`: a run that trains nothing. Its epochs have two steps, its
+    evaluations give these accuracies one after the other."""
 
-    def judge(*scores):
-        left = iter(scores)
+    def train(config, workdir, quiet, watch):
+        last, every = config.system.recipe.steps, config.eval_every or 2
+        for step in range(every, last + 1, every):
+            (workdir / "checkpoints" / f"step_{step:08d}").mkdir(parents=True, exist_ok=True)
+            if watch is not None and step < last and watch(step, SimpleNamespace(system=config.system, towers={}), {}):
+                return SimpleNamespace(step=step, stopped=True)
+        return SimpleNamespace(step=step, stopped=False)
+
+    def finetune(workdir, epochs, accuracies, every=0, **chosen):
+        left, recipe = iter(accuracies), SimpleNamespace(steps=2 * epochs)
         made = lambda model, task, source: evaluating.Evaluation(task, source, [1] * 5, [], {"accuracy": next(left)}, {})
         monkeypatch.setattr(evaluating, "evaluate", made)
-
-    monkeypatch.setattr(selection, "Pretrained", lambda *args: None)
-    monkeypatch.setattr(selection.saved, "load", lambda path: None)
-    monkeypatch.setattr(selection.finetuning, "per_epoch", lambda config: 2)
-    monkeypatch.setattr(evaluating, "heldout_of", lambda *args: Source("held"))
-    return judge
-
-
-def finetune(workdir, trainer, every=0, **chosen):
-    examples = SimpleNamespace(examples=lambda source: [1] * 5)
-    recipe = SimpleNamespace(steps=2 * trainer.epochs)
-    system = System(name="", paper="", section="", towers={}, examples=examples, objective=None, recipe=recipe)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(selection.loop, "train", trainer)
-        patch.setattr(selection.loading, "load", lambda path: None)
+        system = System(name="", paper="", section="", towers={}, examples=None, objective=None, recipe=recipe)
         config = Experiment(system=system, eval_every=every)
         return selection.finetune(config, workdir, "sst2", selection=selection.Selection(**chosen))
 
+    for owner, name in ((selection, "Pretrained"), (selection.saved, "load"), (selection.loading, "load")):
+        monkeypatch.setattr(owner, name, lambda *args: None)
+    monkeypatch.setattr(selection.finetuning, "per_epoch", lambda config: 2)
+    monkeypatch.setattr(evaluating, "heldout_of", lambda *args: Source("held"))
+    monkeypatch.setattr(selection.loop, "train", train)
+    return finetune
 
-def test_the_last_checkpoint_or_the_best(tmp_path, judged):
-    judged(0.7)
-    last = finetune(tmp_path / "last", Trainer(3))
+
+def test_the_last_checkpoint_or_the_best(tmp_path, finetune):
+    last = finetune(tmp_path / "last", 3, [0.7])
     assert (last.step, last.main, last.ended) == (6, 0.7, "done")
-    judged(0.6, 0.9, 0.8, 0.7)
-    best = finetune(tmp_path / "best", Trainer(4), best=True)
+    best = finetune(tmp_path / "best", 4, [0.6, 0.9, 0.8, 0.7], best=True)
     assert (best.step, best.main, best.examples) == (4, 0.9, 5) and best.checkpoint.is_dir()
     assert best_checkpoint(tmp_path / "best") == best.checkpoint
     there = sorted(path.name for path in (tmp_path / "best" / "checkpoints").iterdir())
     assert there == ["step_00000004", "step_00000006", "step_00000008"]  # that of the first epoch is gone
     assert json.loads((tmp_path / "best" / "task.json").read_text())["metrics"] == {"accuracy": 0.9}
-    judged(0.5, 0.6, 0.8, 0.7)  # an epoch has two steps: measured twice in each
-    often = finetune(tmp_path / "often", Trainer(2), every=1, best=True)
+    often = finetune(tmp_path / "often", 2, [0.5, 0.6, 0.8, 0.7], every=1, best=True)
     assert (often.step, often.main) == (3, 0.8)
     assert [json.loads(line)["step"] for line in (tmp_path / "often" / "task.jsonl").read_text().splitlines()] == [1, 2, 3]
 
 
-def test_a_run_ends_early_and_is_then_only_read(tmp_path, judged):
-    judged(0.6, 0.9, 0.8, 0.7, 0.95)
-    trainer = Trainer(9)
-    found = finetune(tmp_path, trainer, patience=2)
+def test_a_run_ends_early_and_is_then_only_read(tmp_path, finetune):
+    found = finetune(tmp_path, 9, [0.6, 0.9, 0.8, 0.7, 0.95], patience=2)
     assert (found.step, found.main, found.ended) == (4, 0.9, "early")
-    again = finetune(tmp_path, trainer, patience=2)
-    assert again.metrics == found.metrics and trainer.calls == 1
+    again = finetune(tmp_path, 9, [], patience=2)  # an evaluation would raise
+    assert again.metrics == found.metrics
     with pytest.raises(ValueError, match="at least 1"):
         selection.Selection(patience=-1)
 

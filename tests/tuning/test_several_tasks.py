@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import types
 
 import numpy as np
@@ -16,6 +15,7 @@ from ptm_jax.inference.pretrained import Pretrained
 from ptm_jax.tasks import evaluating
 from ptm_jax.train import loop
 from ptm_jax.tuning import multitask, selection
+from support import tiny_checkpoint
 from support.tiny_checkpoint import written
 from support.tiny_models import drawn
 
@@ -70,10 +70,8 @@ def test_several_tasks_have_a_mean_and_a_spread(published, data, tmp_path, capsy
 
     monkeypatch.setattr(loop, "train", train)
     monkeypatch.setattr(evaluating, "evaluate", evaluate)
-    monkeypatch.setattr(multitask, "of_task", lambda model, name: None)
-    monkeypatch.setattr(selection.loading, "load", lambda path: None)
-    monkeypatch.setattr(selection, "Pretrained", lambda *args: None)
-    monkeypatch.setattr(selection.saved, "load", lambda path: None)
+    for owner, name in ((multitask, "of_task"), (selection.loading, "load"), (selection, "Pretrained"), (selection.saved, "load")):
+        monkeypatch.setattr(owner, name, lambda *args: None)
     words = ["train", "--init", str(published), "--tasks", "sst2", "rte", "--data", *data, "--epochs", "3", "--batch", "8"]
     words += ["--best", "--workdir"]
     assert main([*words, str(tmp_path / "one"), "--seeds", "0"]) == 1
@@ -131,11 +129,6 @@ def test_a_saved_adapter_is_used_on_its_base_alone(published, tmp_path, capsys):
         assert main(["predict", *model, "--task", "classify", "--text", "a good film", "--json"]) == 0
         found.append(json.loads(capsys.readouterr().out)[0]["labels"])
     assert found[0] == pytest.approx(found[2]) and found[1] == pytest.approx(found[3], abs=1e-5)
-    other = shutil.copytree(published, tmp_path / "other")
-    whole = bytearray((other / "model.safetensors").read_bytes())
-    size = int.from_bytes(whole[:8], "little")
-    (words,) = [part for name, part in json.loads(whole[8 : 8 + size]).items() if name.endswith("word_embeddings.weight")]
-    whole[8 + size + words["data_offsets"][0]] ^= 1  # a bit of the first word
-    (other / "model.safetensors").write_bytes(whole)
+    other = tiny_checkpoint.write(tmp_path / "other", vocab=50)
     assert main(["predict", str(other), "--adapter", str(file), "--task", "classify", "--text", "a film"]) == 1
     assert "is not that model; load it on the one it was trained on" in capsys.readouterr().err
