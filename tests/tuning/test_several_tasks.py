@@ -70,7 +70,8 @@ def test_several_tasks_have_a_mean_and_a_spread(published, data, tmp_path, capsy
 
     monkeypatch.setattr(loop, "train", train)
     monkeypatch.setattr(evaluating, "evaluate", evaluate)
-    for owner, name in ((multitask, "of_task"), (selection.loading, "load"), (selection, "Pretrained"), (selection.saved, "load")):
+    idle = (multitask, "of_task"), (selection.loading, "load"), (selection, "Pretrained"), (selection.saved, "load")
+    for owner, name in idle:
         monkeypatch.setattr(owner, name, lambda *args: None)
     words = ["train", "--init", str(published), "--tasks", "sst2", "rte", "--data", *data, "--epochs", "3", "--batch", "8"]
     words += ["--best", "--workdir"]
