@@ -113,9 +113,7 @@ _SECOND = {
     "iveness": "ive", "fulness": "ful", "ousness": "ous", "aliti": "al", "iviti": "ive", "biliti": "ble",
 }  # fmt: skip
 _THIRD = {"icate": "ic", "ative": "", "alize": "al", "iciti": "ic", "ical": "ic", "ful": "", "ness": ""}
-_FOURTH = dict.fromkeys(
-    "ement ance ence able ible ment ant ent ism ate iti ous ive ize ion al er ic ou".split(), ""
-)  # fmt: skip
+_FOURTH = dict.fromkeys("ement ance ence able ible ment ant ent ism ate iti ous ive ize ion al er ic ou".split(), "")
 
 
 def _form(word: str) -> str:
