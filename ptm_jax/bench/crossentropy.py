@@ -16,6 +16,7 @@ import optax
 from ptm_jax.bench import timing
 from ptm_jax.bench.peers import Peers
 from ptm_jax.bench.record import Entry, median, over, settings, spread
+from ptm_jax.bench.steps import products
 from ptm_jax.core.precision import Precision
 from ptm_jax.kernels.cross_entropy import linear_cross_entropy
 
@@ -71,14 +72,13 @@ def _entry(sizes: CrossEntropySizes, vocab: int, repeats: int, say: timing.Say, 
     for name in (name for side, name in best.items() if side != "optax"):
         peers[name]["over ours"] = median(over(found[name], found["bfloat16"]))
     memory = [seconds[name]["temporary_bytes"] for name in ("bfloat16", best["optax"])]
-    operations = 6.0 * sizes.tokens * sizes.width * vocab
     return Entry(
         name=f"cross_entropy/{vocab}",
         ours={name: seconds[name] for name in ours},
         peers=peers,
         ratio=median(ratios),
         spread=spread(ratios),
-        roofline=_roofline(operations, found),
+        roofline=products(6.0 * sizes.tokens * sizes.width * vocab, found["bfloat16"], found["gemm"]),
         settings=settings(
             ratio=f"seconds of {best['optax']} over ours in bfloat16",
             compares="seconds",
@@ -91,11 +91,6 @@ def _entry(sizes: CrossEntropySizes, vocab: int, repeats: int, say: timing.Say, 
             vocab=vocab,
         ),
     )
-
-
-def _roofline(operations: float, found: Mapping[str, list[float]]) -> dict[str, float]:
-    shares = [operations / took / rate for took, rate in zip(found["bfloat16"], found["gemm"], strict=True)]
-    return {"gemm_flops_per_second": median(found["gemm"]), "model_flops": operations, "share": median(shares)}
 
 
 def _arguments(sizes: CrossEntropySizes, vocab: int) -> tuple[jax.Array, ...]:

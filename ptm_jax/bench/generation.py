@@ -6,9 +6,9 @@ import contextlib
 import dataclasses
 
 from ptm_jax.bench import programs, timing
-from ptm_jax.bench.peers import Peers
+from ptm_jax.bench.peers import Peers, rated
 from ptm_jax.bench.programs import Sizes
-from ptm_jax.bench.record import Entry, median, over, settings, spread
+from ptm_jax.bench.record import Entry, median, settings, spread
 from ptm_jax.core.paths import flatten
 from ptm_jax.inference.decoding import decode
 from ptm_jax.inference.decoding.settings import Generation
@@ -49,13 +49,7 @@ def _entry(sizes, towers, batch, field, absent, repeats, say) -> Entry:
         meters["peer"] = field.meters[best]
     say(f"generate: {repeats} rounds of batch {batch}, {' and '.join(OURS)}, and {best or 'no peer'}")
     found = timing.alternate({**meters, "copy": timing.copies()}, repeats, say=say)
-    rated = lambda seconds: {"tokens_per_second": batch * sizes.new / seconds, "seconds": seconds}
-    ours = {name: rated(median(found[name])) for name in OURS}
-    first = min(OURS, key=lambda name: ours[name]["seconds"])
-    peers = {name: rated(seconds) for name, seconds in sorted(field.seconds.items(), key=lambda item: item[1])}
-    ratios = []
-    if best is not None:
-        ratios, peers[best] = over(found["peer"], found[first]), rated(median(found["peer"]))
+    ours, peers, first, ratios = rated(field, found, OURS, batch * sizes.new)
     # A decoding step reads every weight once, in the type used for products.
     weights = sum(leaf.size for leaf in flatten(towers[first].params).values()) * (2 if first == "bfloat16" else 4)
     reached = [weights * sizes.new / took / rate for took, rate in zip(found[first], found["copy"], strict=True)]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
+from ptm_jax.bench.record import median, over
 from ptm_jax.bench.timing import Meter, Say
 
 Program = tuple[Callable[[], Any], int]
@@ -35,6 +36,17 @@ class Field:
     def best_of(self, side: str) -> str | None:
         """Returns the fastest setting with a name that starts with `side`; None if there is none."""
         return min((name for name in self.seconds if name.startswith(side)), key=self.seconds.get, default=None)
+
+
+def rated(field: Field, found: Mapping[str, list[float]], ours: Sequence[str], tokens: int):
+    """Returns (our figures, the peers' figures, our fastest variant, its ratios to the peers' best, measured as "peer")."""
+    rate = lambda seconds: {"tokens_per_second": tokens / seconds, "seconds": seconds}
+    figures = {name: rate(median(found[name])) for name in ours}
+    first = min(ours, key=lambda name: figures[name]["seconds"])
+    theirs = {name: rate(seconds) for name, seconds in sorted(field.seconds.items(), key=lambda item: item[1])}
+    if field.best is None:
+        return figures, theirs, first, []
+    return figures, theirs | {field.best: rate(median(found["peer"]))}, first, over(found["peer"], found[first])
 
 
 @dataclasses.dataclass(frozen=True)

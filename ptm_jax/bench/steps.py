@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from ptm_jax.bench import programs, timing
-from ptm_jax.bench.peers import Peers
+from ptm_jax.bench.peers import Peers, rated
 from ptm_jax.bench.programs import Sizes
 from ptm_jax.bench.record import Entry, median, over, settings, spread
 from ptm_jax.core.streams import stream
@@ -45,13 +45,7 @@ def step(sizes: StepSizes, repeats: int, say: timing.Say, peers: Peers = Peers()
             meters["peer"] = field.meters[best]
         say(f"step: {repeats} rounds of ours and {best or 'no peer'}")
         found = timing.alternate({**meters, "gemm": timing.products(sizes.gemm)}, repeats, warmup=2, say=say)
-    rated = lambda seconds: {"tokens_per_second": sizes.batch * sizes.length / seconds, "seconds": seconds}
-    ours = {name: rated(median(found[name])) for name in OURS}
-    first = min(OURS, key=lambda name: ours[name]["seconds"])
-    theirs = {name: rated(seconds) for name, seconds in sorted(field.seconds.items(), key=lambda item: item[1])}
-    ratios = []
-    if best is not None:
-        ratios, theirs[best] = over(found["peer"], found[first]), rated(median(found["peer"]))
+    ours, theirs, first, ratios = rated(field, found, OURS, sizes.batch * sizes.length)
     return [
         Entry(
             name="step",
@@ -86,11 +80,7 @@ def _step_settings(sizes: StepSizes) -> dict[str, Any]:
 def products(operations: float, seconds, rates) -> dict[str, float]:
     """Returns the model's FLOP/s as a share of a matrix product's, both measured in the same round."""
     reached = [operations / took / rate for took, rate in zip(seconds, rates, strict=True)]
-    return {
-        "gemm_flops_per_second": median(rates),
-        "model_flops": operations,
-        "share": median(reached),
-    }
+    return {"gemm_flops_per_second": median(rates), "model_flops": operations, "share": median(reached)}
 
 
 def masking(sizes: Sizes, repeats: int, say: timing.Say, peers: Peers = Peers()) -> list[Entry]:

@@ -24,6 +24,9 @@ import dataclasses
 from collections.abc import Callable
 from typing import get_args
 
+import jax
+
+from ptm_jax.core.constraint import current
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.precision import Impl
 
@@ -77,6 +80,13 @@ def choose(impl: str, platform: str, queries: int, keys: int, refusal: Callable[
     if why := refusal(impl):
         raise UserError(f"impl={impl!r} cannot compute this attention: {why}")
     return impl
+
+
+def platform() -> str:
+    """Returns the platform of the layout's devices (which may be a topology's), or JAX's default backend."""
+    layout = current()
+    found = jax.default_backend() if layout is None else layout.mesh.devices.flat[0].platform
+    return "gpu" if found in ("cuda", "rocm") else found
 
 
 def named(impl: str) -> str:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from typing import Any
 
 import jax
@@ -44,10 +45,7 @@ class Ring:
 
     def parts(self, axes: str | tuple[str, ...]) -> int:
         """Returns the number of parts of a dimension that is split over these axes."""
-        count = 1
-        for axis in (axes,) if isinstance(axes, str) else axes:
-            count *= self.mesh.shape[axis]
-        return count
+        return math.prod(self.mesh.shape[axis] for axis in ((axes,) if isinstance(axes, str) else axes))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,15 +127,13 @@ def _divides(q, k, ring):
 def _specs(plan, bias, given):
     """Returns the partition specs of (q, k and v; log-sums; bias; given)."""
     ring = plan.ring
-    whole = lambda x: None if x is None else P(*_over(x.shape, (ring.rows, ring.heads, ring.length, None)))
+    square = ring.rows, ring.heads, ring.length, None
+    over = lambda shape: P(*(None if size == 1 else axis for size, axis in zip(shape, square, strict=True)))
+    whole = lambda x: None if x is None else over(x.shape)
     fields = P(ring.rows, None, ring.length)
     place = P(ring.rows, ring.length, ring.heads, None)
     rest = _Given(fields, fields, P(ring.rows), whole(given.allow), None if given.key is None else P())
     return place, P(ring.rows, ring.heads, ring.length), whole(bias), rest
-
-
-def _over(shape, axes):
-    return [None if dim == 1 else axis for dim, axis in zip(shape, axes, strict=True)]
 
 
 def _mapped(plan, function, inputs, outputs):

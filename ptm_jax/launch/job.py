@@ -142,9 +142,12 @@ def exports(pairs) -> str:
 
 def comment(text: str) -> str:
     """Returns `text` as a shell or YAML comment. Non-printable characters are escaped, so that they cannot end it."""
-    lines = text.splitlines() or [""]
-    shown = ("".join(c if c.isprintable() else repr(c)[1:-1] for c in line) for line in lines)
-    return "\n".join(f"# {line}".rstrip() for line in shown)
+    return "\n".join(f"# {shown(line)}".rstrip() for line in text.splitlines() or [""])
+
+
+def shown(text: str) -> str:
+    """Returns the text on one line, for a comment."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def _match(flag: str, value: str, pattern: str, what: str) -> None:

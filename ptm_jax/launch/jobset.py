@@ -38,6 +38,12 @@ def manifest(job: Job) -> dict[str, Any]:
     # All pods of a set must be on one slice, because slices are not connected.
     together = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool"}
     hosts = job.hardware.hosts
+    saved = {"containerName": CONTAINER, "operator": "In", "values": [STOPPED]}
+    preempted = {
+        "name": "preempted",
+        "action": "RestartJobSetAndIgnoreMaxRestarts",
+        "onJobFailureReasons": ["PodFailurePolicy"],
+    }
     work = {
         "parallelism": hosts,
         "completions": hosts,
@@ -46,10 +52,7 @@ def manifest(job: Job) -> dict[str, Any]:
         "podFailurePolicy": {
             "rules": [
                 {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget"}]},
-                {
-                    "action": "FailJob",
-                    "onExitCodes": {"containerName": CONTAINER, "operator": "In", "values": [STOPPED]},
-                },
+                {"action": "FailJob", "onExitCodes": saved},
             ]
         },
         "template": {"spec": _pod(job)},
@@ -60,16 +63,7 @@ def manifest(job: Job) -> dict[str, Any]:
         "metadata": {"name": job.name, **({"annotations": together} if tpu else {})},
         "spec": {
             "network": {"enableDNSHostnames": True, "subdomain": job.name, "publishNotReadyAddresses": True},
-            "failurePolicy": {
-                "maxRestarts": job.retries,
-                "rules": [
-                    {
-                        "name": "preempted",
-                        "action": "RestartJobSetAndIgnoreMaxRestarts",
-                        "onJobFailureReasons": ["PodFailurePolicy"],
-                    }
-                ],
-            },
+            "failurePolicy": {"maxRestarts": job.retries, "rules": [preempted]},
             "replicatedJobs": [{"name": HOSTS, "replicas": 1, "template": {"spec": work}}],
         },
     }

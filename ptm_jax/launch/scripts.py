@@ -7,7 +7,7 @@ import string
 from collections.abc import Mapping
 from importlib import resources
 
-from ptm_jax.launch.job import Job, comment, exports
+from ptm_jax.launch.job import Job, comment, exports, shown
 
 LOCAL_PORT = 29400
 
@@ -58,13 +58,10 @@ def slurm(job: Job) -> str:
         "slurm.sh",
         {
             **_common(job),
-            "name": job.name,
-            "shown": _shown(job.logs),
-            "grace": job.grace,
+            "shown": shown(job.logs),
             "signal": f"TERM@{job.grace}",
             "time": f"{minutes // 1440}-{minutes // 60 % 24:02d}:{minutes % 60:02d}:00",
             "options": "\n".join(f"#SBATCH --{name}={value}" for name, value in options.items() if value),
-            "retries": job.retries,
         },
     )
 
@@ -79,13 +76,12 @@ def tpu_vm(job: Job) -> str:
     config, copied = "", ""
     if job.text is not None:
         config, copied = _heredoc('> "$files/ptm-config.py"', job.text), '"$files/ptm-config.py"'
-    common = {**_common(job), "train": shlex.join(job.command(config="ptm-config.py" if job.text is not None else None))}
     # "auto": JAX reads the workers from the metadata server.
     pairs = ([("PTM_HOSTS", "auto")] if job.hardware.hosts > 1 else []) + list(job.environment)
     values = {
-        **common,
+        **_common(job),
+        "train": shlex.join(job.command(config="ptm-config.py" if job.text is not None else None)),
         "exports": exports(pairs),
-        "name": job.name,
         "project": job.project,
         "zone": job.zone,
         "slice": shlex.join(kind),
@@ -93,8 +89,6 @@ def tpu_vm(job: Job) -> str:
         "folder": shlex.quote(job.mount[1]),
         "config": config,
         "copied": copied,
-        "grace": job.grace,
-        "retries": job.retries,
     }
     return fill("tpu_vm.sh", values)
 
@@ -102,6 +96,9 @@ def tpu_vm(job: Job) -> str:
 def _common(job: Job) -> dict[str, object]:
     taken = "\n".join([template("host.sh"), *job.texts()]).splitlines()
     return {
+        "name": job.name,
+        "grace": job.grace,
+        "retries": job.retries,
         "header": comment(job.header),
         "exports": exports(job.environment),
         "setup": job.setup,
@@ -124,8 +121,3 @@ def _end(taken: list[str]) -> str:
     while any(end in line for line in taken):
         end += "_"
     return end
-
-
-def _shown(text: str) -> str:
-    """Returns the text on one line, for a comment."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

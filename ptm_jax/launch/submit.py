@@ -32,10 +32,9 @@ def submit(kind: str, job: Job) -> int:
         raise UserError(
             f"{program} is not on this machine: run this where it is, or write the script with --out, without --run"
         )
-    if kind == "slurm":
-        return subprocess.run(["sbatch"], input=text, text=True, check=False).returncode
-    if kind == "gke":
-        return subprocess.run(["kubectl", "apply", "-f", "-"], input=text, text=True, check=False).returncode
+    if kind in ("slurm", "gke"):
+        words = ["sbatch"] if kind == "slurm" else ["kubectl", "apply", "-f", "-"]
+        return subprocess.run(words, input=text, text=True, check=False).returncode
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / f"{job.name}.tpu_vm.sh"
         script.write_text(text, encoding="utf8")

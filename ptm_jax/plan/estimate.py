@@ -67,16 +67,21 @@ class Traffic:
     bytes: float
 
 
+def with_rows(config: Experiment, rows: int, phase: int = 0) -> Experiment:
+    """Returns the experiment with only this phase and this batch, without accumulation."""
+    recipe = config.system.recipe
+    shape = dataclasses.replace(recipe.phases[phase], batch=rows)
+    recipe = dataclasses.replace(recipe, phases=(shape,), accumulate=1)
+    return dataclasses.replace(config, system=dataclasses.replace(config.system, recipe=recipe))
+
+
 def work_of(config: Experiment, phase: int) -> Work:
     """Returns the work of a step of a published experiment (`plan.lowering.published`), from traces."""
     shape = config.system.recipe.phases[phase]
-    traced, shapes = _trace(config, phase)
-    twice = dataclasses.replace(shape, batch=2 * shape.batch)
-    recipe = dataclasses.replace(config.system.recipe, phases=(twice,), accumulate=1)
-    doubled = dataclasses.replace(config.system, recipe=recipe)
-    double = _trace(dataclasses.replace(config, system=doubled), 0)[0]
+    config, twice = (with_rows(config, times * shape.batch, phase) for times in (1, 2))
+    (traced, shapes), (double, _) = _trace(config), _trace(twice)
     recomputes = any(isinstance(part, Stack) and part.remat != "none" for _, part in spec.walk(config.system.towers))
-    bare = _trace(with_remat(config, "none"), phase)[0] if recomputes else traced
+    bare = _trace(with_remat(config, "none"))[0] if recomputes else traced
     size, vocab = lambda found: sum(p.times * p.bytes for p in found), vocab_of(config).size
     scores = [math.prod(p.shape) for p in traced if p.shape[-1:] == (vocab,)]
     return Work(
@@ -85,7 +90,7 @@ def work_of(config: Experiment, phase: int) -> Work:
         traffic=size(double) - size(traced),
         scores=max(scores, default=0),
         tokens=shape.batch * shape.length,
-        kept=0 if _formula_holds(config) else _kept(dataclasses.replace(config, system=doubled), 0) - _kept(config, phase),
+        kept=0 if _formula_holds(config) else _kept(twice) - _kept(config),
         shapes=shapes,
     )
 
@@ -95,20 +100,17 @@ def scaled(work: Work, times: float) -> Work:
     return Work(**{name: value if name == "shapes" else value * times for name, value in vars(work).items()})
 
 
-def _trace(config, phase):
+def _trace(config):
     """Returns (products of the step, shapes of the state)."""
-    config = dataclasses.replace(
-        config, system=dataclasses.replace(config.system, recipe=dataclasses.replace(config.system.recipe, accumulate=1))
-    )
-    batch, work = batch_of(config, phase), program(config.system, config.seed).defined()
+    batch, work = batch_of(config, 0), program(config.system, config.seed).defined()
     with building(config.system):
         shapes = jax.eval_shape(work.init, batch)
         return products(work.step, shapes, batch), shapes
 
 
-def _kept(config: Experiment, phase: int) -> int:
+def _kept(config: Experiment) -> int:
     """Returns the bytes of residuals of a batch's forward pass, with parameters, without logits over the vocabulary."""
-    batch, work = batch_of(config, phase), program(config.system, config.seed).defined()
+    batch, work = batch_of(config, 0), program(config.system, config.seed).defined()
 
     def residuals(params, batch, carry):
         loss = lambda params: work.evaluate(params, batch, 0, carry)[0]["loss"].value().sum()

@@ -53,8 +53,7 @@ def batch_of(config: Experiment, phase: int, mesh: Any = None) -> dict[str, jax.
     fields = config.system.examples.spec(shape.length, vocab_of(config))
     sharding = None if mesh is None else rules.batch_sharding(mesh)
     found = {
-        name: jax.ShapeDtypeStruct((shape.batch, *dims), dtype, sharding=sharding)
-        for name, (dims, dtype) in fields.items()
+        name: jax.ShapeDtypeStruct((shape.batch, *dims), dtype, sharding=sharding) for name, (dims, dtype) in fields.items()
     }
     return {**found, "rows": jax.ShapeDtypeStruct((shape.batch,), jnp.int32, sharding=sharding)}
 

@@ -69,7 +69,7 @@ def family(where: Topology) -> list[Point]:
     points: list[Point] = []
     base = None
     for name, ways, copies in groups:
-        config = _with_rows(pods.experiment(name), ROWS * copies)
+        config = estimate.with_rows(pods.experiment(name), ROWS * copies)
         if copies == 1:
             one = estimate.work_of(planning.prepared(config, _slice(where, 1), 0)[0], 0)
         work = estimate.scaled(one, copies)
@@ -79,7 +79,7 @@ def family(where: Topology) -> list[Point]:
         ours = _point(config, there, mesh, rules, work)
         old = _point(config, gpus, mesh, "megatron" if ways > 1 else "replicated", work)
         best = min(_all(config, there, work), key=lambda plan: plan.times.step, default=ours)
-        wide = _with_rows(config, ROWS * there.count)
+        wide = estimate.with_rows(config, ROWS * there.count)
         full = min(_all(wide, there, estimate.scaled(one, there.count)), key=lambda plan: plan.times.step, default=best)
         rate = lambda plan: plan.model_flops / plan.times.step / plan.topology.count
         base = base or (rate(ours), rate(old), rate(best))
@@ -111,22 +111,14 @@ def curve(config: Experiment, where: Topology, phase: int | None = None) -> list
     ways = sizes.get("model", 1) * sizes.get("seq", 1)
     rows = config.system.recipe.phases[phase].batch // (where.count // ways)
     found, copies = [], 1
-    work = estimate.work_of(_with_rows(config, max(1, rows), phase), 0)
+    work = estimate.work_of(estimate.with_rows(config, max(1, rows), phase), 0)
     while ways * copies <= where.count:
         there = _slice(where, ways * copies)
-        here, sizes, _ = planning.prepared(_with_rows(config, max(1, rows) * copies, phase), there, 0)
+        here, sizes, _ = planning.prepared(estimate.with_rows(config, max(1, rows) * copies, phase), there, 0)
         plan = planning.model(here, there, sizes, 0, estimate.scaled(work, copies))
         found.append((there.count, plan.tokens / plan.times.step / there.count))
         copies *= 2
     return [(count, rate / found[0][1]) for count, rate in found]
-
-
-def _with_rows(config: Experiment, rows: int, phase: int = 0) -> Experiment:
-    """Returns the experiment with only this phase and this batch, without accumulation."""
-    recipe = config.system.recipe
-    shape = dataclasses.replace(recipe.phases[phase], batch=rows)
-    recipe = dataclasses.replace(recipe, phases=(shape,), accumulate=1)
-    return dataclasses.replace(config, system=dataclasses.replace(config.system, recipe=recipe))
 
 
 def _slice(where: Topology, count: int) -> Topology:

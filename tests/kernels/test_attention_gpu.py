@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import mosaic_interpreter as machine
 import pytest
-from cases import Case, agree, cases, grid, numbers, visibility
+from cases import Case, agree, cases, grid, numbers, scores_of, visibility
 from hypothesis import given
 
 from ptm_jax.core.errors import UserError
@@ -19,7 +19,7 @@ from ptm_jax.core.types import Visibility
 from ptm_jax.kernels import attention, reference
 from ptm_jax.kernels.attention import gpu
 from ptm_jax.kernels.attention.arguments import Arguments
-from ptm_jax.kernels.scores import Relative, Scores, Types
+from ptm_jax.kernels.scores import Relative, Scores
 
 interpreter = pytest.mark.skipif(machine.absent() is not None, reason=machine.absent() or "")
 HALF = Precision("bfloat16")
@@ -98,45 +98,30 @@ def test_the_work_follows_the_sum_of_squared_lengths():
 
 
 LOWERED = {
-    "plain": (64, Scores(), False),
-    "types and a bias": (
-        64,
-        Scores(
-            bias=jnp.zeros((1, 1, 70, 70)),
-            types=Types(jnp.zeros((1, 70, 2, 2)), jnp.zeros((1, 70), jnp.int32), jnp.zeros((1, 70), jnp.int32)),
-        ),
-        False,
-    ),
-    "distances and dropout, heads of 256": (256, Scores(distances=jnp.zeros((2, 9))), True),
-    "relative keys and values": (
-        64,
-        Scores(relative=Relative(jnp.zeros((1, 70, 2, 64)), jnp.zeros((9, 2, 64))), values=jnp.zeros((9, 1, 64))),
-        False,
-    ),
+    "plain": Case(70, 70, rows=1, width=64, order="causal"),
+    "types and a bias": Case(70, 70, rows=1, width=64, extras=frozenset({"bias", "types"}), shared=frozenset({"heads"})),
+    "distances and dropout, heads of 256": Case(70, 70, rows=1, width=256, extras=frozenset({"distances"}), dropout=0.1),
+    "relative keys and values": Case(70, 70, rows=1, width=64, extras=frozenset({"relative", "values"}), relative=1),
 }
 
 
-@pytest.mark.parametrize("case", sorted(LOWERED))
-def test_the_kernels_and_their_gradients_lower_for_cuda(case):
-    width, scores, noisy = LOWERED[case]
-    segments = jnp.ones((1, 70), jnp.int32)
-    visibility = Visibility(segments, segments, segments, segments)
+@pytest.mark.parametrize("name", LOWERED)
+def test_the_kernels_and_their_gradients_lower_for_cuda(name):
+    case = LOWERED[name]
 
-    def loss(q, k, v, floats):
-        given = {"dropout": 0.1, "key": jax.random.key(0)} if noisy else {}
-        changed = jax.tree.map(lambda x, y: y if jnp.issubdtype(x.dtype, jnp.floating) else x, scores, floats)
-        out = gpu.attention(q, k, v, Arguments(visibility, 1.0, changed, precision=HALF, **given))
-        return out.astype(jnp.float32).sum()
+    def loss(x):
+        noise = {"dropout": case.dropout, "key": jax.random.key(0)}
+        args = Arguments(visibility(case), 1.0, scores_of(case, x), precision=HALF, **noise)
+        return gpu.attention(x["q"], x["k"], x["v"], args).astype(jnp.float32).sum()
 
-    x = jnp.zeros((1, 70, 2, width), jnp.bfloat16)
-    text = machine.lowered(jax.grad(loss, argnums=(0, 1, 2, 3), allow_int=True), x, x, x, scores)
-    assert text.count("mosaic_gpu") >= 3 + len(set(scores.holds) - {"types"})
-    if "bias" not in scores.holds:  # no matrix of queries by keys, padded or not
+    text = machine.lowered(jax.grad(loss), jax.tree.map(jnp.bfloat16, numbers(case)[0]))
+    assert text.count("mosaic_gpu") >= 3 + len(case.extras - {"types"})
+    if "bias" not in case.extras:  # no matrix of queries by keys, padded or not
         assert not re.search(r"(70x70|128x128)x(bf16|f32|i1|i32)>", text)
 
 
-def test_the_one_door_leads_to_it_on_a_gpu(monkeypatch):
-    monkeypatch.setattr(attention, "_platform", lambda: "gpu")
+def test_attend_takes_it_on_a_gpu(monkeypatch):
+    monkeypatch.setattr(attention.choice, "platform", lambda: "gpu")
     segments = jnp.ones((1, 9), jnp.int32)
     given = {"visibility": Visibility(segments, segments), "scale": 1.0, "precision": HALF}
     x = jnp.zeros((1, 9, 1, 16), jnp.bfloat16)

@@ -1,12 +1,8 @@
 """Attention as networks use it: what `impl` means, and that it changes neither parameters nor results."""
 
 import dataclasses
-import json
 import math
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import jax
@@ -31,6 +27,7 @@ from ptm_jax.nn.attention.multihead import Attention, with_maps
 from ptm_jax.nn.attention.relative import Alibi, Buckets, RelativeKeysValues, ShiftedScores
 from ptm_jax.nn.layers import Context
 from ptm_jax.train import differing
+from support.forced import on_eight_devices
 
 discover("ptm_jax.systems")
 B, L, H, K = 2, 21, 2, 6
@@ -111,7 +108,7 @@ def test_auto_takes_no_kernel_that_was_not_run_on_hardware():
     assert "softmax" not in waiting or "pallas_call" not in auto
 
 
-def test_what_cannot_be_computed_is_said_in_one_line():
+def test_what_cannot_be_computed_is_refused_in_one_line():
     q = jnp.ones((1, 4, 1, 8))
     given = {"visibility": Visibility(*[jnp.ones((1, 4), jnp.int32)] * 2), "scale": 1.0}
     for impl, words in (("pallas", "none for cpu"), ("cudnn", "NVIDIA"), ("triton", "one of auto, reference, xla")):
@@ -147,7 +144,7 @@ MESHES = (
 
 
 def on_devices():
-    """Prints the greatest difference between blocks on a mesh and the definition on one device."""
+    """{mesh: the greatest difference between blocks on it and the definition on one device}."""
     draw = np.random.default_rng(0)
     normal = lambda *shape: jnp.asarray(draw.normal(size=shape), jnp.float32)
     rows, length, heads = 4, 32, 4
@@ -179,19 +176,12 @@ def on_devices():
             got = loss("xla", layout_of(mesh, rules))
         far = lambda a, b: float(np.abs(np.asarray(a) - np.asarray(b)).max() / max(1, np.abs(np.asarray(b)).max()))
         found[name] = max(jax.tree.leaves(jax.tree.map(far, got, expected)))
-    print(json.dumps(found))
+    return found
 
 
 @pytest.mark.rotate(3)
 def test_on_a_mesh_every_device_computes_its_rows_heads_and_queries():
-    here = Path(__file__).resolve()
-    path = os.pathsep.join([str(here.parents[2]), str(here.parent)])
-    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
-    command = [sys.executable, "-c", "import test_attention_layers; test_attention_layers.on_devices()"]
-    env = {**os.environ, "PYTHONPATH": path, "XLA_FLAGS": flags}
-    result = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
-    assert result.returncode == 0, result.stderr
-    found = json.loads(result.stdout)
+    found = on_eight_devices(on_devices)
     assert len(found) == len(MESHES) and max(found.values()) < 1e-5, found
 
 

@@ -48,13 +48,13 @@ def worded(text, words, width):
     return found
 
 
-def mesh_of(name):
+def mesh_of(chip):
     from ptm_jax.mesh import rules
 
-    return rules.make_mesh({"data": 2, "model": 2}, chips.devices(chips.topology(name)))
+    return rules.make_mesh({"data": 2, "model": 2}, chips.devices(chips.topology(CHIPS[chip])))
 
 
-def of_kernels(mesh, case, width, compute):
+def of_kernels(chip, case, width, compute):
     """Every feature at once, or plainly, at a realistic block and 1,152 tokens."""
     import jax
     import jax.numpy as jnp
@@ -67,6 +67,7 @@ def of_kernels(mesh, case, width, compute):
     from ptm_jax.kernels.scores import Relative, Scores, Types
     from ptm_jax.mesh.layout import layout_of
 
+    mesh = mesh_of(chip)
     rows, length, heads, layout = 4, 1152, 4, layout_of(mesh, "megatron")
     dtype = jnp.dtype(compute)
     whole = NamedSharding(mesh, PartitionSpec())
@@ -100,7 +101,7 @@ def of_kernels(mesh, case, width, compute):
     return {"squares": square(text, {length}), "kernels": kernels}
 
 
-def of_step(mesh, name, length):
+def of_step(chip, name):
     """A training step of two layers: squares, arrays of scores over the words, and how many kernels it calls."""
     from ptm_jax.core import spec
     from ptm_jax.core.system import Experiment
@@ -109,14 +110,14 @@ def of_step(mesh, name, length):
     from ptm_jax.plan import lowering
     from ptm_jax.systems import get
 
-    system = get(name)
+    system, length = get(name), STEPS[name]
     shallow = spec.respell(system.towers, Stack, lambda old: dataclasses.replace(old, layers=2))
     shallow = spec.respell(shallow, (MLMHead, LMHead), lambda old: dataclasses.replace(old, impl="pallas"))
     phase = dataclasses.replace(system.recipe.phases[-1], batch=64, length=length)
     recipe = dataclasses.replace(system.recipe, phases=(phase,), accumulate=1)
     system = dataclasses.replace(system, towers=shallow, recipe=recipe)
     config = lowering.published(Experiment(system=system, precision="bfloat16", rules="megatron", impl="pallas"))
-    step = lowering.step_of(config, mesh, 0)
+    step = lowering.step_of(config, mesh_of(chip), 0)
     text = step.lowered.compile(QUICK).as_text()
     memory = system.towers["main"].encoder.memory if name == "xlnet_large" else 0
     lengths = {length, length + memory}
@@ -130,20 +131,12 @@ def of_step(mesh, name, length):
     }
 
 
-def kernels_for(chip, case, width, compute):
-    return of_kernels(mesh_of(CHIPS[chip]), case, width, compute)
-
-
-def step_for(chip, name):
-    return of_step(mesh_of(CHIPS[chip]), name, STEPS[name])
-
-
 @pytest.mark.rotate
 @pytest.mark.parametrize("width,compute", [(64, "bfloat16"), (128, "float32")])
 @pytest.mark.parametrize("case", ["everything", "t5", "plain"])
 @pytest.mark.parametrize("chip", CHIPS)
 def test_the_kernels_compile(on_tpu, chip, case, width, compute):
-    found = on_tpu(CHIPS[chip], kernels_for, chip, case, width, compute)
+    found = on_tpu(CHIPS[chip], of_kernels, chip, case, width, compute)
     assert (found["squares"], found["kernels"]) == ([], KERNELS)
 
 
@@ -151,5 +144,5 @@ def test_the_kernels_compile(on_tpu, chip, case, width, compute):
 @pytest.mark.parametrize("name", STEPS)
 @pytest.mark.parametrize("chip", CHIPS)
 def test_a_training_step_holds_no_scores(on_tpu, chip, name):
-    step = on_tpu(CHIPS[chip], step_for, chip, name)
+    step = on_tpu(CHIPS[chip], of_step, chip, name)
     assert step["squares"] == step["scores"] == [] and step["kernels"] == CALLS[name], step

@@ -1,13 +1,9 @@
 """The vocabulary over eight forced devices, in a process of their own: values, gradients and draws are those of one."""
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
+
+from support.forced import on_eight_devices
 
 LAYOUTS = {
     "words 8": ({"model": 8}, "megatron"),
@@ -17,8 +13,8 @@ LAYOUTS = {
 }
 
 
-def main():
-    """{layout: {what: the greatest difference from one device, relative to the greatest value}} as JSON."""
+def differences():
+    """{layout: {what: the greatest difference from one device, relative to the greatest value}}."""
     import jax
     import jax.numpy as jnp
 
@@ -57,21 +53,15 @@ def main():
         apart = lambda a, b: float(jnp.abs(a * 1.0 - b * 1.0).max() / jnp.abs(b * 1.0).max())
         (_, (nll, soft, right, drawn)), grads = jax.tree.map(apart, jax.device_get(got), jax.device_get(one))
         found[name] = {"nll": nll, "soft": soft, "right": right, "drawn": drawn} | vars(grads)
-    print(json.dumps(found))
+    return found
 
 
 @pytest.fixture(scope="module")
 def found():
-    here = Path(__file__).resolve()
-    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
-    env = {**os.environ, "XLA_FLAGS": flags, "PYTHONPATH": os.pathsep.join([str(here.parent), str(here.parents[2])])}
-    code = f"import {here.stem}; {here.stem}.main()"
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    return on_eight_devices(differences)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_eight_devices_say_what_one_says(found, layout):
+def test_eight_devices_agree_with_one(found, layout):
     assert found[layout].pop("right") == found[layout].pop("drawn") == 0
     assert max(found[layout].values()) < 1e-5, found[layout]

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import special, stats
 from test_cross_entropy import largest
 
 from ptm_jax.core.precision import Precision
@@ -35,8 +35,7 @@ def seeds_of(rows, places=PLACES, key=3):
 
 def share(one, temperature=1.0):
     x, w = (np.asarray(a, np.float64) for a in (one.features[0, 0], one.table))
-    z = (w @ x + (0 if one.bias is None else np.asarray(one.bias, np.float64))) / temperature
-    return np.exp(z - z.max()) / np.exp(z - z.max()).sum()
+    return special.softmax((w @ x + np.asarray(one.bias, np.float64)) / temperature)
 
 
 def fits(words, shares):
@@ -114,7 +113,7 @@ def test_adaptive_clusters_draw_from_their_softmax():
     few = AdaptiveReadout(tuple(f[:1, :1] for f in features), readout.tables, readout.biases)
     z = np.asarray(few.logits(), np.float64)[0, 0] / 2.0
     words = np.asarray(jax.jit(lambda r, s: r.draw(s, temperature=2.0))(readout, seeds_of(jnp.arange(ROWS))))
-    assert len(z) == 7 + 6 + 11 and fits(words, np.exp(z) / np.exp(z).sum())
+    assert len(z) == 7 + 6 + 11 and fits(words, special.softmax(z))
 
 
 def test_the_scores_are_never_in_memory_nor_is_there_a_gradient():

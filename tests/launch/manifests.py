@@ -2,6 +2,8 @@
 fields that `ptm launch` may write, each with its type; those with a star are required. An unknown field is an error, as
 it is to `kubectl`."""
 
+import re
+
 TEXT, WHOLE, YES = str, int, bool
 
 
@@ -35,23 +37,21 @@ POD = {
     "volumes": [{"*name": TEXT, "persistentVolumeClaim": {"*claimName": TEXT}, "configMap": {"name": TEXT}}],
 }
 EXITS = {"containerName": TEXT, "*operator": one_of("In", "NotIn"), "*values": [WHOLE]}
+FAILURE = {
+    "*action": one_of("FailJob", "FailIndex", "Ignore", "Count"),
+    "onExitCodes": EXITS,
+    "onPodConditions": [{"*type": TEXT, "status": TEXT}],
+}
 JOB = {
     "parallelism": WHOLE,
     "completions": WHOLE,
     "completionMode": one_of("Indexed"),
     "backoffLimit": WHOLE,
-    "podFailurePolicy": {
-        "*rules": [
-            {
-                "*action": one_of("FailJob", "FailIndex", "Ignore", "Count"),
-                "onExitCodes": EXITS,
-                "onPodConditions": [{"*type": TEXT, "status": TEXT}],
-            }
-        ]
-    },
+    "podFailurePolicy": {"*rules": [FAILURE]},
     "*template": {"spec": POD},
 }
 ACTIONS = "FailJobSet", "RestartJobSet", "RestartJobSetAndIgnoreMaxRestarts", "RestartJob", "RestartJobAndIgnoreMaxRestarts"
+RULE = {"*name": TEXT, "*action": one_of(*ACTIONS), "onJobFailureReasons": [TEXT], "targetReplicatedJobs": [TEXT]}
 JOBSET = {
     "apiVersion": one_of("jobset.x-k8s.io/v1alpha2"),
     "kind": one_of("JobSet"),
@@ -60,14 +60,7 @@ JOBSET = {
         "network": {"enableDNSHostnames": YES, "subdomain": TEXT, "publishNotReadyAddresses": YES},
         "failurePolicy": {
             "maxRestarts": WHOLE,
-            "rules": [
-                {
-                    "*name": TEXT,
-                    "*action": one_of(*ACTIONS),
-                    "onJobFailureReasons": [TEXT],
-                    "targetReplicatedJobs": [TEXT],
-                }
-            ],
+            "rules": [RULE],
         },
         "replicatedJobs": [{"*name": TEXT, "replicas": WHOLE, "*template": {"spec": JOB}}],
     },
@@ -95,19 +88,4 @@ def check(value, schema=JOBSET, path="") -> list[str]:
 def expanded(text: str, variables: dict[str, str]) -> str:
     """`text` of a command, argument or variable as the container gets it (kubernetes/third_party/forked/golang/expansion):
     $(NAME) is replaced where NAME is known, $$ is a dollar, anything else stays."""
-    out, i = [], 0
-    while i < len(text):
-        if text[i] == "$" and i + 1 < len(text):
-            if text[i + 1] == "$":
-                out.append("$")
-                i += 2
-                continue
-            end = text.find(")", i)
-            if text[i + 1] == "(" and end > 0:
-                name = text[i + 2 : end]
-                out.append(variables.get(name, text[i : end + 1]))
-                i = end + 1
-                continue
-        out.append(text[i])
-        i += 1
-    return "".join(out)
+    return re.sub(r"\$(?:\$|\(([^)]*)\))", lambda m: "$" if m[0] == "$$" else variables.get(m[1], m[0]), text)

@@ -1,8 +1,11 @@
 """Jobs for the tests of `ptm launch`, its command without printing, and shells that may not harm."""
 
+import dataclasses
 import os
 import shlex
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 import tyro
@@ -51,10 +54,38 @@ def executable(folder: Path, name: str, script: str) -> Path:
     return path
 
 
-def bash(script: str, folder: Path, programs: Path, timeout: float = 60, **more: str):
-    """Run a script with stand-ins for the cluster's programs."""
-    environment = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", **more}
+def hostile(value, folder: Path, **more):
+    """The job with hostile texts in every field, and its workdir below a folder."""
+    texts = {
+        "data": HOSTILE,
+        "overrides": HOSTILE,
+        "environment": tuple((f"VALUE_{i}", text) for i, text in enumerate(HOSTILE)),
+        "workdir": str(folder / "$(touch broken)\nPTM_END\nrun"),
+        "header": "\n".join(HOSTILE),
+    }
+    return dataclasses.replace(value, **texts, **more)
+
+
+def _written(script: str, folder: Path, programs: Path, more: dict[str, str]) -> dict:
+    """A script with stand-ins for the cluster's programs, as arguments of `subprocess`."""
     (folder / "script.sh").write_text(script)
-    return subprocess.run(
-        ["bash", "script.sh"], cwd=folder, env=environment, capture_output=True, text=True, timeout=timeout, check=False
-    )
+    environment = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", **more}
+    return {"args": ["bash", "script.sh"], "cwd": folder, "env": environment, "text": True}
+
+
+def bash(script: str, folder: Path, programs: Path, **more: str) -> subprocess.CompletedProcess:
+    return subprocess.run(**_written(script, folder, programs, more), capture_output=True, timeout=60, check=False)
+
+
+def started(script: str, folder: Path, programs: Path, **more: str) -> subprocess.Popen:
+    return subprocess.Popen(**_written(script, folder, programs, more), stdout=subprocess.PIPE)
+
+
+def interrupted(process: subprocess.Popen, *waiting: Path) -> str:
+    """Sends SIGTERM when these files are there; returns the output."""
+    end = time.monotonic() + 30
+    while not all(path.exists() for path in waiting):
+        assert time.monotonic() < end, waiting
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    return process.communicate(timeout=30)[0]

@@ -2,18 +2,14 @@
 on, what fails starts again so often and no more, signals reach the run, and every text arrives as it was given."""
 
 import dataclasses
-import os
 import re
 import shutil
-import signal
-import subprocess
-import time
 from pathlib import Path
 
 import pytest
 import rendering
 from rendering import HOSTILE, job, words
-from test_rendering import TOLD, as_given, told
+from test_rendering import GIVEN, as_given, received
 
 from ptm_jax.launch import scripts
 
@@ -34,7 +30,7 @@ done
 exit $failed"""
 SCONTROL = 'case $1 in show) printf "node7\\nnode8\\n";; requeue) echo "$2" >> requeued;; esac'
 
-# A command that ends as told: a status, or a wait for SIGTERM, after which it takes a moment to save.
+# A command that ends as the file `outcome` has it: a status, or a wait for SIGTERM, after which it takes a moment to save.
 TRAIN = """echo "host $JAX_PROCESS_ID at $JAX_COORDINATOR_ADDRESS of $JAX_NUM_PROCESSES"
 how=$(cat outcome)
 case $how in
@@ -95,45 +91,24 @@ def test_slurm_gives_up_what_fails_again(slurm, outcome):
 
 def test_slurm_hands_sigterm_on_and_waits_for_the_save(slurm):
     (slurm.folder / "outcome").write_text("wait")
-    (slurm.folder / "script.sh").write_text(scripts.slurm(slurm.value))
-    environment = {**os.environ, **slurm.given, "PATH": f"{slurm.bin}{os.pathsep}{os.environ['PATH']}"}
-    batch = subprocess.Popen(["bash", "script.sh"], cwd=slurm.folder, env=environment, stdout=subprocess.PIPE, text=True)
-    for host in "01":
-        wait_for(slurm.folder / f"waiting.{host}")
-    batch.send_signal(signal.SIGTERM)
-    out, _ = batch.communicate(timeout=30)
+    batch = rendering.started(scripts.slurm(slurm.value), slurm.folder, slurm.bin, **slurm.given)
+    out = rendering.interrupted(batch, *(slurm.folder / f"waiting.{host}" for host in "01"))
     assert batch.returncode == 0 and "saved; queued again" in out and requeued(slurm.folder) == 1
     for host in "01":
         assert (slurm.folder / "run" / "launch" / f"host-{host}.log").read_text().endswith("saved\n")
 
 
-def wait_for(path: Path) -> None:
-    end = time.monotonic() + 30
-    while not path.exists():
-        assert time.monotonic() < end, path
-        time.sleep(0.02)
-
-
 def test_hostile_texts_reach_slurms_tasks_unchanged(slurm):
-    folder = slurm.folder / HOSTILE[1]
-    given = {
-        "data": HOSTILE,
-        "overrides": HOSTILE,
-        "environment": tuple((f"VALUE_{i}", text) for i, text in enumerate(HOSTILE)),
-        "workdir": str(folder / "$(touch broken)\nPTM_END\nrun"),
-        "header": "\n".join(HOSTILE),
-        "config": HOSTILE[2],
-    }
-    value = dataclasses.replace(slurm.value, **given)
-    rendering.executable(slurm.bin, "ptm", TOLD.replace("$TOLD", "$TOLD.$JAX_PROCESS_ID"))
-    more = {"TOLD": str(slurm.folder / "told"), **slurm.given}
+    value = rendering.hostile(slurm.value, slurm.folder / HOSTILE[1], config=HOSTILE[2])
+    rendering.executable(slurm.bin, "ptm", GIVEN.replace("$GIVEN", "$GIVEN.$JAX_PROCESS_ID"))
+    more = {"GIVEN": str(slurm.folder / "received"), **slurm.given}
     done = rendering.bash(scripts.slurm(value), slurm.folder, slurm.bin, **more)
     assert done.returncode == 0 and "done" in done.stdout and not done.stderr
     for host in "01":
-        as_given(value, told(slurm.folder / f"told.{host}"), slurm.folder)
+        as_given(value, received(slurm.folder / f"received.{host}"), slurm.folder)
 
 
-# A queued resource is the file `state`, its workers are folders. A `next` file says what becomes of the next slice.
+# A queued resource is the file `state`, its workers are folders.
 GCLOUD = """echo "$*" | head -n 1 >> "$FAKE/calls"
 service=$3 verb=$4
 shift 4
@@ -233,33 +208,18 @@ def test_a_run_that_fails_again_is_given_up(cloud):
 
 def test_an_interrupt_saves_and_gives_the_slice_back(cloud):
     (cloud.fake / "fates").write_text("wait\n")
-    (cloud.folder / "script.sh").write_text(scripts.tpu_vm(cloud.value))
-    path = f"{cloud.bin}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "FAKE": str(cloud.fake), "PTM_POLL": "0.1"}
-    script = subprocess.Popen(["bash", "script.sh"], cwd=cloud.folder, env=environment, stdout=subprocess.PIPE, text=True)
-    for host in "01":
-        wait_for(cloud.fake / f"waiting.{host}")
-    script.send_signal(signal.SIGTERM)
-    out, _ = script.communicate(timeout=30)
+    script = rendering.started(scripts.tpu_vm(cloud.value), cloud.folder, cloud.bin, FAKE=str(cloud.fake), PTM_POLL="0.1")
+    out = rendering.interrupted(script, *(cloud.fake / f"waiting.{host}" for host in "01"))
     assert script.returncode == 143 and "stopping: the run saves" in out and not (cloud.fake / "state").exists()
     assert (cloud.folder / "bert-base-logs" / "attempt-1-host-1.log").read_text().endswith("saved\n")
 
 
 def test_hostile_texts_reach_the_workers_unchanged(cloud):
     mount = cloud.folder / HOSTILE[1]
-    given = {
-        "data": HOSTILE,
-        "overrides": HOSTILE,
-        "environment": tuple((f"VALUE_{i}", text) for i, text in enumerate(HOSTILE)),
-        "workdir": str(mount / "$(touch broken)\nPTM_END\nrun"),
-        "mount": (HOSTILE[3], str(mount)),
-        "header": "\n".join(HOSTILE),
-        "text": "\n".join(HOSTILE),
-    }
-    value = dataclasses.replace(cloud.value, **given)
-    rendering.executable(cloud.bin, "ptm", f'cp ptm-config.py "$FAKE"; TOLD=$FAKE/told.${{PWD##*/}}\n{TOLD}')
+    value = rendering.hostile(cloud.value, mount, mount=(HOSTILE[3], str(mount)), text="\n".join(HOSTILE))
+    rendering.executable(cloud.bin, "ptm", f'cp ptm-config.py "$FAKE"; GIVEN=$FAKE/received.${{PWD##*/}}\n{GIVEN}')
     done = rendering.bash(scripts.tpu_vm(value), cloud.folder, cloud.bin, FAKE=str(cloud.fake), PTM_POLL="0.1")
     assert done.returncode == 0, done.stdout + done.stderr
     for host in "01":
-        as_given(value, told(cloud.fake / f"told.{host}"), cloud.folder, config="ptm-config.py")
+        as_given(value, received(cloud.fake / f"received.{host}"), cloud.folder, config="ptm-config.py")
     assert (cloud.fake / "ptm-config.py").read_text().rstrip() == value.text.rstrip()

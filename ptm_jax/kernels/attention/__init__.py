@@ -22,9 +22,9 @@ from jax.sharding import PartitionSpec as P
 from ptm_jax.core.constraint import current
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import Array, Visibility
-from ptm_jax.kernels import reference
+from ptm_jax.kernels import choice, reference
 from ptm_jax.kernels.attention.arguments import Arguments
-from ptm_jax.kernels.choice import Impl, choose
+from ptm_jax.kernels.choice import Impl
 from ptm_jax.kernels.scores import Scores
 
 
@@ -53,21 +53,14 @@ def attend(
     type, probabilities [B, H, Lq, Lk] float32 from the reference implementation, else None). Raises UserError if the
     implementation that `impl` names cannot compute this.
     """
-    platform = _platform()
+    platform = choice.platform()
     given = {"visibility": visibility, "scale": scale, "scores": scores, "dropout": dropout, "key": key, "rows": rows}
     args = Arguments(**given, precision=precision)
-    chosen = choose(impl, platform, q.shape[1], k.shape[1], lambda name: _refusal(name, platform, q, k, args))
+    chosen = choice.choose(impl, platform, q.shape[1], k.shape[1], lambda name: _refusal(name, platform, q, k, args))
     if chosen == "reference":
         return reference.attention(q, k, v, **given, precision=precision)
     run = _module(chosen, platform).attention
     return run(q, k, v, args) if current() is None else _divided(run, chosen == "xla", q, k, v, args), None
-
-
-def _platform() -> str:
-    """Returns the platform of the layout's devices (which may be a topology's), or JAX's default backend."""
-    layout = current()
-    platform = jax.default_backend() if layout is None else layout.mesh.devices.flat[0].platform
-    return "gpu" if platform in ("cuda", "rocm") else platform
 
 
 def _module(name: str, platform: str):

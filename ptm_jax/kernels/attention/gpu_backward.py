@@ -7,6 +7,7 @@ of the added terms (Dao et al. 2022, appendix B.2). The P of dV is after dropout
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import jax.numpy as jnp
 from jax import lax
@@ -49,13 +50,8 @@ def of_queries(plan: Plan, given: dict) -> dict:
     """Returns the gradients of queries, relative queries and types. It loops over keys, like the forward kernel."""
     teams, stages = plan.teams, plan.stages
     names = _by_query(plan)
-    memory = {
-        **{name: tile.memory((teams, SIZE, plan.width)) for name in names},
-        "k": tile.memory((stages, SIZE, plan.width)),
-        "v": tile.memory((stages, SIZE, plan.width)),
-        "fields": plgpu.SMEM((stages, len(plan.fields), SIZE), jnp.int32),
-        **tile.extra_memory(plan),
-    }
+    memory = tile.matrices(plan, names, teams) | tile.matrices(plan, ("k", "v"), stages) | tile.extra_memory(plan)
+    memory["fields"] = tile.integers(plan)
     if plan.has("types"):
         memory["line"] = plgpu.SMEM((teams, 2, SIZE), jnp.float32)
     own = plgpu.Barrier(num_arrivals=len(names), num_barriers=teams)
@@ -133,24 +129,15 @@ def _queries_block(plan, given, out, memory, barriers, own):
 def of_keys(plan: Plan, given: dict) -> dict:
     """Returns the gradients of keys and values: 64 keys per team, over all blocks of queries that may see one of them."""
     teams, stages = plan.teams, plan.stages
-    memory = {
-        "k": tile.memory((teams, SIZE, plan.width)),
-        "v": tile.memory((teams, SIZE, plan.width)),
-        **{name: tile.memory((stages, SIZE, plan.width)) for name in _by_query(plan)},
-        "weights": tile.memory((teams, SIZE, SIZE)),
-        "fields": plgpu.SMEM((stages, len(plan.fields), SIZE), jnp.int32),
-        "total": plgpu.SMEM((stages, SIZE), jnp.float32),
-        "inner": plgpu.SMEM((stages, SIZE), jnp.float32),
-        **tile.extra_memory(plan),
-    }
+    memory = tile.matrices(plan, ("k", "v"), teams) | tile.matrices(plan, _by_query(plan), stages) | tile.extra_memory(plan)
+    memory |= {name: plgpu.SMEM((stages, SIZE), jnp.float32) for name in ("total", "inner")}
+    memory |= {"fields": tile.integers(plan), "weights": tile.memory((teams, SIZE, SIZE))}
     own = plgpu.Barrier(num_arrivals=2, num_barriers=teams)
     scratch = [memory, tile.barriers(plan, 3 + len(_by_query(plan)) + teams * tile.extras(plan)), own]
     out = tile.struct((plan.rows, plan.keys, plan.heads, plan.width), jnp.bfloat16)
     grid = (("head", plan.heads), ("block", plan.keys // (teams * SIZE)), ("row", plan.rows))
 
-    def body(given, dk, dv, memory, barriers, own):
-        _keys_block(plan, given, dk, dv, memory, barriers, own)
-
+    body = functools.partial(_keys_block, plan)
     return dict(zip(("k", "v"), tile.launch(plan, body, [out, out], scratch, grid, given), strict=True))
 
 
@@ -215,10 +202,9 @@ def of_added(plan: Plan, given: dict, name: str):
     The bias sums over the rows and heads that share it, the others over rows and along diagonals. Each block of threads
     computes one tile of the result."""
     stages = plan.stages
-    sides = {key: tile.memory((stages, SIZE, plan.width)) for key in (*_by_query(plan), "k", "v")}
-    lines = {key: plgpu.SMEM((stages, SIZE), jnp.float32) for key in ("total", "inner")}
-    fields = {key: plgpu.SMEM((stages, len(plan.fields), SIZE), jnp.int32) for key in ("q_fields", "k_fields")}
-    memory = sides | lines | fields | tile.extra_memory(plan)
+    memory = tile.matrices(plan, (*_by_query(plan), "k", "v"), stages) | tile.extra_memory(plan)
+    memory |= {key: plgpu.SMEM((stages, SIZE), jnp.float32) for key in ("total", "inner")}
+    memory |= {key: tile.integers(plan) for key in ("q_fields", "k_fields")}
     table = name in ("window", "mixes")
     if table:
         memory["straight"] = tile.memory((SIZE, WIDE))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
@@ -14,15 +16,9 @@ from ptm_jax.kernels.attention.gpu_tile import COLUMNS, LOW, SIZE, Plan
 def forward(plan: Plan, given: dict):
     """Returns (result [B, Lq, H, K] bfloat16, log of the sum of exponentials [B, H, Lq] float32) of the padded lengths."""
     teams, stages = plan.teams, plan.stages
-    memory = {
-        "k": tile.memory((stages, SIZE, plan.width)),
-        "v": tile.memory((stages, SIZE, plan.width)),
-        "fields": plgpu.SMEM((stages, len(plan.fields), SIZE), jnp.int32),
-        "total": plgpu.SMEM((teams, SIZE), jnp.float32),
-        **tile.extra_memory(plan),
-    }
     sides = ("q", "relative") if plan.has("window") else ("q",)
-    memory |= {name: tile.memory((teams, SIZE, plan.width)) for name in sides}
+    memory = tile.matrices(plan, ("k", "v"), stages) | tile.matrices(plan, sides, teams) | tile.extra_memory(plan)
+    memory |= {"fields": tile.integers(plan), "total": plgpu.SMEM((teams, SIZE), jnp.float32)}
     own = plgpu.Barrier(num_arrivals=len(sides), num_barriers=teams)
     scratch = [memory, tile.barriers(plan, 3 + teams * tile.extras(plan)), own]
     grid = (("head", plan.heads), ("block", plan.queries // (teams * SIZE)), ("row", plan.rows))
@@ -31,10 +27,7 @@ def forward(plan: Plan, given: dict):
         tile.struct((plan.rows, plan.heads, plan.queries), jnp.float32),
     ]
 
-    def body(given, out, total, memory, barriers, own):
-        _block(plan, sides, given, out, total, memory, barriers, own)
-
-    return tile.launch(plan, body, out, scratch, grid, given)
+    return tile.launch(plan, functools.partial(_block, plan, sides), out, scratch, grid, given)
 
 
 def _block(plan, sides, given, out, total, memory, barriers, own):

@@ -69,6 +69,16 @@ def memory(shape: tuple[int, ...], dtype=jnp.bfloat16):
     return plgpu.SMEM(shape, dtype, transforms=(plgpu.TilingTransform((8, line)), plgpu.SwizzleTransform(128)))
 
 
+def matrices(plan: Plan, names, count: int) -> dict:
+    """Returns shared memory for `count` times 64 lines of the named matrices [.., width]."""
+    return {name: memory((count, SIZE, plan.width)) for name in names}
+
+
+def integers(plan: Plan):
+    """Returns shared memory for the fields of 64 queries or keys in every slot."""
+    return plgpu.SMEM((plan.stages, len(plan.fields), SIZE), jnp.int32)
+
+
 def extra_memory(plan: Plan) -> dict:
     """Returns shared memory for the copies of a tile other than queries, keys and values."""
     places = plan.stages * plan.teams

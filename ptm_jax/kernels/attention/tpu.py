@@ -42,7 +42,7 @@ from ptm_jax.kernels.attention.tpu_block import (
     dot,
     dropped,
     output,
-    over_keys,
+    over,
     scores_of,
     tables,
     unskew,
@@ -165,25 +165,20 @@ _attention.defvjp(_attention_forward, _attention_backward)
 def _forward(plan: Plan, operands, given):
     """Returns (result [B, H, K, Lq] in the precision's type, log-sums [B, H, 1, Lq] float32), padded."""
     (rows, heads, queries, width), (nq, nk), (bq, _) = operands["q"].shape, plan.counts, plan.blocks
-    out, of_out = output(plan, over_keys(plan), "out", (rows, heads, width, queries), plan.precision.dtype)
-    total, of_total = output(plan, over_keys(plan), "total", (rows, heads, 1, queries))
-    return call(
-        plan,
-        functools.partial(_forward_kernel, plan),
-        grid=(heads, rows, nq, nk),
-        where=over_keys(plan),
-        spans=given["spans"][0],
-        operands=operands,
-        given=given,
-        outputs=(out, total),
-        out_specs=(of_out, of_total),
-        scratch=[pltpu.VMEM(shape, jnp.float32) for shape in ((1, bq), (1, bq), (width, bq))],
-        semantics=("parallel", "parallel", "parallel", "arbitrary"),
-        name="attention",
+    where = over(plan, "keys")
+    outputs = {
+        "out": output(plan, where, "out", (rows, heads, width, queries), plan.precision.dtype),
+        "total": output(plan, where, "total", (rows, heads, 1, queries)),
+    }
+    scratch = [pltpu.VMEM(shape, jnp.float32) for shape in ((1, bq), (1, bq), (width, bq))]
+    kernel, grid = functools.partial(_forward_kernel, plan), (heads, rows, nq, nk)
+    found = call(
+        plan, kernel, grid, where, given["spans"][0], operands, given, outputs=outputs, scratch=scratch, name="attention"
     )
+    return found["out"], found["total"]
 
 
-def _forward_kernel(plan: Plan, first, count, seed, first_head, refs, out, log_sum, top, total, mixed):
+def _forward_kernel(plan: Plan, first, count, seed, first_head, refs, found, top, total, mixed):
     head, row, i, step = (pl.program_id(axis) for axis in range(4))
     place, seed, number = row * plan.counts[0] + i, seed[row], first_head[0] + head
 
@@ -211,5 +206,5 @@ def _forward_kernel(plan: Plan, first, count, seed, first_head, refs, out, log_s
     def _():
         some = total[...] > 0.0
         sums = jnp.where(some, total[...], 1.0)
-        out[...] = (mixed[...] / sums).astype(out.dtype)
-        log_sum[...] = jnp.where(some, top[...] + jnp.log(sums), 0.0)
+        found["out"][...] = (mixed[...] / sums).astype(found["out"].dtype)
+        found["total"][...] = jnp.where(some, top[...] + jnp.log(sums), 0.0)

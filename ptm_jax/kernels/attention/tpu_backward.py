@@ -30,8 +30,7 @@ from ptm_jax.kernels.attention.tpu_block import (
     dropped,
     folded,
     output,
-    over_keys,
-    over_queries,
+    over,
     same_type,
     scores_of,
     skew,
@@ -53,7 +52,7 @@ def gradients(plan: Plan, operands, given, out, total, g):
     }
     found = _of_queries(plan, operands, given, given_to_us) | _of_keys(plan, operands, given, given_to_us)
     if "bias" in operands:
-        found["bias"] = _of_bias(plan, operands, given, given_to_us)
+        found |= _of_bias(plan, operands, given, given_to_us)
     return {name: found[name].astype(operands[name].dtype) for name in operands}
 
 
@@ -69,7 +68,7 @@ def _slopes(plan: Plan, refs, seed, head, i, j):
 def _of_queries(plan: Plan, operands, given, further):
     """Computes the gradients of operands per query (q, queries, types) and per head (strip, table, values)."""
     (rows, heads, queries, width), (nq, nk), (bq, _) = operands["q"].shape, plan.counts, plan.blocks
-    where = over_keys(plan)
+    where = over(plan, "keys")
     whole = [name for name in ("strip", "table", "values") if name in operands]
     found = {"q": output(plan, where, "out", (rows, heads, width, queries), plan.precision.dtype)}
     scratch = {"q": pltpu.VMEM((width, bq), jnp.float32)}
@@ -82,20 +81,11 @@ def _of_queries(plan: Plan, operands, given, further):
         shape = (heads, *operands[name].shape[1:])
         of_head = pl.BlockSpec((None, *shape[1:]), lambda h, *_: (h, 0, 0))
         found[name] = jax.ShapeDtypeStruct(shape, jnp.float32), of_head
+    kernel, grid = functools.partial(_queries_kernel, plan), (heads, rows, nq, nk)
     made = call(
-        plan,
-        functools.partial(_queries_kernel, plan),
-        grid=(heads, rows, nq, nk),
-        where=where,
-        spans=given["spans"][0],
-        operands=operands | further,
-        given=given,
-        outputs={name: shape for name, (shape, _) in found.items()},
-        out_specs={name: spec for name, (_, spec) in found.items()},
-        scratch=[scratch],
-        semantics=("parallel", *(["arbitrary" if whole else "parallel"] * 2), "arbitrary"),
-        name="attention_queries",
-    )
+        plan, kernel, grid, where, given["spans"][0], operands | further, given,
+        outputs=found, scratch=[scratch], name="attention_queries", parallel=not whole,
+    )  # fmt: skip
     shared = {name: x.sum(0, keepdims=True) for name, x in made.items() if name in whole and len(operands[name]) < heads}
     return made | {"q": made["q"].swapaxes(2, 3)} | shared
 
@@ -146,22 +136,14 @@ def _queries_kernel(plan: Plan, first, count, seed, first_head, refs, found, sum
 def _of_keys(plan: Plan, operands, given, further):
     """Computes the gradients of k and v."""
     (rows, heads, _, width), (nq, nk), (_, bk) = operands["q"].shape, plan.counts, plan.blocks
-    where = over_queries(plan)
-    shape, spec = output(plan, where, "k", operands["k"].shape, plan.precision.dtype)
+    where = over(plan, "queries")
+    outputs = dict.fromkeys(("k", "v"), output(plan, where, "k", operands["k"].shape, plan.precision.dtype))
+    scratch = [{name: pltpu.VMEM((bk, width), jnp.float32) for name in ("k", "v")}]
+    kernel, grid = functools.partial(_keys_kernel, plan), (heads, rows, nk, nq)
     return call(
-        plan,
-        functools.partial(_keys_kernel, plan),
-        grid=(heads, rows, nk, nq),
-        where=where,
-        spans=given["spans"][1],
-        operands=operands | further,
-        given=given,
-        outputs={"k": shape, "v": shape},
-        out_specs={"k": spec, "v": spec},
-        scratch=[{name: pltpu.VMEM((bk, width), jnp.float32) for name in ("k", "v")}],
-        semantics=("parallel", "parallel", "parallel", "arbitrary"),
-        name="attention_keys",
-    )
+        plan, kernel, grid, where, given["spans"][1], operands | further, given,
+        outputs=outputs, scratch=scratch, name="attention_keys",
+    )  # fmt: skip
 
 
 def _keys_kernel(plan: Plan, first, count, seed, first_head, refs, found, sums):
@@ -194,21 +176,13 @@ def _of_bias(plan: Plan, operands, given, further):
     def where(h, b, i, j, step, *_):
         return b + jax.lax.div(step, of_heads[0]), h + jax.lax.rem(step, of_heads[0]), i, j
 
-    shape, spec = output(plan, where, "bias", bias.shape, bias.dtype)
+    steps = of_rows[0] * of_heads[0]
+    outputs = {"bias": output(plan, where, "bias", bias.shape, bias.dtype)}
+    kernel, grid = functools.partial(_bias_kernel, plan, steps, where), (of_heads[1], of_rows[1], *plan.counts, steps)
     return call(
-        plan,
-        functools.partial(_bias_kernel, plan, of_rows[0] * of_heads[0], where),
-        grid=(of_heads[1], of_rows[1], *plan.counts, of_rows[0] * of_heads[0]),
-        where=where,
-        spans=given["spans"][0],
-        operands=operands | further,
-        given=given,
-        outputs=shape,
-        out_specs=spec,
-        scratch=[pltpu.VMEM(plan.blocks, jnp.float32)],
-        semantics=("parallel", "parallel", "parallel", "parallel", "arbitrary"),
-        name="attention_bias",
-    )
+        plan, kernel, grid, where, given["spans"][0], operands | further, given,
+        outputs=outputs, scratch=[pltpu.VMEM(plan.blocks, jnp.float32)], name="attention_bias",
+    )  # fmt: skip
 
 
 def _bias_kernel(plan: Plan, steps, where, first, count, seed, first_head, refs, found, total):
@@ -227,4 +201,4 @@ def _bias_kernel(plan: Plan, steps, where, first, count, seed, first_head, refs,
 
     @pl.when(step == steps - 1)
     def _():
-        found[...] = total[...].astype(found.dtype)
+        found["bias"][...] = total[...].astype(found["bias"].dtype)

@@ -98,22 +98,15 @@ def specs(plan: Plan, operands: dict, where) -> dict:
     return single | {name: tuple(spec(name, x.shape, n) for n in (0, 1)) for name, x in operands.items() if name in PAIRS}
 
 
-def over_keys(plan: Plan):
-    """Returns a function from grid (h, b, i, step) to (b, h, i, j), over the key blocks that query block i may see."""
+def over(plan: Plan, inner: str):
+    """Returns a function from grid (h, b, block, step) to (b, h, i, j): over the key blocks that query block i may see
+    (`inner` is "keys"), or over the query blocks that may see key block j ("queries")."""
+    outer = plan.counts[0 if inner == "keys" else 1]
 
-    def where(h, b, i, step, first, count, *_):
-        at = b * plan.counts[0] + i
-        return b, h, i, first[at] + jnp.minimum(step, jnp.maximum(count[at] - 1, 0))
-
-    return where
-
-
-def over_queries(plan: Plan):
-    """Returns a function from grid (h, b, j, step) to (b, h, i, j), over the query blocks that may see key block j."""
-
-    def where(h, b, j, step, first, count, *_):
-        at = b * plan.counts[1] + j
-        return b, h, first[at] + jnp.minimum(step, jnp.maximum(count[at] - 1, 0)), j
+    def where(h, b, block, step, first, count, *_):
+        at = b * outer + block
+        met = first[at] + jnp.minimum(step, jnp.maximum(count[at] - 1, 0))
+        return (b, h, block, met) if inner == "keys" else (b, h, met, block)
 
     return where
 
@@ -124,21 +117,25 @@ def output(plan: Plan, where, name: str, shape: tuple[int, ...], dtype=jnp.float
     return jax.ShapeDtypeStruct(shape, dtype), pl.BlockSpec(block, lambda *ids: index(*where(*ids)))
 
 
-def call(plan: Plan, kernel, *, grid, where, spans, operands, given, outputs, out_specs, scratch, semantics, name):
-    """Runs `kernel(first, count, seeds, first_head, refs of operands, *outputs, *scratch)` over the grid."""
+def call(plan: Plan, kernel, grid, where, spans, operands, given, *, outputs: dict, scratch, name: str, parallel=True):
+    """Runs `kernel(first, count, seeds, first_head, refs of operands, refs of outputs, *scratch)` over the grid.
+
+    `outputs` are results of `output` by name. Steps of the last axis of the grid come in order; those of the others only
+    if they are not `parallel`, except for the first axis (heads)."""
     operands = operands | {key: given[key] for key in ("q_fields", "k_fields", "allow") if key in given}
     arrays = {key: (x, x) if key in PAIRS else x for key, x in operands.items()}
+    middle = "parallel" if parallel else "arbitrary"
     return pl.pallas_call(
         kernel,
         grid_spec=pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=4,
             grid=grid,
             in_specs=[specs(plan, operands, where)],
-            out_specs=out_specs,
+            out_specs={key: spec for key, (_, spec) in outputs.items()},
             scratch_shapes=scratch,
         ),
-        out_shape=outputs,
-        compiler_params=pltpu.CompilerParams(dimension_semantics=semantics),
+        out_shape={key: shape for key, (shape, _) in outputs.items()},
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", *[middle] * (len(grid) - 2), "arbitrary")),
         interpret=plan.interpret,
         name=name,
     )(*spans, given["seeds"], given["first_head"], arrays)

@@ -28,7 +28,7 @@ from ptm_jax.core.constraint import current
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import Array, record
-from ptm_jax.kernels.choice import Impl, named
+from ptm_jax.kernels.choice import Impl, named, platform
 from ptm_jax.kernels.cross_entropy import blocked, plain, tpu
 from ptm_jax.kernels.cross_entropy.drawn import drawn
 from ptm_jax.kernels.cross_entropy.plain import logits
@@ -167,14 +167,9 @@ def choose(impl: str, tokens: int, words: int, width: int, soft: bool = False):
         return None if impl == "reference" else blocked
     if impl == "cudnn":
         raise UserError("cuDNN has no cross-entropy over a vocabulary; take impl='xla'")
-    if reason := tpu.refusal(_platform(), width, soft):
+    if reason := tpu.refusal(platform(), width, soft):
         raise UserError(reason)
     return tpu
-
-
-def _platform() -> str:
-    layout = current()
-    return jax.default_backend() if layout is None else layout.mesh.devices.flat[0].platform
 
 
 def _devices() -> int:

@@ -113,20 +113,13 @@ class _Places:
     width: tuple[str, ...]
 
     @property
-    def table(self):
-        return P(self.words or None, None)
-
-    @property
-    def bias(self):
-        return P(self.words or None)
-
-    @property
     def labels(self):
         return P(*self.features[:-1])
 
     def linear(self, one: Linear):
         """Returns the specs of a `Linear`."""
-        return Linear(self.features, self.table, None if one.bias is None else self.bias)
+        words = self.words or None
+        return Linear(self.features, P(words, None), None if one.bias is None else P(words))
 
     @property
     def parts(self) -> int:
