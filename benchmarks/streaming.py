@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ptm_jax.convert.files import Lazy, write_tensors
+from ptm_jax.convert.saving import Lazy, write_tensors
 
 BUFFER = 1 << 24
 DEVICES = 8

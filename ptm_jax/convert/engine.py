@@ -232,9 +232,3 @@ def write(
         axis = 0 if line.rows is not None or line.kind == "dense" else -1
         tensor = pieces[0] if len(pieces) == 1 else np.concatenate(pieces, axis)
         yield (name.removeprefix(family.root) if bare else name), tensor
-
-
-def names_of(shapes: Mapping[str, Any], lines: tuple[Line, ...]) -> dict[str, tuple[str, ...]]:
-    """Returns {our path: published names} of a tower."""
-    found, _ = leaves({path: tuple(leaf.shape) for path, leaf in flatten(shapes).items()}, lines)
-    return {path: leaf.names for path, leaf in found.items()}

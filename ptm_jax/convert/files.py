@@ -24,10 +24,7 @@ from ptm_jax.convert.formats.flax_msgpack import open_flax, torch_entries
 from ptm_jax.convert.formats.safetensors_files import open_safetensors
 from ptm_jax.convert.formats.tensors import Entry, Room, Stored, broken, read_json, shown, size_of
 from ptm_jax.convert.formats.torch_pickle import Pickled
-from ptm_jax.convert.saving import Lazy, write_tensors
 from ptm_jax.core.errors import UserError, closest
-
-__all__ = ["Format", "Lazy", "Tensors", "open_tensors", "write_tensors"]
 
 Format = Literal["safetensors", "flax", "pickle"]
 

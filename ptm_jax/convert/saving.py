@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import re
@@ -25,7 +26,6 @@ from ptm_jax.core.errors import UserError
 _INDEX = "model.safetensors.index.json"
 _WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors|model\.safetensors\.index\.json")
 _TYPES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
-PT = {"format": "pt"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +58,6 @@ def write_tensors(
     *,
     dtype: Literal["float32", "float16", "bfloat16"] | None = "float32",
     max_shard_bytes: int = 5_000_000_000,
-    metadata: Mapping[str, str] | None = PT,
 ) -> list[Path]:
     """Writes named tensors to `folder` and returns the paths of the files, the index last.
 
@@ -74,9 +73,7 @@ def write_tensors(
     shards = _split(plans, max_shard_bytes)
     many = len(shards)
     files = [f"model-{i + 1:05d}-of-{many:05d}.safetensors" if many > 1 else "model.safetensors" for i in range(many)]
-    contents = {
-        name: (lambda path, shard=shard: _write(path, shard, metadata)) for name, shard in zip(files, shards, strict=True)
-    }
+    contents = {name: functools.partial(_write, plans=shard) for name, shard in zip(files, shards, strict=True)}
     if many > 1:
         places = {plan.name: name for name, shard in zip(files, shards, strict=True) for plan in shard}
         text = _index(plans, places)
@@ -103,18 +100,14 @@ def write_tensors(
 
 
 def _planned(name: str, source: Any, dtype: str | None) -> _Plan:
-    if not hasattr(source, "shape"):
-        made = source() if callable(source) else np.asarray(source)
-        shape, kind = made.shape, np.dtype(made.dtype)
-        source = source if callable(source) else made
-    else:
-        shape, kind = source.shape, np.dtype(source.dtype)
+    made = source if hasattr(source, "shape") else source() if callable(source) else np.asarray(source)
+    source, kind = source if callable(source) else made, np.dtype(made.dtype)
     found = TYPES.get(kind.name)
     if found is None:
         raise UserError(f"tensor {shown(name)} is of type {kind}; these are written: {', '.join(DTYPES)}")
     if found in FLOATS and dtype is not None:
         found = _TYPES[dtype]
-    return _Plan(name, found, tuple(int(size) for size in shape), source)
+    return _Plan(name, found, tuple(int(size) for size in made.shape), source)
 
 
 def _split(plans: list[_Plan], limit: int) -> list[list[_Plan]]:
@@ -144,9 +137,9 @@ def _index(plans: list[_Plan], places: Mapping[str, str]) -> str:
     return json.dumps({"metadata": sizes, "weight_map": dict(places)}, indent=2, sort_keys=True) + "\n"
 
 
-def _write(path: Path, plans: list[_Plan], metadata: Mapping[str, str] | None) -> None:
+def _write(path: Path, plans: list[_Plan]) -> None:
     """Writes one safetensors file and syncs it to disk."""
-    head, order = layout([(plan.name, plan.dtype, plan.shape) for plan in plans], metadata)
+    head, order = layout([(plan.name, plan.dtype, plan.shape) for plan in plans], {"format": "pt"})
     by_name = {plan.name: plan for plan in plans}
     with path.open("wb") as file:
         file.write(head)

@@ -131,7 +131,6 @@ def test_a_tensor_beside_the_model_is_reported(original, tmp_path):
         ({"intermediate_size": 13}, r"layer.0.output.dense.weight has the shape \[8, 12\]; the config expects \[8, 13\]"),
         ({"vocab_size": 30}, r"word_embeddings.weight has the shape \[29, 8\]; the config expects \[30, 8\]"),
         ({"num_hidden_layers": 4}, "no tensor 'bert.encoder.layer.3"),
-        ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
     ],
 )
 def test_a_wrong_config_is_one_line(copy, change, message):

@@ -15,8 +15,9 @@ import safetensors.numpy
 from comparing import bits, flax_tree, refused
 from flax import serialization
 
-from ptm_jax.convert.files import Lazy, open_tensors, write_tensors
+from ptm_jax.convert.files import open_tensors
 from ptm_jax.convert.formats import tensors as formats
+from ptm_jax.convert.saving import Lazy, write_tensors
 from ptm_jax.core.errors import UserError
 
 DTYPES = ["?", "u1", "i1", "i2", "u2", "f2", ml_dtypes.bfloat16, "i4", "u4", "f4", "f8", "i8", "u8"]

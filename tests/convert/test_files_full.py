@@ -11,7 +11,8 @@ import pytest
 from comparing import bits, refused
 
 from benchmarks import streaming
-from ptm_jax.convert.files import open_tensors, write_tensors
+from ptm_jax.convert.files import open_tensors
+from ptm_jax.convert.saving import write_tensors
 from ptm_jax.core.errors import UserError
 
 torch = pytest.importorskip("torch")

@@ -16,7 +16,8 @@ from flax import serialization
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ptm_jax.convert.files import open_tensors, write_tensors
+from ptm_jax.convert.files import open_tensors
+from ptm_jax.convert.saving import write_tensors
 from ptm_jax.core.errors import UserError
 
 

@@ -7,32 +7,17 @@ import pytest
 pytestmark = peers.LIVE
 
 
-def both(out):
-    """The loss of GPT's fine-tuning (Radford et al. 2018, Eq. 5)."""
-    return out.mc_loss + 0.5 * out.loss
-
-
-DOUBLE = {"lm": ("labels", "logits"), "choose": ("mc_labels", "mc_logits")}
-GPT = [
-    peers.Case("OpenAIGPTModel"),
-    peers.Case("OpenAIGPTLMHeadModel", ("lm",)),
-    # Its mask has one axis too few for several readings; padding on the right is seen by nobody without one.
-    peers.Case("OpenAIGPTDoubleHeadsModel", ("lm", "choose"), DOUBLE, total=both, without=("attention_mask",)),
-    peers.Case("OpenAIGPTForSequenceClassification", ("classify",)),
-]
-GPT2 = [
-    peers.Case("GPT2Model"),
-    peers.Case("GPT2LMHeadModel", ("lm",)),
-    peers.Case("GPT2DoubleHeadsModel", ("lm", "choose"), DOUBLE, total=both),
-    peers.Case("GPT2ForSequenceClassification", ("classify",)),
-    peers.Case("GPT2ForTokenClassification", ("tag",)),
-    peers.Case("GPT2ForQuestionAnswering", ("span",)),
-]
-CTRL = [
-    peers.Case("CTRLModel"),
-    peers.Case("CTRLLMHeadModel", ("lm",)),
-    peers.Case("CTRLForSequenceClassification", ("classify",)),
-]
+TASKS = {"LMHeadModel": "lm", "ForSequenceClassification": "classify"}
+DOUBLE = dict(
+    tasks=("lm", "choose"),
+    outputs={"lm": ("labels", "logits"), "choose": ("mc_labels", "mc_logits")},
+    total=lambda out: out.mc_loss + 0.5 * out.loss,  # GPT's fine-tuning: Radford et al. 2018, Eq. 5
+)
+# GPT's mask has one axis too few for several readings; padding on the right is seen by nobody without one.
+GPT = [*peers.cases("OpenAIGPT", TASKS), peers.Case("OpenAIGPTDoubleHeadsModel", **DOUBLE, without=("attention_mask",))]
+GPT2 = peers.cases("GPT2", {**TASKS, "ForTokenClassification": "tag", "ForQuestionAnswering": "span"})
+GPT2 += [peers.Case("GPT2DoubleHeadsModel", **DOUBLE)]
+CTRL = peers.cases("CTRL", TASKS)
 SHARED = dict(vocab_size=61, n_positions=16, n_layer=2, n_head=3, n_embd=24, num_labels=3, pad_token_id=0)
 CONFIGS = {
     ("OpenAIGPTConfig", "plain"): dict(),

@@ -1,12 +1,17 @@
-"""Where a checkpoint lies."""
+"""Where a checkpoint is: a path, the cache, or the Hub, for which a server on this machine stands."""
 
 from __future__ import annotations
 
+import http.server
+import json
 import os
 import subprocess
 import sys
+import threading
 
+import numpy as np
 import pytest
+import safetensors.numpy
 
 from ptm_jax.convert import hub
 from ptm_jax.core.errors import UserError
@@ -43,30 +48,109 @@ def test_weights_are_asked_for_in_order(tmp_path, monkeypatch):
     assert asked == [("org/name", "v1", hub.SMALL + hub.SAFETENSORS), ("org/name", None, ("config.json",))]
 
 
-def test_without_a_network_it_says_so_and_where_it_looked(tmp_path):
-    """Port 9 of this machine refuses; the cache alone is asked then, and a model that is there is found."""
-    code = """
+CODE = """
 import sys
-from pathlib import Path
+from ptm_jax.convert.files import open_tensors
 from ptm_jax.convert.hub import locate
-try:
-    print(locate(sys.argv[1]))
-except Exception as error:
-    print(type(error).__name__, error)
-repo = Path(sys.argv[2]) / "hub" / "models--org--name"
-(repo / "refs").mkdir(parents=True)
-(repo / "refs" / "main").write_text("0" * 40)
-(repo / "snapshots" / ("0" * 40)).mkdir(parents=True)
-(repo / "snapshots" / ("0" * 40) / "model.safetensors").write_bytes(b"")
-print(locate(sys.argv[1]))
+from ptm_jax.core.errors import UserError
+for name, revision in (("org/name", None), ("org/name", "v9"), ("nobody/nothing", None)):
+    try:
+        folder = locate(name, revision=revision)
+        print(sorted(path.name for path in folder.iterdir()), float(open_tensors(folder).read("w").sum()))
+    except UserError as error:
+        print(error)
 """
+
+
+def located(endpoint, cache) -> list[str]:
+    """What a fresh process finds of three names, a line each: a model, its revision "v9", and a model nobody has."""
     ours = lambda name: name.lower().endswith("_proxy") or name in ("HF_HUB_OFFLINE", "HF_HUB_CACHE")
     environment = {name: value for name, value in os.environ.items() if not ours(name)}
-    environment |= {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(tmp_path)}
-    words = [sys.executable, "-c", code, "org/name", str(tmp_path)]
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60)
+    environment |= {"HF_ENDPOINT": endpoint, "HF_HOME": str(cache)}
+    environment |= {"HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+    words = dict(env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", CODE], **words)
     lines = done.stdout.splitlines()
-    assert len(lines) == 2, done.stdout + done.stderr
-    assert lines[0].startswith("UserError 'org/name': no such directory") and str(tmp_path / "hub") in lines[0]
-    assert "http://127.0.0.1:9 could not be asked (ConnectError" in lines[0]
-    assert lines[1] == str(tmp_path / "hub" / "models--org--name" / "snapshots" / ("0" * 40))
+    assert len(lines) == 3, done.stdout + done.stderr
+    return lines
+
+
+NOBODY = "http://127.0.0.1:9"  # the port refuses
+
+
+def test_without_a_network_the_cache_is_asked_and_named(tmp_path):
+    repo = tmp_path / "hub" / "models--org--name"
+    snapshot = repo / "snapshots" / ("0" * 40)
+    for folder in (repo / "refs", snapshot):
+        folder.mkdir(parents=True)
+    (repo / "refs" / "main").write_text("0" * 40)
+    (snapshot / "model.safetensors").write_bytes(safetensors.numpy.save({"w": np.ones(3, "f4")}))
+    found, _, absent = located(NOBODY, tmp_path)
+    assert found == "['model.safetensors'] 3.0"
+    assert absent.startswith("'nobody/nothing': no such directory") and str(tmp_path / "hub") in absent
+    assert f"{NOBODY} could not be asked (ConnectError" in absent
+
+
+SHA = "1" * 40
+WEIGHTS = safetensors.numpy.save({"w": np.arange(5000, dtype="f4")})
+FILES = {"config.json": b"{}", "model.safetensors": WEIGHTS, "vocab.txt": b"a\nb\n", "README.md": b"#"}
+FILES["pytorch_model.bin"] = b"x"
+
+
+class Hub(http.server.BaseHTTPRequestHandler):
+    """One model, org/name; everything else is unknown, as in the real one (401 for who is not logged in)."""
+
+    log: list[str] = []
+
+    def log_message(self, *_):
+        pass
+
+    def answer(self, status: int, body: bytes = b"", **headers: str) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def do_GET(self):
+        path = self.path.split("?")[0]
+        self.log.append(f"{self.command} {path}")
+        if path.startswith("/api/models/org/name/revision/main"):
+            files = [{"rfilename": name} for name in FILES]
+            return self.answer(200, json.dumps({"id": "org/name", "sha": SHA, "siblings": files}).encode())
+        if path.startswith(f"/api/models/org/name/tree/{SHA}"):
+            entry = lambda i, name: {"type": "file", "path": name, "size": len(FILES[name]), "oid": f"{i:040d}"}
+            return self.answer(200, json.dumps([entry(i, name) for i, name in enumerate(FILES)]).encode())
+        if path.startswith(f"/org/name/resolve/{SHA}/") and (name := path.rsplit("/", 1)[1]) in FILES:
+            tag = f'"{list(FILES).index(name):040d}"'
+            return self.answer(200, FILES[name], ETag=tag, X_Repo_Commit=SHA)
+        if path.startswith("/api/models/org/name/revision/"):
+            return self.answer(404, b"{}", X_Error_Code="RevisionNotFound", X_Error_Message="no")
+        return self.answer(401, b"{}", X_Error_Code="RepoNotFound", X_Error_Message="Repository not found")
+
+    do_HEAD = do_GET
+
+
+@pytest.fixture
+def endpoint():
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    Hub.log.clear()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.full
+def test_a_model_is_fetched_once_and_refusals_are_reported(endpoint, tmp_path):
+    expected = f"['config.json', 'model.safetensors', 'vocab.txt'] {float(np.arange(5000).sum())}"
+    found, revision, absent = located(endpoint, tmp_path)
+    assert found == expected
+    assert revision.startswith("'org/name': no such directory") and "no revision 'v9'" in revision
+    assert absent.startswith("'nobody/nothing': no such directory") and "no such model" in absent
+    fetched = [line for line in Hub.log if line.startswith("GET /org/name/resolve")]
+    assert len(fetched) == 3 and not any("bin" in line or "README" in line for line in fetched)
+    assert located(endpoint, tmp_path)[0] == expected
+    assert [line for line in Hub.log if line.startswith("GET /org/name/resolve")] == fetched
+    assert located(NOBODY, tmp_path)[0] == expected  # the cache answers

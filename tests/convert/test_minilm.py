@@ -34,8 +34,8 @@ def folder():
 
 def pairs(data):
     """(first sentences, second sentences, similarities) of the dev set of STS-B."""
-    lines = (data / "glue" / "stsb" / "sts-dev.tsv").read_text(encoding="utf8").splitlines()
-    rows = [line.split("\t") for line in lines]
+    text = (data / "glue" / "stsb" / "sts-dev.tsv").read_text(encoding="utf8")
+    rows = [line.split("\t") for line in text.splitlines()]
     return [row[5] for row in rows], [row[6] for row in rows], np.array([float(row[4]) for row in rows])
 
 

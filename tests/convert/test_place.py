@@ -14,27 +14,23 @@ from ptm_jax.convert.formats import tensors
 from ptm_jax.convert.table import Line
 
 
+def boxes(shape: tuple[int, ...], axis: int, parts: int) -> set:
+    """The bounds of equal parts of an array along an axis."""
+    cut = lambda i, n: (i * n // parts, (i + 1) * n // parts)
+    return {tuple(cut(i, n) if a == axis else (0, n) for a, n in enumerate(shape)) for i in range(parts)}
+
+
 def test_shards_are_filled_reading_every_part_once():
-    truth = np.random.default_rng(4).random((3, 300, 256)).astype("f4")
+    turned = np.random.default_rng(4).random((3, 300, 256)).astype("f4").transpose(0, 2, 1)
     asked: list[tuple] = []
 
     def read(where):
         asked.append(where)
-        return truth.transpose(0, 2, 1)[where].copy().transpose(0, 2, 1).transpose(0, 2, 1)
+        return turned[where].copy()
 
-    turned = truth.transpose(0, 2, 1)
-    boxes = lambda axis, parts: {
-        tuple((i * n // parts, (i + 1) * n // parts) if a == axis else (0, n) for a, n in enumerate(turned.shape))
-        for i in range(parts)
-    }
-    for wanted, lead, reads in (
-        (boxes(1, 4), 1, 3),
-        (boxes(2, 4), 1, 3),
-        (boxes(0, 3), 1, 3),
-        (boxes(0, 1), 1, 3),
-        (boxes(2, 2), 0, 1),
-    ):
+    for axis, parts, lead, reads in ((1, 4, 1, 3), (2, 4, 1, 3), (0, 3, 1, 3), (0, 1, 1, 3), (2, 2, 0, 1)):
         asked.clear()
+        wanted = boxes(turned.shape, axis, parts)
         shards = place._shards(turned.shape, np.dtype("f4"), wanted, read, lead)
         assert set(shards) == wanted and len(asked) == reads
         for box, values in shards.items():
@@ -67,11 +63,9 @@ def test_shards_are_filled_by_blocks_of_rows(rows, monkeypatch):
         asked.append(where)
         return np.moveaxis(stored, 1, rows)[where]
 
-    boxes = lambda axis: {
-        tuple((i * n // 4, (i + 1) * n // 4) if a == axis else (0, n) for a, n in enumerate(truth.shape)) for i in range(4)
-    }
-    for wanted in (*map(boxes, (1, 2, 3)), {tuple((0, n) for n in truth.shape)}):
+    for axis, parts in ((1, 4), (2, 4), (3, 4), (0, 1)):
         asked.clear()
+        wanted = boxes(truth.shape, axis, parts)
         shards = place._shards(truth.shape, np.dtype("f4"), wanted, read, 1, rows)
         for box, values in shards.items():
             assert bits(values) == bits(truth[tuple(slice(*bounds) for bounds in box)])

@@ -106,7 +106,7 @@ def check_gradients(found, gradient, wanted):
 
 @pytest.mark.parametrize("name", golden.CONFIGS)
 def test_round_trip(name, tmp_path):
-    """Written from the record alone, it is the original: names, bits, and what its config says."""
+    """Written from the record alone, it is the original: names, bits, and the fields of its config."""
     parts = stored(name)
     for kind in (*golden.classes(name), golden.BARE):
         first = original(tmp_path / f"{kind}-original", name, parts, kind)

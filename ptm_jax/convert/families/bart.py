@@ -78,7 +78,7 @@ class BartKind:
         return record_with(config, self.parent, core, heads, self.heads[architecture])
 
     def starts(self, config: Config) -> int | Literal["last"]:
-        """Returns the decoder's start token. mBART's is the row's last token (the language), whatever the config says."""
+        """Returns the decoder's start token. mBART's is the row's last token (the language), whatever the config has."""
         return self.start if self.start == "last" else config("decoder_start_token_id", int, self.start)
 
     def half(self, config: Config, side: str, given: bool = False, cross: bool = False) -> Transformer:
