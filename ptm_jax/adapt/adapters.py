@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from ptm_jax.adapt.base import NORMS, outside, precision_of
+from ptm_jax.adapt.base import NORMS, OnFrozen, precision_of
 from ptm_jax.core import slots, spec
 from ptm_jax.nn.adapter_layers import BottleneckAdapter
 from ptm_jax.nn.blocks import Block
@@ -16,7 +16,7 @@ OWNS = r"/after_(attention|ffn)/(reduce|expand)/"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Houlsby(slots.Wrapper):
+class Houlsby(OnFrozen):
     """Adds an adapter after attention and after the feed-forward layer of every block, each before the residual sum and its
     norm. Trains adapters, norms and heads (Houlsby et al. 2019, arXiv 1902.00751: width 8, 64 or 256, weights N(0, 1e-2)
     cut at two).
@@ -30,21 +30,35 @@ class Houlsby(slots.Wrapper):
     towers: tuple[str, ...] = ("main",)
 
     owns = OWNS
+    trained = (OWNS, NORMS)
+    places = ("after_attention", "after_ffn")
+    """The slots of a block that get an adapter, after the module that the slot held."""
 
     def __post_init__(self):
         if self.width < 1:
             raise ValueError(f"width is {self.width}; an adapter has at least one unit")
 
     def wrap(self, module: Any) -> Any:
-        return _with_adapters(module, self, ("after_attention", "after_ffn"))
+        return blocks_replaced(module, self._block)
 
-    def trainable(self, path: str, step: Any) -> bool:
-        del step
-        return outside(path, self.towers, OWNS, NORMS)
+    def _block(self, block: Block) -> Block:
+        made = {}
+        for slot in self.places:
+            before = spec.values_of(block)[slot]
+            if isinstance(before, BottleneckAdapter):
+                raise ValueError(f"the blocks have an adapter in {slot} already; give one kind of adapters")
+            made[slot] = BottleneckAdapter(
+                width=self.width,
+                activation=self.activation,
+                initializer=TruncatedNormal(self.std),
+                before=before,
+                precision=precision_of(block.attention),
+            )
+        return dataclasses.replace(block, **made)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Pfeiffer(slots.Wrapper):
+class Pfeiffer(Houlsby):
     """Adds one adapter to every layer, after the feed-forward layer. Norms are not trained (Pfeiffer et al. 2021,
     arXiv 2005.00247).
 
@@ -53,42 +67,9 @@ class Pfeiffer(slots.Wrapper):
 
     width: int = 48
     activation: Activation = "relu"
-    std: float = 1e-2
-    towers: tuple[str, ...] = ("main",)
 
-    owns = OWNS
-
-    def __post_init__(self):
-        if self.width < 1:
-            raise ValueError(f"width is {self.width}; an adapter has at least one unit")
-
-    def wrap(self, module: Any) -> Any:
-        return _with_adapters(module, self, ("after_ffn",))
-
-    def trainable(self, path: str, step: Any) -> bool:
-        del step
-        return outside(path, self.towers, OWNS)
-
-
-def _with_adapters(module: Any, adaptation: Any, slots: tuple[str, ...]) -> Any:
-    """Returns the network with an adapter in the named slots of every block, after the module that the slot held."""
-
-    def filled(block: Block) -> Block:
-        made = {}
-        for slot in slots:
-            before = spec.values_of(block)[slot]
-            if isinstance(before, BottleneckAdapter):
-                raise ValueError(f"the blocks have an adapter in {slot} already; give one kind of adapters")
-            made[slot] = BottleneckAdapter(
-                width=adaptation.width,
-                activation=adaptation.activation,
-                initializer=TruncatedNormal(adaptation.std),
-                before=before,
-                precision=precision_of(block.attention),
-            )
-        return dataclasses.replace(block, **made)
-
-    return blocks_replaced(module, filled)
+    trained = (OWNS,)
+    places = ("after_ffn",)
 
 
 def blocks_replaced(module: Any, function: Any) -> Any:

@@ -49,8 +49,24 @@ def mean(recent: Params, tower: str, chosen: Any) -> Params:
     return jax.tree.map(lambda ring: jnp.einsum("k,k...->...", weights, ring, precision="highest"), recent[tower])
 
 
+class _Averaging(slots.Wrapper):
+    """Keeps the parameters of the last steps of a tower beside the towers, never trained."""
+
+    owns = r"^recent/"
+
+    def refusal(self, system: Any) -> str | None:
+        """Refuses another adaptation that keeps parameters outside of the tower (overrides `effective`)."""
+        for other in system.adapt:
+            if other is not self and slots.overrides(other, "effective"):
+                return f"{type(self).__name__} averages a tower alone; leave {type(other).__name__} out, or merge it first"
+        return None
+
+    def trainable(self, path: str, step: Any) -> bool:
+        return not path.startswith("recent/")
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SelfEnsemble(slots.Wrapper):
+class SelfEnsemble(_Averaging):
     """Evaluates, uses and exports the mean of the parameters after the last `last` steps (section 3.2, Eq. 5: BERT_SE).
     Only every `every`-th step counts."""
 
@@ -58,22 +74,12 @@ class SelfEnsemble(slots.Wrapper):
     every: int = 1
     tower: str = "main"
 
-    owns = r"^recent/"
-
     def __post_init__(self):
         if min(self.last, self.every) < 1:
             raise ValueError(f"last is {self.last} and every {self.every}; both must be at least 1")
 
-    def refusal(self, system: Any) -> str | None:
-        return _alone(self, system)
-
     def init(self, params: Params, source: Any) -> Params:
-        del source
         return {**params, "recent": begin(params, self.tower, self.last)}
-
-    def trainable(self, path: str, step: Any) -> bool:
-        del step
-        return not path.startswith("recent/")
 
     def on_step(self, params: Params, step: Any) -> Params:
         due = (step + 1) % self.every == 0
@@ -90,7 +96,7 @@ class SelfEnsemble(slots.Wrapper):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SelfDistillation(slots.Wrapper):
+class SelfDistillation(_Averaging):
     """Adds `scale` times the squared error between the scores and a teacher's scores. For "average" the teacher has the
     mean of the parameters of the last `last` steps (BERT_SDA, Eq. 8). For "vote" the teacher's scores are the mean of the
     scores of the models of these steps (BERT_SDV, Eq. 10)."""
@@ -100,16 +106,11 @@ class SelfDistillation(slots.Wrapper):
     kind: Literal["average", "vote"] = "average"
     tower: str = "main"
 
-    owns = r"^recent/"
-
     def __post_init__(self):
         if self.last < 1:
             raise ValueError(f"last is {self.last}; it must be at least 1")
         if self.kind not in ("average", "vote"):
             raise ValueError(f"kind is {self.kind!r}; it must be 'average' or 'vote'")
-
-    def refusal(self, system: Any) -> str | None:
-        return _alone(self, system)
 
     @property
     def teachers(self) -> tuple[str, ...]:
@@ -123,20 +124,13 @@ class SelfDistillation(slots.Wrapper):
         return dataclasses.replace(system, towers=towers, objective=objective)
 
     def init(self, params: Params, source: Any) -> Params:
-        del source
         own = {name: tree for name, tree in params.items() if name not in self.teachers}
         return {**own, "recent": begin(params, self.tower, self.last + 1)}
 
-    def trainable(self, path: str, step: Any) -> bool:
-        del step
-        return not path.startswith("recent/")
-
     def on_step(self, params: Params, step: Any) -> Params:
-        del step
         return {**params, "recent": remember(params["recent"], params, self.tower)}
 
     def effective(self, params: Params, train: bool) -> Params:
-        del train
         recent = params["recent"]
         age = ages(recent, self.tower)
         if self.kind == "average":
@@ -148,13 +142,3 @@ class SelfDistillation(slots.Wrapper):
     def finish(self, params: Params) -> Params:
         """Returns the student's parameters."""
         return {name: tree for name, tree in params.items() if name not in ("recent", *self.teachers)}
-
-
-def _alone(mine: Any, system: Any) -> str | None:
-    """Returns an error text if another adaptation keeps parameters outside of the tower (overrides `effective`)."""
-    for other in system.adapt:
-        if other is not mine and slots.overrides(other, "effective"):
-            return f"{type(mine).__name__} averages a tower alone; leave {type(other).__name__} out, or merge it first"
-    return None
-
-

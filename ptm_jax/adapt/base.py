@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container
 from typing import Any
 
-from ptm_jax.core import spec
+from ptm_jax.core import slots, spec
 from ptm_jax.core.precision import Precision
 
 HEADS = r"/(heads|readers)_\w+/"
@@ -33,7 +32,10 @@ def precision_of(module: Any) -> Precision:
     return spec.values_of(module).get("precision", Precision())
 
 
-def outside(path: str, towers: Container[str], *own: str) -> bool:
-    """Whether a parameter is outside of the frozen encoders of `towers`: in another tower, in a head, or matched by a
-    pattern."""
-    return tower_of(path) not in towers or is_head(path) or any(re.search(pattern, path) for pattern in own)
+class OnFrozen(slots.Wrapper):
+    """Freezes the encoders of `towers`, except the parameters with a path that one of `trained` matches."""
+
+    trained: tuple[str, ...] = ()
+
+    def trainable(self, path: str, step: Any) -> bool:
+        return tower_of(path) not in self.towers or is_head(path) or any(re.search(own, path) for own in self.trained)

@@ -6,7 +6,7 @@ import dataclasses
 import re
 from typing import Any
 
-from ptm_jax.adapt.base import outside
+from ptm_jax.adapt.base import OnFrozen
 from ptm_jax.core import slots
 from ptm_jax.encoders.readers import reading
 
@@ -19,7 +19,6 @@ class Frozen(slots.Wrapper):
     except_: str | None = None
 
     def trainable(self, path: str, step: Any) -> bool:
-        del step
         spared = self.except_ is not None and re.search(self.except_, path) is not None
         return spared or not re.search(self.pattern, path)
 
@@ -34,7 +33,7 @@ class Restart(slots.Wrapper):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FeatureExtraction(slots.Wrapper):
+class FeatureExtraction(OnFrozen):
     """Freezes the encoder and turns its dropout off. Its states are features, and only the heads are trained (survey
     5.2.3).
 
@@ -48,17 +47,11 @@ class FeatureExtraction(slots.Wrapper):
     def wrap(self, module: Any) -> Any:
         return reading(module, quiet=True)
 
-    def trainable(self, path: str, step: Any) -> bool:
-        del step
-        return outside(path, self.towers)
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BitFit(slots.Wrapper):
+class BitFit(OnFrozen):
     """Trains only the biases, including those of norms, and the heads (Ben Zaken et al. 2022, arXiv 2106.10199)."""
 
     towers: tuple[str, ...] = ("main",)
 
-    def trainable(self, path: str, step: Any) -> bool:
-        del step
-        return outside(path, self.towers, "/bias$")
+    trained = (r"/bias$",)

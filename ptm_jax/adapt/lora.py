@@ -10,15 +10,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ptm_jax.adapt.base import outside, tower_of
-from ptm_jax.core import slots
+from ptm_jax.adapt.base import OnFrozen, tower_of
 from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.core.streams import stream
 from ptm_jax.core.types import Params
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LoRA(slots.Wrapper):
+class LoRA(OnFrozen):
     """Replaces each weight W that `targets` matches by W + (alpha / rank) A B, with A [in, rank] random and B [rank, out]
     zero at first. Trains A, B and the heads (Hu et al. 2022, arXiv 2106.09685, Eq. 3; their targets: queries and values).
 
@@ -33,13 +32,13 @@ class LoRA(slots.Wrapper):
     towers: tuple[str, ...] = ("main",)
 
     owns = r"^lora/"
+    trained = (owns,)
 
     def __post_init__(self):
         if self.rank < 1:
             raise ValueError(f"rank is {self.rank}; it must be at least 1")
 
     def init(self, params: Params, source: Any) -> Params:
-        del source
         if "lora" in params:
             return params
         made = {}
@@ -52,12 +51,7 @@ class LoRA(slots.Wrapper):
             raise ValueError(f"LoRA's targets {self.targets!r} find no weight; name some of the model's, as '/up/kernel$'")
         return {**params, "lora": unflatten(made)}
 
-    def trainable(self, path: str, step: Any) -> bool:
-        del step
-        return outside(path, self.towers, self.owns)
-
     def effective(self, params: Params, train: bool) -> Params:
-        del train
         flat, updates = flatten({k: v for k, v in params.items() if k != "lora"}), flatten(params["lora"])
         for path in {name.rpartition("/")[0] for name in updates}:
             change = jnp.matmul(updates[f"{path}/a"], updates[f"{path}/b"], precision="highest")

@@ -6,18 +6,16 @@ import dataclasses
 from typing import Any
 
 from ptm_jax.adapt.adapters import blocks_replaced
-from ptm_jax.adapt.base import outside
+from ptm_jax.adapt.base import OnFrozen
 from ptm_jax.core import slots, spec
 from ptm_jax.encoders.transformer import Transformer
 from ptm_jax.nn.attention.learned_past import SHARED, PrefixAttention
 from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.blocks import Block, Recurrence, Stack
 
-OWNS = r"/attention/prefix_"
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Prefix(slots.Wrapper):
+class Prefix(OnFrozen):
     """Adds `length` learned keys and values in front of those of every layer. Trains only these and the heads (Li and Liang
     2021, arXiv 2101.00190: 10 for tables to text, 200 for summaries). With `hidden` (512 there) two layers compute them
     from a common table; the original drops these layers after training, here they stay.
@@ -29,7 +27,8 @@ class Prefix(slots.Wrapper):
     hidden: int = 0
     towers: tuple[str, ...] = ("main",)
 
-    owns = OWNS
+    owns = r"/attention/prefix_"
+    trained = (owns,)
 
     def __post_init__(self):
         if self.length < 1 or self.hidden < 0:
@@ -37,9 +36,12 @@ class Prefix(slots.Wrapper):
 
     def wrap(self, module: Any) -> Any:
         name = type(slots.encoder_in(module)).__name__
-        if spec.respell(module, Recurrence, _none) is not module:
-            raise ValueError(f"{name} has a memory in front of its rows already")
-        spec.respell(module, Transformer, _plain)
+        for _, part in spec.walk(module):
+            if isinstance(part, Recurrence):
+                raise ValueError(f"{name} has a memory in front of its rows already")
+            if isinstance(part, Transformer) and part.relative is not None:
+                kind = type(part.relative).__name__
+                raise ValueError(f"its layers share {kind}, for which a prefix has no places; take one with plain attention")
         found = blocks_replaced(module, lambda block: self._block(block, name))
         if not self.hidden:
             return found
@@ -47,10 +49,6 @@ class Prefix(slots.Wrapper):
         if shared is found:
             raise ValueError(f"{name} has no stack whose layers could have a table in common; leave hidden=0")
         return shared
-
-    def trainable(self, path: str, step: Any) -> bool:
-        del step
-        return outside(path, self.towers, OWNS)
 
     def _block(self, block: Block, name: str) -> Block:
         attention = block.attention
@@ -65,16 +63,3 @@ class Prefix(slots.Wrapper):
         if stack.share or stack.shared or stack.groups * stack.cycle > 1:
             raise ValueError("its layers share parameters, and a common table would be one more; leave hidden=0")
         return dataclasses.replace(stack, shared=SHARED)
-
-
-def _none(part: Any) -> None:
-    """Replaces a part by None, to find out whether a network has it."""
-    del part
-
-
-def _plain(encoder: Transformer) -> Transformer:
-    """Returns the encoder. Raises ValueError if its layers share relative position scores."""
-    if encoder.relative is not None:
-        kind = type(encoder.relative).__name__
-        raise ValueError(f"its layers share {kind}, for which a prefix has no places; take one with plain attention")
-    return encoder

@@ -44,7 +44,6 @@ class Representation(slots.Wrapper):
         return reading(module, {self.kind: reader})
 
     def trainable(self, path: Any, step: Any) -> bool:
-        del step
         if self.kind == "mix" or tower_of(path) not in self.towers or is_head(path):
             return True
         return bool(np.all(np.asarray(path.level) == 0))

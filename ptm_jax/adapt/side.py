@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from ptm_jax.adapt.base import outside, precision_of
-from ptm_jax.core import slots, spec
+from ptm_jax.adapt.base import OnFrozen, precision_of
+from ptm_jax.core import spec
 from ptm_jax.core.precision import Precision
 from ptm_jax.encoders.readers import reading
 from ptm_jax.encoders.side import SideNetwork
@@ -15,7 +15,7 @@ from ptm_jax.nn.blocks import Block, FeedForward, Stack
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class KAdapter(slots.Wrapper):
+class KAdapter(OnFrozen):
     """Adds a side network of `layers` Transformer layers for each layer in `reads` and trains it with the heads. The
     encoder is frozen and has no dropout (Wang et al. 2020, arXiv 2002.01808: layers 0, 11 and 22 of 24, width 768, two
     layers each).
@@ -52,7 +52,3 @@ class KAdapter(slots.Wrapper):
         stacks = tuple(own() for _ in self.reads)
         side = SideNetwork(stacks=stacks, reads=self.reads, width=self.width, precision=precision)
         return reading(module, {self.name: side}, quiet=True)
-
-    def trainable(self, path: str, step: Any) -> bool:
-        del step
-        return outside(path, self.towers)

@@ -41,9 +41,7 @@ def measure(run: Run, config: Experiment, corpus: Corpus, split: str, batches: i
     stream = setup.stream(config, corpus, phase, split, epochs=1)
     with jax.set_mesh(mesh), building(config.system):
         carry = work.initial_carry(params, setup.example(config, corpus, phase))
-        metrics, rows = evaluation.evaluate(
-            jax.jit(work.evaluate), params, stream, mesh=mesh, carry=carry, batches=batches
-        )
+        metrics, rows = evaluation.evaluate(jax.jit(work.evaluate), params, stream, mesh=mesh, carry=carry, batches=batches)
     return Evaluation(step, rows, metrics)
 
 

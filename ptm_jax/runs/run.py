@@ -194,8 +194,8 @@ def best_checkpoint(path: str | os.PathLike) -> str | os.PathLike:
 def adapter_parts(params: Any, freedom: Freedom) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns ({path: array} that was trained or added by an adaptation, {path: array} of the frozen base)."""
     places, flat = freedom.places(params), paths.flatten(params)
-    trained = {path for path in flat if freedom.trains(places[path])}
-    return {k: v for k, v in flat.items() if k in trained}, {k: v for k, v in flat.items() if k not in trained}
+    own = {path: leaf for path, leaf in flat.items() if freedom.trains(places[path])}
+    return own, {path: leaf for path, leaf in flat.items() if path not in own}
 
 
 def check_free(out: str | os.PathLike) -> None:
@@ -295,12 +295,10 @@ def _drafted(out: str | os.PathLike) -> Iterator[Path]:
     draft = out.with_name(out.name + ".draft")
     shutil.rmtree(draft, ignore_errors=True)
     try:
-        yield draft
-        if out.exists():
-            out.rmdir()  # empty: `check_free`
-        draft.replace(out)
-    except OSError as error:
-        reason = error.strerror or error
-        raise UserError(f"cannot write {out}: {reason}; free space there, or choose another --out") from error
+        with workdirs.writing(out, "free space there, or choose another --out"):
+            yield draft
+            if out.exists():
+                out.rmdir()  # empty: `check_free`
+            draft.replace(out)
     finally:
         shutil.rmtree(draft, ignore_errors=True)

@@ -32,7 +32,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import orbax.checkpoint as ocp
 
 from ptm_jax.core import paths
@@ -109,8 +108,7 @@ class Checkpoints:
         if step == self._written:
             return
         flat = paths.flatten(state)
-        tree = {path: [list(true.get(path, np.shape(leaf))), str(leaf.dtype)] for path, leaf in flat.items()}
-        body = {"step": step, "meta": meta, "tree": tree}
+        body = {"step": step, "meta": meta, "tree": _described(flat, true)}
         json.dumps(body)
         self._sweep()
         draft = self.root / f"draft_{step:08d}"
@@ -138,8 +136,7 @@ class Checkpoints:
         step = self._choose(step)
         body = group.current().chosen(lambda: self._verified(step))
         wanted = paths.flatten(like)
-        expected = {k: [list(true.get(k, v.shape)), str(v.dtype)] for k, v in wanted.items()}
-        _compare(body["tree"], expected, self._path(step))
+        _compare(body["tree"], wanted, true, self._path(step))
         found = _read(self._path(step), wanted)
         state = jax.tree.unflatten(jax.tree.structure(like), [found[path] for path in wanted])
         return state, body["meta"], step
@@ -167,14 +164,13 @@ class Checkpoints:
         return max((step for step in self.steps() if step not in self._bad), default=None)
 
     def _choose(self, step: int | None) -> int:
-        if step is None:
-            step = self.latest()
-            if step is None:
-                raise UserError(f"there is no usable checkpoint in {self.root}; train first or name another workdir")
-        elif step not in self.steps():
-            there = ", ".join(map(str, self.steps())) or "none"
-            raise UserError(f"there is no checkpoint of step {step} in {self.root}; there are: {there}")
-        return step
+        found = self.latest() if step is None else step
+        if found is None:
+            raise UserError(f"there is no usable checkpoint in {self.root}; train first or name another workdir")
+        if found not in (there := self.steps()):
+            listed = ", ".join(map(str, there)) or "none"
+            raise UserError(f"there is no checkpoint of step {step} in {self.root}; there are: {listed}")
+        return found
 
     def _verified(self, step: int) -> dict[str, Any]:
         path = self._path(step)
@@ -258,8 +254,7 @@ def restore_params(
         wanted = {key: jax.ShapeDtypeStruct(tuple(shape), dtype) for key, (shape, dtype) in tree.items()}
     else:
         wanted = {f"{name}/{key}": leaf for key, leaf in paths.flatten(like).items()}
-        expected = {k: [list(true.get(k, v.shape)), str(v.dtype)] for k, v in wanted.items()}
-        _compare(tree, expected, store._path(step))
+        _compare(tree, wanted, true, store._path(step))
     found = _read(store._path(step), wanted)
     params = paths.unflatten({key.removeprefix(f"{name}/"): found[key] for key in wanted})
     return params, body["meta"], step
@@ -278,19 +273,23 @@ def _handler():
 def _read(path: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
     """Reads only the leaves at the wanted paths, each to its sharding."""
     home = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-
-    def target(leaf):
-        # Not strict: the padding of the saved mesh is removed and that of this mesh added. True shapes were compared.
-        shape, place = tuple(leaf.shape), leaf.sharding or home
-        return ocp.ArrayRestoreArgs(sharding=place, global_shape=shape, dtype=leaf.dtype, strict=False)
-
-    item = paths.unflatten({key: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for key, leaf in wanted.items()})
-    targets = paths.unflatten({key: target(leaf) for key, leaf in wanted.items()})
+    item = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), paths.unflatten(wanted))
+    # Not strict: the padding of the saved mesh is removed and that of this mesh added. True shapes were compared.
+    target = lambda leaf: ocp.ArrayRestoreArgs(
+        sharding=leaf.sharding or home, global_shape=tuple(leaf.shape), dtype=leaf.dtype, strict=False
+    )
+    targets = jax.tree.map(target, paths.unflatten(wanted))
     args = ocp.args.PyTreeRestore(item=item, restore_args=targets, partial_restore=True)
     return paths.flatten(ocp.Checkpointer(_handler()).restore(path, args=args))
 
 
-def _compare(saved: Mapping[str, Any], wanted: Mapping[str, Any], path: Path) -> None:
+def _described(flat: Mapping[str, Any], true: Shapes) -> dict[str, Any]:
+    """Returns {path: [shape, type]} as in the record."""
+    return {path: [list(true.get(path, leaf.shape)), str(leaf.dtype)] for path, leaf in flat.items()}
+
+
+def _compare(saved: Mapping[str, Any], leaves: Mapping[str, Any], true: Shapes, path: Path) -> None:
+    wanted = _described(leaves, true)
     for key in sorted({*saved, *wanted}):
         if saved.get(key) != wanted.get(key):
             describe = lambda leaf: f"{leaf[1]}{leaf[0]}" if leaf else "nothing"
@@ -302,7 +301,7 @@ def _compare(saved: Mapping[str, Any], wanted: Mapping[str, Any], path: Path) ->
 
 @contextlib.contextmanager
 def _writing(root: Path, last: int | None = None):
-    """Converts a disk error into a UserError that says what to do."""
+    """Converts a disk error into a UserError with an advice."""
     try:
         yield
     except Exception as error:

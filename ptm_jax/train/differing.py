@@ -73,14 +73,9 @@ def _filled(record: Any, value: Any, resolved: Callable[[Any], Any]) -> Any:
 
 def _defaults(value: Any) -> dict[str, Any]:
     """Returns {field: default} of the configuration fields with a default."""
-    found = {}
-    for field in dataclasses.fields(value):
-        if field.name in spec.field_names(value):
-            if field.default is not dataclasses.MISSING:
-                found[field.name] = field.default
-            elif field.default_factory is not dataclasses.MISSING:
-                found[field.name] = field.default_factory()
-    return found
+    made = lambda field: field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+    found = {field.name: made(field) for field in dataclasses.fields(value) if field.name in spec.field_names(value)}
+    return {name: default for name, default in found.items() if default is not dataclasses.MISSING}
 
 
 def _short(value: Any) -> str:

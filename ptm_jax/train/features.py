@@ -20,10 +20,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ptm_jax.convert.adapterfile import digest
-from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten
 from ptm_jax.mesh import rules
-from ptm_jax.train import console
+from ptm_jax.train import console, workdirs
 
 
 class FeatureStore:
@@ -31,12 +30,10 @@ class FeatureStore:
 
     def __init__(self, folder: Path, layers: int, width: int):
         self.folder, self._shape = folder, (layers, width)
-        try:
+        with self._writing():
             folder.mkdir(parents=True, exist_ok=True)
             self._rows = (folder / "rows.bin").open("a+b")
             self._index = (folder / "index.jsonl").open("a+", encoding="utf8")
-        except OSError as error:
-            raise UserError(f"cannot write {folder}: {error.strerror}; free space there, or leave cache=true out") from error
         self._places = dict(self._read())
 
     def __contains__(self, key: str) -> bool:
@@ -54,21 +51,20 @@ class FeatureStore:
 
     def put(self, key: str, states: np.ndarray) -> None:
         """Stores the states [S, l, D] of a text."""
-        try:
+        with self._writing():
             start = self._rows.seek(0, 2)
             self._rows.write(np.ascontiguousarray(states, np.float32).tobytes())
             self._rows.flush()
             self._index.write(json.dumps([key, start, states.shape[1]]) + "\n")
             self._index.flush()
-        except OSError as error:
-            raise UserError(
-                f"cannot write {self.folder}: {error.strerror}; free space there, or leave cache=true out"
-            ) from error
         self._places[key] = start, states.shape[1]
 
     def close(self) -> None:
         self._rows.close()
         self._index.close()
+
+    def _writing(self):
+        return workdirs.writing(self.folder, "free space there, or leave cache=true out")
 
     def _read(self) -> Iterator[tuple[str, tuple[int, int]]]:
         size = self._rows.seek(0, 2)
@@ -129,17 +125,14 @@ def kept(program: Any, params: Any, stream: Any, workdir: Path, mesh: Any) -> An
         return stream
     tower = program._bind(params, False)["main"]
     # A copy: the step donates the memory of its state.
-    own = jax.tree.map(jnp.copy, {"encoder": tower.params["encoder"], **_of_readers(tower.params)})
+    own = {name: tree for name, tree in tower.params.items() if name == "encoder" or name.startswith("readers_")}
+    own = jax.tree.map(jnp.copy, own)
     states = jax.jit(lambda params, batch: tower.module.apply({"params": params}, batch, method="states"))
     encode = lambda batch: states(own, rules.place_batch(batch, mesh))
     hashed = digest(flatten(own["encoder"]))
     example = jax.eval_shape(states, own, {name: value[:1] for name, value in _first(stream).items()})
     store = FeatureStore(Path(workdir) / "features" / hashed[:16], example.shape[1], example.shape[3])
     return FeatureStream(stream, store, encode)
-
-
-def _of_readers(params: Any) -> dict[str, Any]:
-    return {name: tree for name, tree in params.items() if name.startswith("readers_")}
 
 
 def _first(stream: Any) -> dict[str, np.ndarray]:

@@ -9,6 +9,7 @@ that is frozen at some steps keeps its value and moments there, and counts its o
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -73,18 +74,12 @@ class Freedom:
 
     def live(self, path: str, step: Any) -> Any:
         """Returns which layers of a parameter are updated at this step: a boolean, booleans [N], or None for all."""
-        rate, masks = np.asarray(self.rate(path)), []
+        masks = [np.asarray(self.rate(path)) != 0]
         for answer, wrapper in zip(self._answers(path), self._filters, strict=True):
-            if isinstance(answer, _Varying):
-                masks.append(jnp.asarray(wrapper.trainable(path, step)))
-            elif not np.all(answer):
-                masks.append(jnp.asarray(answer))
-        if not np.all(rate != 0):
-            masks.append(jnp.asarray(rate != 0))
-        found = masks[0] if masks else None
-        for mask in masks[1:]:
-            found = found & mask
-        return found
+            varies = isinstance(answer, _Varying)
+            masks.append(jnp.asarray(wrapper.trainable(path, step)) if varies else answer)
+        masks = [mask for mask in masks if isinstance(mask, jax.Array) or not mask.all()]
+        return functools.reduce(jnp.logical_and, map(jnp.asarray, masks)) if masks else None
 
     @property
     def _filters(self) -> list[Any]:

@@ -16,6 +16,7 @@ A run of one process has a group of one, without threads or connections. All pro
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import secrets
@@ -82,7 +83,7 @@ class _Several(Group):
         self._links, self._hosts = {k: link for k, (link, _) in links.items()}, {k: host for k, (_, host) in links.items()}
         self._sending, self._changed = threading.Lock(), threading.Condition()
         self._values: dict[tuple[int, int], Any] = {}
-        self._round = self._done = 0
+        self._rounds, self._done = itertools.count(), 0
         self._steps: dict[int, int] = {}
         self._agreeing, self._end = False, None
         self._closing = self._leaving = False
@@ -93,7 +94,7 @@ class _Several(Group):
         self._thread.start()
 
     def chosen(self, make):
-        number = self._next()
+        number = next(self._rounds)
         if self.index:
             return self._receive(number, 0)
         value = json.loads(json.dumps(make()))
@@ -101,7 +102,7 @@ class _Several(Group):
         return value
 
     def gathered(self, value):
-        number = self._next()
+        number = next(self._rounds)
         if not self.index:
             return [value, *(self._receive(number, peer) for peer in range(1, self.count))]
         self._send(kind="value", round=number, value=value)
@@ -134,10 +135,6 @@ class _Several(Group):
         for link in self._links.values():
             link.close()
         hosts.on_abort(None)
-
-    def _next(self) -> int:
-        self._round += 1
-        return self._round
 
     def _receive(self, number: int, peer: int) -> Any:
         with self._changed:

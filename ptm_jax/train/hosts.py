@@ -234,7 +234,7 @@ def _open_mpi(environ: Environ) -> Place | None:
     count = _number(environ, "OMPI_COMM_WORLD_SIZE")
     if count is None:
         return None
-    index = _needed(environ, "OMPI_COMM_WORLD_RANK", "mpirun")
+    index = _number(environ, "OMPI_COMM_WORLD_RANK", "mpirun")
     here, size = _number(environ, "OMPI_COMM_WORLD_LOCAL_RANK"), _number(environ, "OMPI_COMM_WORLD_LOCAL_SIZE")
     address = None
     if "OMPI_MCA_orte_hnp_uri" not in environ and count > 1:  # Open MPI 5, which JAX does not detect
@@ -254,7 +254,7 @@ def _slurm(environ: Environ) -> Place | None:
     count = _number(environ, "SLURM_STEP_NUM_TASKS") or _number(environ, "SLURM_NTASKS")
     if not environ.get("SLURM_STEP_NODELIST") or count is None:
         return None
-    index, here = _needed(environ, "SLURM_PROCID", "srun"), _number(environ, "SLURM_LOCALID")
+    index, here = _number(environ, "SLURM_PROCID", "srun"), _number(environ, "SLURM_LOCALID")
     tasks = re.match(r"\d+", environ.get("SLURM_STEP_TASKS_PER_NODE", ""))  # "2(x3),1": the first number
     size = int(tasks[0]) if tasks else 1 if _number(environ, "SLURM_STEP_NUM_NODES") == count else None
     return Place("Slurm", None, count, index, _devices(environ, here, size), "slurm")
@@ -288,18 +288,13 @@ def _devices(environ: Environ, here: int | None, size: int | None) -> tuple[int,
     return tuple(range(here * share, (here + 1) * share))
 
 
-def _number(environ: Environ, name: str) -> int | None:
+def _number(environ: Environ, name: str, who: str = "") -> int | None:
+    """Returns the number in a variable, or None. Raises UserError for a missing one that the launcher `who` sets."""
     value = environ.get(name, "").strip()
+    if who and not value:
+        advice = "set JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID instead"
+        raise UserError(f"{who} did not set {name}; {advice}")
     return _whole(name, value) if value else None
-
-
-def _needed(environ: Environ, name: str, who: str) -> int:
-    value = _number(environ, name)
-    if value is None:
-        raise UserError(
-            f"{who} did not set {name}; set JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID instead"
-        )
-    return value
 
 
 def _whole(name: str, value: str) -> int:

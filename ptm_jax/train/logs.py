@@ -8,6 +8,7 @@ interrupted and uninterrupted runs are equal except for timing. With several pro
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import math
 import os
@@ -16,23 +17,21 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
-from ptm_jax.core.errors import UserError
+from ptm_jax.train import workdirs
 from ptm_jax.train.console import say
 
 _FILE = "metrics.jsonl"
 
 
-class RunLog:
-    """The metrics of a run: `resume` at a step, `write` lines, `finish` with a curve and a report."""
+class RunLog(contextlib.AbstractContextManager):
+    """The metrics of a run: `resume` at a step and `write` lines."""
 
     def __init__(self, workdir: str | os.PathLike, *, tensorboard: bool = True):
         self.workdir = Path(workdir)
         self._tensorboard, self._board, self._file = tensorboard, None, None
         self._step = 0
-
-    def __enter__(self) -> RunLog:
-        return self
 
     def __exit__(self, *exception: Any) -> None:
         self.close()
@@ -43,10 +42,11 @@ class RunLog:
         self._step = step
         if jax.process_index():
             return
-        with _writing(self.workdir / _FILE) as path:
+        path = self.workdir / _FILE
+        with workdirs.writing(path):
             kept = [json.dumps(line) + "\n" for line in read(self.workdir) if line["step"] <= step]
             self.workdir.mkdir(parents=True, exist_ok=True)
-            _replace(path, "".join(kept).encode())
+            workdirs.replace(path, "".join(kept).encode())
             self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115
 
     def write(self, step: int, split: str, values: Mapping[str, float], *, tokens: float, seconds: float) -> None:
@@ -58,7 +58,7 @@ class RunLog:
         # JSON has no infinities and no NaN; they become null.
         numbers = {name: float(value) if math.isfinite(value) else None for name, value in values.items()}
         line = {"step": step, "split": split, "values": numbers, "tokens": int(tokens), "seconds": round(seconds, 3)}
-        with _writing(self.workdir / _FILE):
+        with workdirs.writing(self.workdir / _FILE):
             self._file.write(json.dumps(line) + "\n")
             self._file.flush()
         board = self._writer()
@@ -70,11 +70,6 @@ class RunLog:
         """Returns the values of an existing line, or None."""
         lines = [line for line in read(self.workdir) if (line["step"], line["split"]) == (step, split)]
         return lines[-1]["values"] if lines else None
-
-    def finish(self, summary: Mapping[str, Any], *, baseline: float | None = None, name: str = "baseline") -> None:
-        """Draws the curve, with a `baseline` named `name`, and writes the report."""
-        curve(self.workdir, baseline=baseline, name=name)
-        report(self.workdir, summary)
 
     def close(self) -> None:
         """Closes the files. `write` opens them again."""
@@ -128,7 +123,7 @@ def curve(workdir: str | os.PathLike, *, baseline: float | None = None, name: st
     if train:
         axes.plot(*zip(*train, strict=True), color="#9ecae1", linewidth=1, label="train")
         if len(train) >= 30:
-            axes.plot(*zip(*_smoothed(train), strict=True), color="#2171b5", linewidth=2, label="train, smoothed")
+            axes.plot(*_smoothed(train), color="#2171b5", linewidth=2, label="train, smoothed")
     if heldout:
         marker = "o" if len(heldout) <= 40 else None
         axes.plot(*zip(*heldout, strict=True), color="#d94801", marker=marker, markersize=5, label="held-out", zorder=3)
@@ -141,21 +136,19 @@ def curve(workdir: str | os.PathLike, *, baseline: float | None = None, name: st
     axes.grid(color="#e5e5e5", linewidth=0.7)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
-    with _writing(Path(workdir) / "loss.png") as path:
-        draft = path.with_name(".loss.draft.png")
-        figure.savefig(draft, metadata={"Software": "ptm_jax"})
-        os.replace(draft, path)
+    figure.savefig(drawn := io.BytesIO(), metadata={"Software": "ptm_jax"})
+    path = Path(workdir) / "loss.png"
+    with workdirs.writing(path):
+        workdirs.replace(path, drawn.getvalue())
     return path
 
 
 def _smoothed(points, share: float = 0.05):
     """Returns a centred running mean over about a `share` of the points."""
-    reach, means = max(int(len(points) * share / 2), 1), []
-    for middle, (step, _) in enumerate(points):
-        side = min(reach, middle, len(points) - 1 - middle)
-        window = points[middle - side : middle + side + 1]
-        means.append((step, sum(loss for _, loss in window) / len(window)))
-    return means
+    steps, losses = zip(*points, strict=True)
+    places, sums = np.arange(len(points)), np.cumsum([0.0, *losses])
+    side = np.minimum(max(int(len(points) * share / 2), 1), np.minimum(places, places[::-1]))
+    return steps, (sums[places + side + 1] - sums[places - side]) / (2 * side + 1)
 
 
 def report(workdir: str | os.PathLike, summary: Mapping[str, Any]) -> Path | None:
@@ -176,27 +169,12 @@ def report(workdir: str | os.PathLike, summary: Mapping[str, Any]) -> Path | Non
     files = {"config": "config.json", "metrics": _FILE, "TensorBoard": "tensorboard", "tokenizer": "tokenizer"}
     there = [*((name, workdir / file) for name, file in files.items()), *(("checkpoint", path) for path in newest)]
     text += rows((name, f"`{path.relative_to(workdir)}`") for name, path in there if path.exists())
-    with _writing(workdir / "report.md") as path:
-        _replace(path, ("\n".join(text) + "\n").encode())
+    path = workdir / "report.md"
+    with workdirs.writing(path):
+        workdirs.replace(path, ("\n".join(text) + "\n").encode())
     return path
 
 
 def _cell(value: Any) -> str:
     text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
     return " ".join(text.split()).replace("|", "\\|")
-
-
-def _replace(path: Path, data: bytes) -> None:
-    draft = path.with_name(f".{path.name}.draft")
-    draft.write_bytes(data)
-    os.replace(draft, path)
-
-
-@contextlib.contextmanager
-def _writing(path: Path) -> Iterator[Path]:
-    """Converts an OSError into a UserError that says what to do."""
-    try:
-        yield path
-    except OSError as error:
-        reason = os.strerror(error.errno) if error.errno else str(error)
-        raise UserError(f"cannot write {path}: {reason}; free space there or name a workdir that can be written") from error

@@ -36,10 +36,9 @@ from ptm_jax.core.system import Experiment
 from ptm_jax.data.corpora.stream import merge
 from ptm_jax.mesh import rules
 from ptm_jax.mesh.layout import layout_of
-from ptm_jax.train import console, devices, evaluation, features, flops, group, initial, setup, workdirs
+from ptm_jax.train import console, devices, evaluation, features, flops, group, initial, logs, setup, workdirs
 from ptm_jax.train.building import building
 from ptm_jax.train.checkpoints import Checkpoints
-from ptm_jax.train.logs import RunLog
 from ptm_jax.train.step import TrainState, jitted, program
 
 
@@ -98,7 +97,7 @@ class Training:
         self.ended = False
         self.baseline = evaluation.unigram_baseline(corpus.counts("train"), heldout, corpus.uncounted)
         self.checkpoints = Checkpoints(workdir, config.keep)
-        self.log = RunLog(workdir)
+        self.log = logs.RunLog(workdir)
         self.tokens, self.seconds, self.window = 0.0, 0.0, evaluation.Window()
 
     def flops(self, phase: int) -> float:
@@ -199,7 +198,8 @@ def _train(run: Training, quiet: bool) -> Result:
     compared, name = slots.objective(run.config.system.objective).baseline, run.corpus.baseline
     result = Result(run.workdir, done, run.recipe.steps, heldout, run.baseline, resumed, stopped, name, compared)
     if not stopped:
-        run.log.finish(_summary(run, result), baseline=run.baseline if compared else None, name=name)
+        logs.curve(run.workdir, baseline=run.baseline if compared else None, name=name)
+        logs.report(run.workdir, _summary(run, result))
     return result
 
 
@@ -285,11 +285,9 @@ def _alone(workdir: Path) -> Iterator[None]:
         yield
         return
     path = workdir.absolute().parent / f".{workdir.name}.lock"
-    try:
+    with workdirs.writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = path.open("w")
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}; name a workdir that can be written") from error
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

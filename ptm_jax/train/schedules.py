@@ -51,18 +51,10 @@ def _constant(schedule: Constant, peak: float, total_steps: int) -> Rate:
 
 
 @build.register
-def _linear(schedule: Linear, peak: float, total_steps: int) -> Rate:
+def _decaying(schedule: Linear | Cosine, peak: float, total_steps: int) -> Rate:
     def rate(step):
-        left = 1.0 - _progress(step, schedule.warmup, total_steps)
-        return peak * _ramp(step, schedule.warmup) * (schedule.end + (1.0 - schedule.end) * left)
-
-    return rate
-
-
-@build.register
-def _cosine(schedule: Cosine, peak: float, total_steps: int) -> Rate:
-    def rate(step):
-        left = 0.5 * (1.0 + jnp.cos(jnp.pi * _progress(step, schedule.warmup, total_steps)))
+        done = _progress(step, schedule.warmup, total_steps)
+        left = 1.0 - done if isinstance(schedule, Linear) else 0.5 * (1.0 + jnp.cos(jnp.pi * done))
         return peak * _ramp(step, schedule.warmup) * (schedule.end + (1.0 - schedule.end) * left)
 
     return rate

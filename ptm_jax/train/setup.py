@@ -122,17 +122,13 @@ def keep(config: Experiment, workdir: Path, corpus: Corpus) -> None:
 
 def _keep(config: Experiment, workdir: Path, corpus: Corpus) -> None:
     facts = {**facts_of(corpus), "path": str(corpus.dir.absolute())}
-    try:
+    with workdirs.writing(workdir):
         record = {"config": spec.to_json(config), "corpus": facts}
         if own := sources_of(config, workdir):
             record["own"] = own
         workdirs.write(workdir, record, config)
         if not (workdir / "tokenizer").exists():
             workdirs.copy_folder(corpus.dir / "tokenizer", workdir / "tokenizer")
-    except OSError as error:
-        reason = error.strerror or str(error)
-        advice = "free space there or name a workdir that can be written"
-        raise UserError(f"cannot write {workdir}: {reason}; {advice}") from error
 
 
 def facts_of(corpus: Corpus) -> dict[str, Any]:

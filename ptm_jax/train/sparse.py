@@ -14,7 +14,7 @@ from typing import Any
 import jax
 
 from ptm_jax.core.errors import UserError, closest
-from ptm_jax.core.paths import flatten
+from ptm_jax.core.paths import flatten, map_with_path
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,34 +33,24 @@ class Rows:
                 raise UserError(f"the objective selects rows of {path!r}, which no tower has.{closest(path, flat)}")
         return cls(ids, {path: flat[path].shape[0] for path in ids})
 
-    def take(self, params: Any) -> Any:
-        """Returns the parameters with tables [R, ...] of the selected rows (an id outside the table reads the last row)."""
-        return self._each(params, lambda path: path, lambda leaf, ids: leaf.at[ids].get(mode="clip"))
+    def take(self, tree: Any, *, moments: bool = False) -> Any:
+        """Returns the parameters, or an optimizer's state (`moments`), with tables [R, ...] of the selected rows.
 
-    def take_moments(self, state: Any) -> Any:
-        """Returns an optimizer's state with the moments of the selected rows."""
-        return self._each(state, _parameter, lambda leaf, ids: leaf.at[ids].get(mode="clip"))
+        An id outside the table reads the last row."""
+        return self._each(tree, moments, lambda leaf, ids, _: leaf.at[ids].get(mode="clip")) if self.ids else tree
 
-    def put(self, params: Any, small: Any) -> Any:
-        """Returns the parameters of `small`, with its rows written into the whole tables."""
-        return self._each(params, lambda path: path, lambda leaf, ids, new: leaf.at[ids].set(new, mode="drop"), small)
-
-    def put_moments(self, state: Any, small: Any) -> Any:
-        """Returns the optimizer's state of `small`, with the moments of its rows written into the whole tables."""
-        return self._each(state, _parameter, lambda leaf, ids, new: leaf.at[ids].set(new, mode="drop"), small)
-
-    def _each(self, tree: Any, name: Callable[[str], str], function: Callable[..., Any], small: Any = None) -> Any:
+    def put(self, tree: Any, small: Any, *, moments: bool = False) -> Any:
+        """Returns the tree of `small`, with its rows written into the whole tables of `tree`."""
         if not self.ids:
-            return tree if small is None else small
-        found, others = [], None if small is None else flatten(small)
-        for path, leaf in flatten(tree).items():
-            table = name(path)
-            whole = table not in self.ids or leaf.shape[:1] != (self.sizes[table],)  # a factored moment has no rows
-            new = () if others is None else (others[path],)
-            found.append((new or (leaf,))[0] if whole else function(leaf, self.ids[table], *new))
-        return jax.tree.unflatten(jax.tree.structure(tree), found)
+            return small
+        return self._each(tree, moments, lambda leaf, ids, new: leaf.at[ids].set(new, mode="drop"), flatten(small))
 
+    def _each(self, tree: Any, moments: bool, function: Callable[..., Any], small: Mapping[str, Any] | None = None) -> Any:
+        def one(path, leaf):
+            table = path.partition("/")[2] if moments else path  # `optimizers` keeps a tree per moment
+            new = leaf if small is None else small[path]
+            if table not in self.ids or leaf.shape[:1] != (self.sizes[table],):  # a factored moment has no rows
+                return new
+            return function(leaf, self.ids[table], new)
 
-def _parameter(path: str) -> str:
-    """Returns the parameter path of a moment's path: `optimizers` keeps a tree per moment."""
-    return path.partition("/")[2]
+        return map_with_path(one, tree)

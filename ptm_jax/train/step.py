@@ -16,6 +16,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import optax
 from jax.sharding import Mesh
 
 from ptm_jax.core import slots, spec
@@ -73,8 +74,7 @@ class Program:
         """Returns the state before the first step, from the shapes of a batch. Adaptations are initialised last."""
         batch = self._corrupt(batch, "train", 0, None)  # towers need the fields of a corruption: T5's decoder input
         params = self.begun(core_towers.init(self.defined().towers, stream(self.seed, "init"), batch))
-        _check_ties(self.system.ties, flatten(params))
-        params = _without(params, {tie.path for tie in self.system.ties})
+        params = _without_ties(params, self.system.ties)
         carry = self.defined().initial_carry(params, batch)
         return self.padding.fill(TrainState(jnp.zeros((), jnp.int32), params, self.optimizer.init(params), carry))
 
@@ -101,7 +101,7 @@ class Program:
         key = stream(self.seed, "noise", state.step)
         batch, selected = slots.objective(self.system.objective).select(batch)
         rows = Rows.of(state.params, selected)
-        params, opt_state = rows.take(state.params), rows.take_moments(state.opt_state)
+        params, opt_state = rows.take(state.params), rows.take(state.opt_state, moments=True)
 
         def loss_of(params, micro) -> Loss:
             return self.system.objective(self._bind(self._frozen(params), True), micro, key)
@@ -110,13 +110,13 @@ class Program:
         grads = held(grads, self.freedom, state.step)
         updates, opt_state = self.optimizer.update(grads, opt_state, params)
         params = optimizers.apply(params, updates)
-        params, opt_state = rows.put(state.params, params), rows.put_moments(state.opt_state, opt_state)
+        params, opt_state = rows.put(state.params, params), rows.put(state.opt_state, opt_state, moments=True)
         for wrapper in self.system.wrappers:
             params = wrapper.on_step(params, state.step)
         metrics = {
             **loss.metrics,
             "loss": Ratio(loss.sum, loss.weight),
-            "grad_norm": optimizers.global_norm(grads),
+            "grad_norm": optax.tree.norm(grads),
             "tokens": jnp.sum(batch["segment_ids"] > 0) if "segment_ids" in batch else batch["rows"].size,
         }
         return TrainState(state.step + 1, params, opt_state, loss.carry), metrics
@@ -183,27 +183,25 @@ def tied(params: Params, ties) -> Params:
     return unflatten({**flat, **{tie.path: flat[tie.source] for tie in ties}})
 
 
-def _check_ties(ties, paths):
-    for tie in ties:
-        for path in (tie.path, tie.source):
-            if path not in paths:
-                raise UserError(f"a tie names the parameter {path!r}, which no tower has.{closest(path, paths)}")
-
-
-def _without(params, paths):
-    return unflatten({k: v for k, v in flatten(params).items() if k not in paths}) if paths else params
+def _without_ties(params, ties):
+    flat = flatten(params)
+    for path in (path for tie in ties for path in (tie.path, tie.source)):
+        if path not in flat:
+            raise UserError(f"a tie names the parameter {path!r}, which no tower has.{closest(path, flat)}")
+    tied = {tie.path for tie in ties}
+    return unflatten({path: leaf for path, leaf in flat.items() if path not in tied}) if tied else params
 
 
 def _accumulated(loss_of: Callable[[Params, Batch], Loss], params, batch, parts: int):
     """Returns (gradient of the mean loss, Loss of the whole batch) over `parts` micro-batches."""
+
+    def mean(params, micro, *weights):
+        loss = loss_of(params, micro)
+        return loss.value(*weights), loss
+
+    gradient = jax.grad(mean, has_aux=True)
     if parts == 1:
-
-        def mean(params):
-            loss = loss_of(params, batch)
-            return loss.value(), loss
-
-        grads, loss = jax.grad(mean, has_aux=True)(params)
-        return grads, loss
+        return gradient(params, batch)
 
     micro = _split(batch, parts)
     # The weights of the whole batch are needed first. They do not depend on parameters, so the compiler removes the forward
@@ -211,11 +209,7 @@ def _accumulated(loss_of: Callable[[Params, Batch], Loss], params, batch, parts:
     weights = jax.lax.map(lambda m: loss_of(params, _join(batch, m)).weight, micro).sum(0)
 
     def one(grads, m):
-        def mean(params):
-            loss = loss_of(params, _join(batch, m))
-            return loss.value(weights), loss
-
-        more, loss = jax.grad(mean, has_aux=True)(params)
+        more, loss = gradient(params, _join(batch, m), weights)
         return jax.tree.map(jnp.add, grads, more), loss
 
     grads, losses = jax.lax.scan(one, jax.tree.map(jnp.zeros_like, params), micro)
@@ -224,23 +218,22 @@ def _accumulated(loss_of: Callable[[Params, Batch], Loss], params, batch, parts:
     return grads, Loss(*sums, carry)
 
 
-def _is_split(value, rows):
-    return jnp.ndim(value) > 0 and value.shape[0] == rows
+def _is_split(batch):
+    """Returns the function that finds the leaves [B, ..] of a batch."""
+    rows = batch["rows" if "rows" in batch else "input_ids"].shape[0]
+    return lambda leaf: jnp.ndim(leaf) > 0 and leaf.shape[0] == rows
 
 
 def _split(batch, parts):
     """Splits leaves [B, ..] into [parts, B / parts, ..]. Micro-batch m has rows m, m + parts, ..., to keep their devices."""
-    rows = batch["rows"].shape[0] if "rows" in batch else batch["input_ids"].shape[0]
-    leaves, _ = jax.tree.flatten(batch)
-    return [x.reshape(rows // parts, parts, *x.shape[1:]).swapaxes(0, 1) for x in leaves if _is_split(x, rows)]
+    split = _is_split(batch)
+    return [x.reshape(-1, parts, *x.shape[1:]).swapaxes(0, 1) for x in jax.tree.leaves(batch) if split(x)]
 
 
 def _join(batch, split):
     """Returns the batch with its row-wise leaves replaced by those of one micro-batch."""
-    rows = batch["rows"].shape[0] if "rows" in batch else batch["input_ids"].shape[0]
-    leaves, tree = jax.tree.flatten(batch)
-    parts = iter(split)
-    return jax.tree.unflatten(tree, [next(parts) if _is_split(x, rows) else x for x in leaves])
+    parts, splits = iter(split), _is_split(batch)
+    return jax.tree.map(lambda leaf: next(parts) if splits(leaf) else leaf, batch)
 
 
 def _merge(x):

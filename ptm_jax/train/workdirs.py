@@ -1,16 +1,17 @@
 """The folder of a run: its paths, its record and its tokenizer.
 
-    config.json    {"config": the experiment, "corpus": {"digest", "tokenizer", "vocab", "path"}}; for an imported or
-                   averaged model {"config": {"system"}}, with the "published" config or the models "averaged"
-                   "own", optional: where the user's own classes and functions are defined (`core.spec.own_code`)
-    config.txt     the experiment, or the system, as text
-    tokenizer/     the tokenizer that made the token ids
-    data/          the corpus, unless it was prepared elsewhere
-    checkpoints/   see `train.checkpoints`; metrics.jsonl, tensorboard/, loss.png, report.md: see `train.logs`
+config.json    {"config": the experiment, "corpus": {"digest", "tokenizer", "vocab", "path"}}; for an imported or
+               averaged model {"config": {"system"}}, with the "published" config or the models "averaged"
+               "own", optional: where the user's own classes and functions are defined (`core.spec.own_code`)
+config.txt     the experiment, or the system, as text
+tokenizer/     the tokenizer that made the token ids
+data/          the corpus, unless it was prepared elsewhere
+checkpoints/   see `train.checkpoints`; metrics.jsonl, tensorboard/, loss.png, report.md: see `train.logs`
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -67,8 +68,10 @@ def read(workdir: Path, *, corpus: bool = False) -> dict[str, Any]:
 def write(workdir: Path, record: Mapping[str, Any], value: Any) -> None:
     """Writes config.json and, from the spec `value`, config.txt, each atomically. Raises OSError."""
     workdir.mkdir(parents=True, exist_ok=True)
-    _write(workdir / "config.json", json.dumps(record, indent=1))
-    _write(workdir / "config.txt", spec.to_text(value) + "\n")
+    for name, text in (("config.json", json.dumps(record, indent=1)), ("config.txt", spec.to_text(value) + "\n")):
+        path, data = workdir / name, text.encode()
+        if not path.is_file() or path.read_bytes() != data:
+            replace(path, data)
 
 
 def vocab_of(record: Mapping[str, Any]) -> Vocab:
@@ -87,6 +90,27 @@ def check_tokenizer(workdir: Path, expected: str) -> Any:
     return found
 
 
+@contextlib.contextmanager
+def writing(path: str | os.PathLike, advice: str = "free space there or name a workdir that can be written"):
+    """Context manager that converts an OSError into a UserError with the path and the advice."""
+    try:
+        yield
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise UserError(f"cannot write {path}: {reason}; {advice}") from error
+
+
+def replace(path: Path, data: bytes) -> None:
+    """Writes a file atomically. Raises OSError."""
+    draft = path.with_name(f".{path.name}.draft")
+    try:
+        draft.write_bytes(data)
+        draft.replace(path)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
+
+
 def copy_folder(source: Path, target: Path) -> None:
     """Copies a directory of files atomically. Raises OSError."""
     draft = target.with_suffix(".draft")
@@ -98,17 +122,4 @@ def copy_folder(source: Path, target: Path) -> None:
         draft.replace(target)
     except OSError:
         shutil.rmtree(draft, ignore_errors=True)
-        raise
-
-
-def _write(path: Path, text: str) -> None:
-    """Writes a text file atomically. A file that already has this text is not touched."""
-    if path.is_file() and path.read_text(encoding="utf8") == text:
-        return
-    draft = path.with_suffix(".draft")
-    try:
-        draft.write_text(text, encoding="utf8")
-        draft.replace(path)
-    except OSError:
-        draft.unlink(missing_ok=True)
         raise

@@ -7,8 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ptm_jax import systems
-from ptm_jax.adapt import catalogue
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten
 from ptm_jax.train import step
@@ -91,23 +89,7 @@ def test_parameters_stay_where_they_are_and_it_is_measured_without(plain):
     assert {"nll", "adversarial_nll", "virtual", "adversarial_accuracy"} < set(traced)
 
 
-@pytest.mark.parametrize("name", ["t5_mini", "transformer_xl_mini"])
-def test_every_objective_takes_it(name):
-    system = dataclasses.replace(systems.get(name), adapt=catalogue.read_all(["adversarial"]))
-    embed = system.towers["main"].encoder.embed
-    program = step.program(dataclasses.replace(system, recipe=dataclasses.replace(system.recipe, accumulate=1)), 0)
-    fields = system.examples.spec(32, embed.vocab)
-    rows = {field: jnp.zeros((4, *shape), dtype) for field, (shape, dtype) in fields.items()} | {"rows": jnp.arange(4)}
-    metrics = jax.eval_shape(program.step, jax.eval_shape(program.init, rows), rows)[1]
-    assert any(name.startswith("adversarial_") for name in metrics)
-
-
-def test_what_cannot_be_is_refused():
-    with pytest.raises(UserError, match="eps is 0"):
-        catalogue.read("adversarial(eps=0.0)")
-    words = dataclasses.replace(systems.get("transformer_xl_lm1b"), adapt=catalogue.read_all(["adversarial"]))
-    with pytest.raises(UserError, match="does not take AdversarialTraining: the words of Adaptive"):
-        step.program(words, 0)
+def test_a_task_without_scores_is_refused():
     two = dataclasses.replace(classifier("adversarial(virtual=1.0)"), objective=lambda towers, batch, key: None)
     with pytest.raises(UserError, match="has no scores to compare"):
         step.program(two, 0)

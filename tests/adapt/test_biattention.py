@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from ptm_jax import systems
-from ptm_jax.adapt import catalogue
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.system import refusal
 from ptm_jax.core.types import Encoded
@@ -18,6 +17,7 @@ from ptm_jax.nn.heads.biattention import BiattentiveHead, BiattentiveReader
 from ptm_jax.nn.heads.tasks import SequenceHead, Summary
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.train import step
+from support.by_hand import lstm, softmax
 from support.classifier import LENGTH, ROWS, classifier, run
 
 RNG = np.random.default_rng(0)
@@ -45,30 +45,6 @@ def params():
     head = jax.eval_shape(lambda: HEAD.init(jax.random.key(0), *HEAD.reads(wide, rows)))["params"]
     draw = lambda leaf: 0.7 * RNG.normal(size=leaf.shape).astype(np.float32)
     return {"reader": jax.tree.map(draw, reader), "head": jax.tree.map(draw, head)}
-
-
-def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
-
-
-def softmax(x):
-    return np.exp(x - max(x)) / sum(np.exp(x - max(x)))
-
-
-def lstm(p, words):
-    """Both directions, word by word."""
-    found = {}
-    for name in ("right", "left"):
-        h = c = np.zeros(3)
-        states = []
-        for word in words if name == "right" else words[::-1]:
-            dense = p[f"layer0_{name}"]
-            i, f, g, o = np.split(word @ dense["kernel"] + dense["bias"] + h @ p[f"layer0_{name}_state"], 4)
-            c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
-            h = sigmoid(o) * np.tanh(c)
-            states.append(h)
-        found[name] = states if name == "right" else states[::-1]
-    return [np.concatenate(pair) for pair in zip(found["right"], found["left"], strict=True)]
 
 
 def integrated(p, own, other):
@@ -146,5 +122,3 @@ def test_what_it_is_not_for_is_refused():
     tags = dataclasses.replace(system, towers={"main": Model(encoder=tower.encoder, heads={"tag": tower.heads["classify"]})})
     with pytest.raises(UserError, match="does not take Biattentive: it is for tasks on whole texts; this one has tag"):
         step.program(tags, 0)
-    with pytest.raises((UserError, ValueError), match="none may be below 1"):
-        catalogue.read("bcn(reductions=(4, 0))")

@@ -26,16 +26,13 @@ from ptm_jax.objectives.averaging import OwnTeacher
 from ptm_jax.tasks.formats.labelled import Labelled
 from ptm_jax.tasks.formats.mixed import MixedTasks
 from ptm_jax.train import step
+from support.by_hand import gelu, head_of, lstm, softmax
 from support.classifier import WIDTH, batch, classifier, run
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(2, 5, WIDTH)).astype(np.float32)
 SEGMENTS = jnp.asarray([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
 CONTEXT = Context(visibility=Visibility(jnp.maximum(SEGMENTS, 1), SEGMENTS), rows=jnp.arange(2))
-
-
-def gelu(x):
-    return x * 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
 
 
 def test_an_adapter_is_a_bottleneck_with_a_skip():
@@ -60,8 +57,7 @@ def test_projected_attention():
     inner = X @ p["encode"]["kernel"] + p["encode"]["bias"]
     q, k, v = (np.einsum("bld,dhk->bhlk", inner, p[n]["kernel"]) + p[n]["bias"][:, None] for n in ("query", "key", "value"))
     scores = np.where(np.asarray(SEGMENTS)[:, None, None] > 0, np.einsum("bhqk,bhjk->bhqj", q, k) / math.sqrt(2), -np.inf)
-    weights = np.exp(scores - scores.max(-1, keepdims=True))
-    mixed = np.einsum("bhqj,bhjk->bqhk", weights / weights.sum(-1, keepdims=True), v).reshape(2, 5, 4)
+    mixed = np.einsum("bhqj,bhjk->bqhk", softmax(scores), v).reshape(2, 5, 4)
     expected = gelu(mixed @ p["decode"]["kernel"] + p["decode"]["bias"])
     np.testing.assert_allclose(module.apply({"params": p}, X, CONTEXT), expected, atol=1e-5)
 
@@ -106,35 +102,23 @@ def test_layers_are_mixed_by_equation_6():
     layers = RNG.normal(size=(4, 2, 5, WIDTH)).astype(np.float32)
     encoded = Encoded(jnp.asarray(layers[-1] * 2), layers=jnp.asarray(layers))
     alpha, gamma = np.array([0.3, -1.0, 0.5], np.float32), 1.7
-    weights = np.exp(alpha) / np.exp(alpha).sum()
+    weights = softmax(alpha)
     read = [layers[1], layers[2], layers[3] * 2]  # the last has the norm after the stack
     given = lambda n: {"params": {"alpha": jnp.asarray(alpha[-n:]), "gamma": jnp.float32(gamma)}}
     found = LayerMix().apply(given(3), encoded, None).hidden
     np.testing.assert_allclose(found, gamma * sum(w * h for w, h in zip(weights, read, strict=True)), rtol=1e-4, atol=1e-5)
-    top = np.exp(alpha[1:]) / np.exp(alpha[1:]).sum()
+    top = softmax(alpha[1:])
     unit = [(h - h.mean(-1, keepdims=True)) / h.std(-1, keepdims=True) for h in read[1:]]
     found = LayerMix(top=2, normalise=True).apply(given(2), encoded, None).hidden
     np.testing.assert_allclose(found, gamma * (top[0] * unit[0] + top[1] * unit[1]), rtol=1e-4, atol=1e-4)
 
 
 def test_a_bidirectional_lstm():
-    """Gate by gate, forwards and backwards over the tokens that are there."""
-    module = BiLSTMReader(hidden=3)
-    batch = {"segment_ids": SEGMENTS}
-    p = module.init(jax.random.key(2), Encoded(jnp.asarray(X)), batch)["params"]
-    found = module.apply({"params": p}, Encoded(jnp.asarray(X)), batch).hidden
-    sigmoid = lambda x: 1 / (1 + np.exp(-x))
+    module, rows = BiLSTMReader(hidden=3), {"segment_ids": SEGMENTS}
+    params, found = head_of(module, Encoded(jnp.asarray(X)), rows)
     for row, length in ((0, 5), (1, 3)):
-        for part, (name, places) in enumerate((("right", range(length)), ("left", range(length - 1, -1, -1)))):
-            h = c = np.zeros(3)
-            for place in places:
-                dense = p[f"layer0_{name}"]
-                gates = X[row, place] @ dense["kernel"] + dense["bias"] + h @ p[f"layer0_{name}_state"]
-                i, f, g, o = np.split(gates, 4)
-                c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
-                h = sigmoid(o) * np.tanh(c)
-                np.testing.assert_allclose(found[row, place, 3 * part : 3 * part + 3], h, atol=1e-5)
-    assert not np.any(found[1, 3:])
+        np.testing.assert_allclose(found.hidden[row, :length], lstm(params, X[row, :length]), atol=1e-5)
+        assert not np.any(found.hidden[row, length:])
 
 
 def test_the_last_parameters():
@@ -227,6 +211,9 @@ def test_the_language_model_fades():
         ("lora(rang=8)", "Did you mean 'rank'"),
         ("lora(rank=0)", "at least 1"),
         ("layer_decay(decay=1.5)", "at most at 1"),
+        ("adversarial(eps=0.0)", "eps is 0"),
+        ("rdrop(scale=-1)", "scale is -1"),
+        ("bcn(reductions=(4, 0))", "none may be below 1"),
     ],
 )
 def test_what_cannot_be_read_is_refused(text, message):

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.special import expit
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.types import Encoded, Loss, Ratio
@@ -16,17 +17,9 @@ from ptm_jax.objectives.base import OnePass
 from ptm_jax.objectives.task_of_batch import NamedTask, TaskOfBatch
 from ptm_jax.tasks.formats.labelled import Labelled
 from ptm_jax.tasks.formats.mixed import MixedStream, MixedTasks
+from support.by_hand import softmax
 
 RNG = np.random.default_rng(0)
-
-
-def softmax(x):
-    e = np.exp(x - x.max(-1, keepdims=True))
-    return e / e.sum(-1, keepdims=True)
-
-
-def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
 
 
 def test_an_answer_network_reasons_in_steps():
@@ -48,7 +41,7 @@ def test_an_answer_network_reasons_in_steps():
             x = softmax(premise @ (s @ np.asarray(p["ask"]["kernel"]))) @ premise
             xr, xz, xn = np.split(x @ p["gru_x"]["kernel"] + p["gru_x"]["bias"], 3)
             sr, sz, sn = np.split(s @ p["gru_s"]["kernel"] + p["gru_s"]["bias"], 3)
-            r, z = sigmoid(xr + sr), sigmoid(xz + sz)
+            r, z = expit(xr + sr), expit(xz + sz)
             s = (1 - z) * np.tanh(xn + r * sn) + z * s
             joined = np.concatenate([s, x, np.abs(s - x), s * x])
             chances.append(softmax(joined @ p["classes"]["kernel"] + p["classes"]["bias"]))

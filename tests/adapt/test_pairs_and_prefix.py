@@ -23,6 +23,7 @@ from ptm_jax.nn.layers import Context
 from ptm_jax.nn.recurrent.lstm import BiLSTMReader
 from ptm_jax.tasks.formats.labelled import Labelled
 from ptm_jax.train import step
+from support.by_hand import head_of, softmax
 from support.classifier import LENGTH, ROWS, VOCAB, WIDTH, batch, classifier
 
 RNG = np.random.default_rng(0)
@@ -32,19 +33,9 @@ TYPES = np.array([[0, 0, 1, 1, 1, 1], [0, 0, 0, 1, 0, 0]])
 PAIRS = {"input_ids": SEGMENTS, "segment_ids": jnp.asarray(SEGMENTS), "token_type_ids": jnp.asarray(TYPES)}
 
 
-def softmax(x):
-    e = np.exp(x - x.max(-1, keepdims=True))
-    return e / e.sum(-1, keepdims=True)
-
-
-def drawn(module, *inputs):
-    params = jax.jit(module.init)(jax.random.key(0), *inputs)["params"]
-    return jax.tree.map(np.asarray, (params, jax.jit(module.apply)({"params": params}, *inputs)))
-
-
 def test_words_of_two_texts_are_aligned():
     """Sections 3.1 to 3.3, text by text: each is read as if it stood alone."""
-    p, found = drawn(AlignedReader(hidden=3, initializer=Normal(0.7)), Encoded(jnp.asarray(X)), PAIRS)
+    p, found = head_of(AlignedReader(hidden=3, initializer=Normal(0.7)), Encoded(jnp.asarray(X)), PAIRS)
     read = jax.jit(lambda part, x: BiLSTMReader(3).apply({"params": part}, Encoded(x), {}).hidden)
     for row in range(2):
         parts = [X[row][(SEGMENTS[row] > 0) & (TYPES[row] == kind)] for kind in (0, 1)]
@@ -61,7 +52,7 @@ def test_words_of_two_texts_are_aligned():
 
 def test_a_pair_is_pooled_by_mean_and_maximum():
     head = PairHead(classes=3, hidden=5, initializer=Normal(0.7))
-    p, found = drawn(head, *head.reads(Encoded(jnp.asarray(X)), PAIRS))
+    p, found = head_of(head, *head.reads(Encoded(jnp.asarray(X)), PAIRS))
     for row in range(2):
         parts = [X[row][(SEGMENTS[row] > 0) & (TYPES[row] == kind)] for kind in (0, 1)]
         pooled = np.concatenate([part for x in parts for part in (x.mean(0), x.max(0))])
@@ -96,7 +87,7 @@ def test_tokens_attend_to_a_learned_past():
     vis = Visibility(jnp.maximum(jnp.asarray(segments), 1), jnp.asarray(segments), jnp.asarray(order), jnp.asarray(order))
     context = Context(visibility=vis, rows=jnp.arange(2))
     module = PrefixAttention(heads=2, width=4, prefix=3, initializer=Normal(0.7), prefix_init=Normal(0.7))
-    p, (out, _, cache) = drawn(module, X, context)
+    p, (out, _, cache) = head_of(module, X, context)
     q, k, v = (np.einsum("bld,dhk->bhlk", X, p[n]["kernel"]) + p[n]["bias"][:, None] for n in ("query", "key", "value"))
     before = [np.broadcast_to(np.moveaxis(p[f"prefix_{n}"], 1, 0), (2, 2, 3, 2)) for n in ("key", "value")]
     k, v = (np.concatenate(pair, 2) for pair in zip(before, (k, v), strict=True))
@@ -137,25 +128,3 @@ def test_the_shapes_of_a_prefix():
         found = flatten(jax.eval_shape(step.program(classifier(text), seed=0).init, batch()).params)
         own = {p.rpartition("attention/")[2]: leaf.shape for p, leaf in found.items() if "/prefix_" in p and "bias" not in p}
         assert own == shapes
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "words"),
-    [
-        ("t5_mini", "prefix", "its layers share Buckets"), ("xlnet_mini", "prefix", "has a memory in front"),
-        ("albert_mini", "prefix(hidden=8)", "leave hidden=0"), ("bert_mini", "prefix(length=0)", "at least one place"),
-    ],
-)  # fmt: skip
-def test_where_a_prefix_has_no_place(name, text, words):
-    with pytest.raises(UserError, match=words):
-        step.program(dataclasses.replace(systems.get(name), adapt=catalogue.read_all([text])), 0)
-
-
-def test_a_prefix_composes():
-    """Beside adapters and low-rank updates, and in front of layers that share one set of parameters."""
-    for name, words in (("albert_mini", ["prefix"]), ("bert_mini", ["prefix", "houlsby", "lora"])):
-        system = dataclasses.replace(systems.get(name), adapt=catalogue.read_all(words))
-        fields = system.examples.spec(32, system.towers["main"].encoder.embed.vocab)
-        rows = {field: jnp.zeros((2, *shape), dtype) for field, (shape, dtype) in fields.items()} | {"rows": jnp.arange(2)}
-        params = flatten(jax.eval_shape(step.program(system, 0).init, rows).params)
-        assert any("/attention/prefix_key" in path for path in params)

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.special import expit
 
 from ptm_jax.core.towers import Tower
 
@@ -20,6 +21,23 @@ def gelu(x):
 
 def dense(p, name, x):
     return x @ p[name]["kernel"] + p[name]["bias"]
+
+
+def lstm(p, words):
+    """The states of a bidirectional LSTM, gate by gate and word by word."""
+    found = {}
+    width = len(p["layer0_right_state"])
+    for name in ("right", "left"):
+        h = c = np.zeros(width)
+        states = []
+        for word in words if name == "right" else words[::-1]:
+            dense = p[f"layer0_{name}"]
+            i, f, g, o = np.split(word @ dense["kernel"] + dense["bias"] + h @ p[f"layer0_{name}_state"], 4)
+            c = expit(f) * c + expit(i) * np.tanh(g)
+            h = expit(o) * np.tanh(c)
+            states.append(h)
+        found[name] = states if name == "right" else states[::-1]
+    return [np.concatenate(pair) for pair in zip(found["right"], found["left"], strict=True)]
 
 
 def head_of(module, *inputs):

@@ -131,7 +131,7 @@ class Ended(Exception):
 
 @pytest.fixture
 def three(monkeypatch):
-    """Three groups in this process, connected as those of three processes; `ended` collects what they would say."""
+    """Three groups in this process, connected as those of three processes; `ended` collects their last lines."""
     ended = []
 
     def quit_with(text, status):

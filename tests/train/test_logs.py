@@ -50,14 +50,12 @@ def test_a_line(tmp_path):
     assert [line["step"] for line in logs.read(tmp_path)] == [3, 4]
 
 
-def test_a_bad_line_in_the_middle_is_left_out_and_said(tmp_path, capsys):
+def test_an_unreadable_line_is_left_out_with_a_warning(tmp_path, capsys):
     (tmp_path / "metrics.jsonl").write_bytes(
         b'{"step": 1, "split": "train", "values": {}}\n\xff\n{"step": 2, "split": "train", "values": {}}\n{"st'
     )
     assert [line["step"] for line in logs.read(tmp_path)] == [1, 2]
-    assert capsys.readouterr().err.splitlines() == [
-        f"line 2 of {tmp_path}/metrics.jsonl is not readable and left out"
-    ]
+    assert capsys.readouterr().err.splitlines() == [f"line 2 of {tmp_path}/metrics.jsonl is not readable and left out"]
 
 
 def test_a_workdir_that_cannot_be_written(tmp_path):

@@ -67,7 +67,7 @@ class Job:
 
 
 @pytest.mark.parametrize("gone", [1, 0])
-def test_when_one_is_killed_the_others_say_so_and_end(gone):
+def test_when_one_is_killed_the_others_print_it_and_end(gone):
     job = Job([sys.executable, "-c", TALK], 2, JAX_PLATFORMS="cpu")
     lines = [process.stdout.readline() for process in job.processes]  # a greeting of gloo is on the line, too
     lines = [line if "from" in line else p.stdout.readline() for line, p in zip(lines, job.processes, strict=True)]
@@ -182,7 +182,7 @@ def test_four_lose_one_two_go_on_until_sigterm_and_one_ends_it(train, whole, tmp
 
 
 @pytest.mark.full
-def test_what_cannot_be_shared_is_told_by_one_line(train, tmp_path):
+def test_a_batch_that_cannot_be_shared_is_one_error(train, tmp_path):
     """Three processes for eight rows."""
     ends = train(tmp_path / "run", 3).end()
     for index, (status, _, err) in enumerate(ends):

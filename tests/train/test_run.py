@@ -1,4 +1,4 @@
-"""Runs that are stopped, killed, damaged and asked again: they end as if nothing had happened, or say what is wrong."""
+"""Runs that are stopped, killed, damaged and asked again: they end as if nothing had happened, or print what is wrong."""
 
 import dataclasses
 import fcntl
@@ -112,7 +112,7 @@ def test_a_damaged_checkpoint_is_passed_over(whole, text, tmp_path, capsys, how)
     assert len(lines) == 1 and f"step_{LAST:08d}" in lines[0] and "using that of step 88" in lines[0]
 
 
-def test_no_whole_checkpoint_is_said_aloud(whole, text, tmp_path, capsys):
+def test_a_run_without_an_intact_checkpoint_starts_again_with_a_warning(whole, text, tmp_path, capsys):
     workdir = tmp_path / "run"
     cut(whole, workdir, 11)
     damage(workdir / "checkpoints" / "step_00000011", "truncated")
@@ -144,7 +144,7 @@ def test_log_interval_mesh_and_rules_may_change(whole, text, tmp_path):
         (["precision=bfloat16"], ["precision"]),
     ],
 )
-def test_a_workdir_of_another_config_says_which_fields_differ(whole, text, capsys, changes, words):
+def test_a_workdir_of_another_config_is_refused_with_the_fields(whole, text, capsys, changes, words):
     before = tiny.files(whole)
     assert ptm("train", tiny.FILE, "--data", text, "--workdir", whole, "--set", *changes) == 1
     err = capsys.readouterr().err

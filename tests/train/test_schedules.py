@@ -41,25 +41,27 @@ def test_no_update_is_wasted(kind):
     assert (values > 0).all() and values.max() == 1.0
 
 
-def test_vaswani_equation_3():
-    d, warmup, step = 512, 4000, np.arange(1, 20001)
-    paper = d**-0.5 * np.minimum(step**-0.5, step * warmup**-1.5)
-    ours = rates(InverseSqrt(warmup=warmup), d**-0.5 * warmup**-0.5, 20000)
-    np.testing.assert_allclose(ours, paper, rtol=1e-5)
+def vaswani(step):
+    """Equation 3 with d_model = 512."""
+    return 512**-0.5 * np.minimum((step + 1.0) ** -0.5, (step + 1) * 4000**-1.5)
 
 
-def test_t5():
-    step = np.arange(1, 30001)
-    ours = rates(InverseSqrt(warmup=10_000, ramp=False), 0.01, 30_000)
-    np.testing.assert_allclose(ours, 1 / np.sqrt(np.maximum(step, 10_000)), rtol=1e-5)
-
-
-def test_ulmfit_equation_3():
-    total, frac, ratio = 1000, 0.1, 32
-    t, cut = np.arange(total), 100
+def ulmfit(t, cut=100, frac=0.1, ratio=32):
+    """Equation 3 over 1,000 steps."""
     p = np.where(t < cut, t / cut, 1 - (t - cut) / (cut * (1 / frac - 1)))
-    paper = 0.01 * (1 + p * (ratio - 1)) / ratio
-    np.testing.assert_allclose(rates(SlantedTriangular(), 0.01, total), paper, rtol=2e-5)
+    return 0.01 * (1 + p * (ratio - 1)) / ratio
+
+
+@pytest.mark.parametrize(
+    "paper, schedule, peak, total",
+    [
+        (vaswani, InverseSqrt(warmup=4000), 512**-0.5 * 4000**-0.5, 20_000),
+        (lambda k: 1 / np.sqrt(np.maximum(k + 1, 10_000)), InverseSqrt(warmup=10_000, ramp=False), 0.01, 30_000),  # T5
+        (ulmfit, SlantedTriangular(), 0.01, 1000),
+    ],
+)
+def test_papers(paper, schedule, peak, total):
+    np.testing.assert_allclose(rates(schedule, peak, total), paper(np.arange(total)), rtol=1e-5)
 
 
 @pytest.mark.parametrize("total", [1, 2, 3, 5, 19])

@@ -30,7 +30,7 @@ def test_a_path_without_a_parameter_is_refused():
 def test_without_rows_nothing_is_cut():
     params, small = tree(np.random.default_rng(0)), tree(np.random.default_rng(1))
     rows = Rows.of(params, {})
-    assert rows.take(params) is params and rows.put_moments(params, small) is small
+    assert rows.take(params) is params and rows.put(params, small) is small
 
 
 @pytest.mark.parametrize("optimizer", [Adagrad(), Adafactor()])
@@ -42,13 +42,13 @@ def test_only_selected_rows_move(optimizer):
     )
     state, ids = transform.init(params), jnp.array([5, 2, 99])
     rows = Rows.of(params, {"main/in": ids})
-    part, moments = rows.take(params), rows.take_moments(state)
+    part, moments = rows.take(params), rows.take(state, moments=True)
     assert part["main"]["in"].shape == (3, WIDTH) and part["other"]["main"]["in"].shape == (SIZE, WIDTH)
     np.testing.assert_array_equal(part["main"]["in"][:2], params["main"]["in"][ids[:2]])
     grads = jax.tree.map(jnp.ones_like, part)
     updates, moments = transform.update(grads, moments, part)
     after = rows.put(params, optimizers.apply(part, updates))
-    kept = rows.put_moments(state, moments)
+    kept = rows.put(state, moments, moments=True)
     moved = (np.asarray(after["main"]["in"]) != np.asarray(params["main"]["in"])).any(1)
     assert moved.tolist() == [row in (2, 5) for row in range(SIZE)]
     assert (after["other"]["main"]["in"] != params["other"]["main"]["in"]).all()
