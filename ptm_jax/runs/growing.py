@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ptm_jax.convert import checkpoint
 from ptm_jax.core import spec, towers
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten, unflatten
@@ -54,10 +55,12 @@ def grown(model: Any, words: Sequence[str]) -> Any:
     old, size = model.vocab.size, max(model.vocab.size, len(larger.pieces))
     vocab = dataclasses.replace(larger.vocab, size=size)
     system = spec.respell(model.system, Vocab, vocab)
-    shapes = {path: leaf.shape for path, leaf in flatten(_shapes(system)).items()}
+    shapes = flatten(towers.abstract(system.towers, checkpoint.example(system)))
 
     def rows(path: str, leaf: Any) -> Any:
-        axes = [axis for axis, (a, b) in enumerate(zip(leaf.shape, shapes[path], strict=True)) if (a, b) == (old, size)]
+        axes = [
+            axis for axis, (a, b) in enumerate(zip(leaf.shape, shapes[path].shape, strict=True)) if (a, b) == (old, size)
+        ]
         axes = axes if size > old else [axis for axis, length in enumerate(leaf.shape) if length == old][:1]
         if not axes:
             return leaf
@@ -69,12 +72,6 @@ def grown(model: Any, words: Sequence[str]) -> Any:
 
     params = unflatten({path: rows(path, leaf) for path, leaf in flatten(model.params).items()})
     return dataclasses.replace(model, system=system, params=params, tokenizer=larger, vocab=vocab)
-
-
-def _shapes(system: Any) -> Any:
-    from ptm_jax.convert.checkpoint import example
-
-    return towers.abstract(system.towers, example(system))
 
 
 def _extended(tokenizer: Any, new: Sequence[str]) -> Any:

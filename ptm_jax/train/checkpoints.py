@@ -167,9 +167,9 @@ class Checkpoints:
         found = self.latest() if step is None else step
         if found is None:
             raise UserError(f"there is no usable checkpoint in {self.root}; train first or name another workdir")
-        if found not in (there := self.steps()):
-            listed = ", ".join(map(str, there)) or "none"
-            raise UserError(f"there is no checkpoint of step {step} in {self.root}; there are: {listed}")
+        if step is not None and step not in self.steps():
+            there = ", ".join(map(str, self.steps())) or "none"
+            raise UserError(f"there is no checkpoint of step {step} in {self.root}; there are: {there}")
         return found
 
     def _verified(self, step: int) -> dict[str, Any]:

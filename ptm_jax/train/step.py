@@ -185,11 +185,11 @@ def tied(params: Params, ties) -> Params:
 
 def _without_ties(params, ties):
     flat = flatten(params)
-    for path in (path for tie in ties for path in (tie.path, tie.source)):
+    for path in [path for tie in ties for path in (tie.path, tie.source)]:
         if path not in flat:
             raise UserError(f"a tie names the parameter {path!r}, which no tower has.{closest(path, flat)}")
-    tied = {tie.path for tie in ties}
-    return unflatten({path: leaf for path, leaf in flat.items() if path not in tied}) if tied else params
+    filled = {tie.path for tie in ties}
+    return unflatten({path: leaf for path, leaf in flat.items() if path not in filled}) if ties else params
 
 
 def _accumulated(loss_of: Callable[[Params, Batch], Loss], params, batch, parts: int):
@@ -227,7 +227,7 @@ def _is_split(batch):
 def _split(batch, parts):
     """Splits leaves [B, ..] into [parts, B / parts, ..]. Micro-batch m has rows m, m + parts, ..., to keep their devices."""
     split = _is_split(batch)
-    return [x.reshape(-1, parts, *x.shape[1:]).swapaxes(0, 1) for x in jax.tree.leaves(batch) if split(x)]
+    return [x.reshape(len(x) // parts, parts, *x.shape[1:]).swapaxes(0, 1) for x in jax.tree.leaves(batch) if split(x)]
 
 
 def _join(batch, split):

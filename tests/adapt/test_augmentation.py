@@ -1,6 +1,6 @@
 """New texts with old labels, and words that become pieces."""
 
-import types
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ class Teller:
     """A conditional model: under label 1 masked words are good or fine, under 0 bad or poor. It predicts its input."""
 
     vocab = Vocab(size=9, pad=0, mask=1, cls=2)
-    tokenizer = types.SimpleNamespace(decode=lambda ids: " ".join(WORDS[i] for i in ids))
+    tokenizer = SimpleNamespace(decode=lambda ids: " ".join(WORDS[i] for i in ids))
 
     def ids_of(self, texts):
         return [np.array([2, *(WORDS.index(word) for word in text.split())], np.int32) for text in texts]
@@ -30,15 +30,11 @@ class Teller:
         scores = np.full((*ids.shape, 9), -20.0)
         scores[..., 3:5][types == 1], scores[..., 5:7][types == 0] = 5.0, 5.0
         scores[..., 2] = 50.0  # a special token, which is never drawn
-        return types_of(scores)
+        return SimpleNamespace(logits=scores)
 
     def generate(self, prompts, seed, **options):
         self.prompts, self.options = prompts, options
         return [f"{prompt} and more" for prompt in prompts]
-
-
-def types_of(scores):
-    return types.SimpleNamespace(logits=scores)
 
 
 def test_labels_stand_in_the_place_of_types():
