@@ -96,7 +96,7 @@ class Aligned(slots.Wrapper):
 
     def wrap(self, module: Any) -> Any:
         reader = AlignedReader(self.hidden, self.dropout)
-        own = lambda classes: PairHead(classes, self.hidden, self.dropout)
+        own = lambda classes: PairHead(classes, self.hidden, dropout=self.dropout)
         return _classifying(module, "pairs of texts", {"aligned": reader}, own)
 
 
@@ -129,7 +129,7 @@ class Biattentive(slots.Wrapper):
     def wrap(self, module: Any) -> Any:
         pairs = module.encoder.types > 1
         reader = BiattentiveReader(self.hidden, pairs, self.dropout)
-        own = lambda classes: BiattentiveHead(classes, pairs, tuple(self.reductions), self.pieces, self.dropout)
+        own = lambda classes: BiattentiveHead(classes, pairs, tuple(self.reductions), self.pieces, dropout=self.dropout)
         return _classifying(module, "whole texts", {"biattentive": reader}, own)
 
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from ptm_jax.core import slots
 from ptm_jax.core.types import Batch, Encoded, Visibility
-from ptm_jax.encoders.context import context_of
+from ptm_jax.encoders.context import Embedded, context_of
 from ptm_jax.nn.layers import Context, Dropout, LayerNorm
 
 
@@ -42,7 +42,7 @@ class Combination(nn.Module):
         return x + Dropout(self.dropout)(self.ffn(self.ffn_norm(x), context), context), probabilities
 
 
-class TwoTowers(slots.Encoder, nn.Module):
+class TwoTowers(Embedded):
     """Causal stacks in both directions over one embedding, and a layer that combines them (section 3, Figure 2).
 
     hidden[t] [B, L, D] depends on forward states up to t-1 and backward states from t+1, so it does not see token t.
@@ -65,10 +65,6 @@ class TwoTowers(slots.Encoder, nn.Module):
         return "both" if self.masked else "bidirectional"
 
     @property
-    def embeddings(self) -> nn.Module:
-        return self.embed
-
-    @property
     def stacks(self) -> dict[str, slots.Layered]:
         return {"forward": self.forward, "backward": self.backward}
 
@@ -78,9 +74,6 @@ class TwoTowers(slots.Encoder, nn.Module):
             if path.startswith(f"encoder/{name}/"):
                 return stack.level_of(path.removeprefix(f"encoder/{name}/"))
         return self.forward.levels + 1 if path.startswith("encoder/merge/") else 0
-
-    def table(self):
-        return self.embed.table()
 
     @nn.compact
     def __call__(self, batch: Batch, train: bool = False) -> Encoded:

@@ -1,23 +1,50 @@
-"""Builds the `Context` of an encoder's layers from the fields of a batch."""
+"""What encoders have in common: their embeddings, and the `Context` of their layers from the fields of a batch."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import flax.linen as nn
 import jax.numpy as jnp
 
+from ptm_jax.core import slots
 from ptm_jax.core.batch import rows_of, segments_of
-from ptm_jax.core.slots import Direction
 from ptm_jax.core.types import Batch, Visibility
 from ptm_jax.nn.layers import Context
 
 
-def context_of(batch: Batch, direction: Direction, train: bool) -> Context:
+class Embedded(slots.Encoder, nn.Module):
+    """The base class of encoders with a field `embed`, the embeddings."""
+
+    @property
+    def embeddings(self) -> Any:
+        return self.embed
+
+    def table(self):
+        return self.embed.table()
+
+
+class Stacked(Embedded):
+    """The base class of encoders with fields `embed` and `stack`, one stack of layers."""
+
+    obeys_order = True
+
+    @property
+    def stacks(self) -> dict[str, slots.Layered]:
+        return {"stack": self.stack}
+
+
+def slots_of(ids):
+    """Returns [B, L] int32, the number of each slot of a row, for ids [B, L]."""
+    return jnp.broadcast_to(jnp.arange(ids.shape[1], dtype=jnp.int32), ids.shape)
+
+
+def context_of(batch: Batch, direction: slots.Direction, train: bool) -> Context:
     """Returns visibility, positions and rows of the tokens of a batch. `direction` applies if the batch has no `order`."""
-    ids = batch["input_ids"]
-    slots = jnp.broadcast_to(jnp.arange(ids.shape[1], dtype=jnp.int32), ids.shape)
-    segments = segments_of(batch)
-    order, places, group = batch.get("order"), batch.get("places"), batch.get("group")
+    segments, places = segments_of(batch), slots_of(batch["input_ids"])
+    order, group = batch.get("order"), batch.get("group")
     if order is None and direction != "bidirectional":
-        order = slots if direction == "causal" else -slots
+        order = places if direction == "causal" else -places
     # A padding query sees the first document: its output is finite and equals the peers'.
     visibility = Visibility(
         jnp.maximum(segments, 1), segments, order, batch.get("key_order", order), q_group=group, k_group=group
@@ -25,9 +52,9 @@ def context_of(batch: Batch, direction: Direction, train: bool) -> Context:
     return Context(
         visibility=visibility,
         rows=rows_of(batch),
-        positions=batch.get("positions", slots),
-        places=places,
-        k_places=places,
+        positions=batch.get("positions", places),
+        places=batch.get("places"),
+        k_places=batch.get("places"),
         step=batch.get("step"),
         train=train,
     )

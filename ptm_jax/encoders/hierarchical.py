@@ -9,15 +9,15 @@ import jax.numpy as jnp
 
 from ptm_jax.core import slots
 from ptm_jax.core.batch import rows_of
-from ptm_jax.core.types import Batch, Encoded, Visibility
+from ptm_jax.core.types import Batch, Encoded
+from ptm_jax.encoders.context import Embedded, context_of, slots_of
 from ptm_jax.encoders.transformer import Transformer
 from ptm_jax.nn.embeddings.summed import Sinusoids
-from ptm_jax.nn.layers import Context
 
 _SENTENCE_FIELDS = ("order", "key_order", "group", "places")
 
 
-class Hierarchical(slots.Encoder, nn.Module):
+class Hierarchical(Embedded):
     """A Transformer over the tokens of each sentence, one over the sentences, and a decoder of sentences
     (section 3.1, 3.2).
 
@@ -44,10 +44,6 @@ class Hierarchical(slots.Encoder, nn.Module):
     by_sentence = True
 
     @property
-    def embeddings(self) -> nn.Module:
-        return self.embed
-
-    @property
     def stacks(self) -> dict[str, slots.Layered]:
         return {"sentence/stack": self.sentence.stack, "document": self.document, "decoder/stack": self.decoder.stack}
 
@@ -62,9 +58,6 @@ class Hierarchical(slots.Encoder, nn.Module):
         """The sentence encoder's embeddings, with the vocabulary and position table of the model."""
         return self.sentence.embed
 
-    def table(self):
-        return self.sentence.table()
-
     @nn.compact
     def __call__(self, batch: Batch, train: bool = False) -> Encoded:
         batch = self._slots(batch)
@@ -73,17 +66,11 @@ class Hierarchical(slots.Encoder, nn.Module):
         states = self.sentence(batch, train).hidden
         vectors = states.reshape(rows, count, self.tokens, -1)[:, :, 0]
         there = (batch["segment_ids"].reshape(rows, count, self.tokens)[:, :, 0] > 0).astype(jnp.int32)
-        places = jnp.broadcast_to(jnp.arange(count, dtype=jnp.int32), (rows, count))
-        context = Context(
-            visibility=Visibility(jnp.ones_like(there), there),
-            rows=rows_of(batch),
-            positions=places,
-            step=batch.get("step"),
-            train=train,
-        )
-        wave = self.position(places, vectors.shape[-1]).astype(vectors.dtype)
+        slots = {"input_ids": there, "segment_ids": there, "rows": rows_of(batch), "step": batch.get("step")}
+        context = context_of(slots, "bidirectional", train)
+        wave = self.position(context.positions, vectors.shape[-1]).astype(vectors.dtype)
         sentences = self.document(vectors + wave, context).hidden
-        decoded = self._decode(batch, sentences, places, train)
+        decoded = self._decode(batch, sentences, train)
         return dataclasses.replace(decoded, extra={"sentences": sentences, "vectors": vectors})
 
     def _slots(self, batch: Batch) -> dict:
@@ -91,25 +78,22 @@ class Hierarchical(slots.Encoder, nn.Module):
         batch = {name: field for name, field in batch.items() if name not in _SENTENCE_FIELDS}
         ids = batch["input_ids"]
         short = -ids.shape[1] % self.tokens
-        slots = jnp.broadcast_to(jnp.arange(ids.shape[1], dtype=jnp.int32), ids.shape)
-        batch.setdefault("segment_ids", slots // self.tokens + 1)
-        batch.setdefault("positions", slots % self.tokens)
+        batch.setdefault("segment_ids", slots_of(ids) // self.tokens + 1)
+        batch.setdefault("positions", slots_of(ids) % self.tokens)
         for name in ("input_ids", "segment_ids", "positions", "token_type_ids"):
             if name in batch:
                 batch[name] = jnp.pad(batch[name], ((0, 0), (0, short)))
         return batch
 
-    def _decode(self, batch, sentences, places, train) -> Encoded:
-        chosen = batch.get("sentence_positions", places)
+    def _decode(self, batch, sentences, train) -> Encoded:
+        chosen = batch.get("sentence_positions", slots_of(sentences[..., 0]))
         source = jnp.take_along_axis(sentences, chosen[..., None], 1)
         inner = {name: batch[name] for name in ("input_ids", "segment_ids", "positions", "rows", "step") if name in batch}
         if "decoder_input_ids" in batch:
             ids = batch["decoder_input_ids"]
             per = ids.shape[1] // chosen.shape[1]
-            slots = jnp.broadcast_to(jnp.arange(ids.shape[1], dtype=jnp.int32), ids.shape)
             inner["input_ids"] = ids
-            inner["segment_ids"] = batch.get("decoder_segment_ids", slots // per + 1)
-            inner["positions"] = batch.get("decoder_positions", slots % per)
-        numbers = jnp.broadcast_to(jnp.arange(1, chosen.shape[1] + 1, dtype=jnp.int32), chosen.shape)
+            inner["segment_ids"] = batch.get("decoder_segment_ids", slots_of(ids) // per + 1)
+            inner["positions"] = batch.get("decoder_positions", slots_of(ids) % per)
         table = self.sentence.table() if self.decoder.embed.given else None
-        return self.decoder(inner, train, source=source, source_segments=numbers, table=table)
+        return self.decoder(inner, train, source=source, source_segments=slots_of(chosen) + 1, table=table)

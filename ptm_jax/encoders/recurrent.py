@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from ptm_jax.core import slots
 from ptm_jax.core.types import Batch, Encoded, record
-from ptm_jax.encoders.context import context_of
+from ptm_jax.encoders.context import Embedded, context_of
 from ptm_jax.nn.layers import Dropout
 from ptm_jax.nn.recurrent.lstm import BiLSTM, empty_state
 
@@ -27,7 +27,7 @@ class States:
         return jax.tree.map(lambda leaf: leaf[rows], self)
 
 
-class LSTMEncoder(slots.Encoder, nn.Module):
+class LSTMEncoder(Embedded):
     """Embeddings and `layers` of `nn.recurrent.lstm`: `LSTM`s of one direction, or `BiLSTM`s.
 
     Each document of a packed row begins with a state of zeros. The first document of a row continues from `batch["carry"]`
@@ -46,10 +46,6 @@ class LSTMEncoder(slots.Encoder, nn.Module):
             return "bidirectional"
         return "backward" if self.layers[0].backward else "causal"
 
-    @property
-    def embeddings(self):
-        return self.embed
-
     def level_of(self, path: str) -> int | None:
         part = path.split("/")[1]
         return 1 + int(part.removeprefix("layers_")) if part.startswith("layers_") else 0
@@ -57,9 +53,6 @@ class LSTMEncoder(slots.Encoder, nn.Module):
     @property
     def writes(self) -> bool:
         return self.direction == "causal"
-
-    def table(self):
-        return self.embed.table()
 
     def empty_memory(self, batch: int) -> States | None:
         return self.empty_cache(batch, 0) if self.stateful and self.writes else None

@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal
 
-import flax.linen as nn
 import jax.numpy as jnp
 
 from ptm_jax.core import slots
 from ptm_jax.core.batch import segments_of
 from ptm_jax.core.types import Batch, Encoded, record
+from ptm_jax.encoders.context import Embedded
 from ptm_jax.encoders.transformer import Cache, Transformer
-from ptm_jax.nn.attention.multihead import KeyValues, empty_cache
+from ptm_jax.nn.attention.multihead import KeyValues
 
 
 @record
@@ -25,11 +25,10 @@ class PairCache:
 
     def take(self, rows) -> PairCache:
         """Returns the cache of the given rows [R] of the batch."""
-        across = dataclasses.replace(self.across, key=self.across.key[:, rows], value=self.across.value[:, rows])
-        return PairCache(self.own.take(rows), across, self.segments[rows])
+        return PairCache(self.own.take(rows), self.across.take(rows), self.segments[rows])
 
 
-class EncoderDecoder(slots.Encoder, nn.Module):
+class EncoderDecoder(Embedded):
     """A Transformer over `input_ids` and a causal one over `decoder_input_ids` with attention to it (Vaswani et al. 2017).
 
     The decoder's blocks have a `cross` slot. If its embedding is `given`, both share the encoder's token table. A batch has
@@ -59,10 +58,6 @@ class EncoderDecoder(slots.Encoder, nn.Module):
         return "bidirectional" if self.decoder.direction == "bidirectional" else "decoder"
 
     @property
-    def embeddings(self) -> nn.Module:
-        return self.embed
-
-    @property
     def stacks(self) -> dict[str, slots.Layered]:
         return {"encoder/stack": self.encoder.stack, "decoder/stack": self.decoder.stack}
 
@@ -70,9 +65,6 @@ class EncoderDecoder(slots.Encoder, nn.Module):
     def embed(self):
         """The encoder's embeddings, with the vocabulary and position table of the model."""
         return self.encoder.embed
-
-    def table(self):
-        return self.encoder.table()
 
     def __call__(self, batch: Batch, train: bool = False, cache: PairCache | None = None) -> Encoded:
         if cache is not None and "decoder_input_ids" not in batch:
@@ -109,10 +101,9 @@ class EncoderDecoder(slots.Encoder, nn.Module):
 
     def empty_cache(self, batch: int, length: int, source: int) -> PairCache:
         """Returns a decoding cache for `length` tokens of `batch` targets with `source` source tokens each."""
-        own, attention = self.decoder.empty_cache(batch, length), self.decoder.stack.block.cross.attention
-        width = attention.head_width or attention.width // attention.heads
-        sizes = self.decoder.stack.layers, batch, source, attention.heads, width
-        return PairCache(own, empty_cache(*sizes, attention.precision.dtype), jnp.zeros((batch, source), jnp.int32))
+        stack = self.decoder.stack
+        across = stack.block.cross.attention.empty_cache(stack.layers, batch, source)
+        return PairCache(self.decoder.empty_cache(batch, length), across, jnp.zeros((batch, source), jnp.int32))
 
 
 def shifted(ids, segments, start: int | Literal["last"]):

@@ -9,16 +9,15 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from ptm_jax.core import slots
 from ptm_jax.core.types import Batch, Encoded, Visibility, Vocab, record
-from ptm_jax.encoders.context import context_of
-from ptm_jax.nn.attention.multihead import Attention, KeyValues, empty_cache
+from ptm_jax.encoders.context import Stacked, context_of
+from ptm_jax.nn.attention.multihead import Attention, KeyValues
 from ptm_jax.nn.blocks import Block, FeedForward, Stack, with_input
 from ptm_jax.nn.embeddings.parts import Types
 from ptm_jax.nn.embeddings.summed import Embeddings
 from ptm_jax.nn.halting import AdaptiveStack
 from ptm_jax.nn.initializers import TruncatedNormal
-from ptm_jax.nn.layers import Activation, Context, Identity, LayerNorm
+from ptm_jax.nn.layers import Activation, Identity, LayerNorm
 
 Direction = Literal["bidirectional", "causal", "backward"]
 
@@ -33,11 +32,10 @@ class Cache:
 
     def take(self, rows) -> Cache:
         """Returns the cache of the given rows [R] of the batch, to reorder beams or repeat prompts."""
-        layers = dataclasses.replace(self.layers, key=self.layers.key[:, rows], value=self.layers.value[:, rows])
-        return Cache(layers, self.segments[rows], self.start)
+        return Cache(self.layers.take(rows), self.segments[rows], self.start)
 
 
-class Transformer(slots.Encoder, nn.Module):
+class Transformer(Stacked):
     """Embeddings and a stack. `direction` sets which tokens see each other if the batch has no `order`.
 
     `relative` adds scores that all layers share (`nn.attention.relative`: `Buckets`, `Alibi`). A decoder takes `source`
@@ -54,27 +52,12 @@ class Transformer(slots.Encoder, nn.Module):
     blank: bool = False
 
     @property
-    def embeddings(self) -> Embeddings:
-        return self.embed
-
-    @property
-    def stacks(self) -> dict[str, slots.Layered]:
-        return {"stack": self.stack}
-
-    @property
-    def obeys_order(self) -> bool:
-        return True
-
-    @property
     def ponders(self) -> bool:
         return isinstance(self.stack, AdaptiveStack) and self.stack.halting is not None
 
     @property
     def writes(self) -> bool:
         return self.direction == "causal"
-
-    def table(self):
-        return self.embed.table()
 
     @nn.compact
     def __call__(
@@ -94,7 +77,8 @@ class Transformer(slots.Encoder, nn.Module):
             if "positions" not in batch:
                 context = dataclasses.replace(context, positions=context.visibility.q_order)
         if self.relative is not None:
-            context = dataclasses.replace(context, scores=self.relative(context, length, _keys(context)))
+            keys = context.visibility.k_segments.shape[1]
+            context = dataclasses.replace(context, scores=self.relative(context, length, keys))
         if source_segments is not None:
             outside = Visibility(context.visibility.q_segments, source_segments)
             context = dataclasses.replace(context, source=source, source_visibility=outside)
@@ -116,16 +100,8 @@ class Transformer(slots.Encoder, nn.Module):
 
     def empty_cache(self, batch: int, length: int) -> Cache:
         """Returns a decoding cache for `length` tokens of `batch` sequences."""
-        attention = self.stack.block.attention
-        head_width = attention.head_width or attention.width // attention.heads
-        layers = empty_cache(
-            self.stack.layers, batch, length, attention.heads, head_width, attention.precision.dtype
-        )
+        layers = self.stack.block.attention.empty_cache(self.stack.layers, batch, length)
         return Cache(layers, jnp.zeros((batch, length), jnp.int32), jnp.zeros((), jnp.int32))
-
-
-def _keys(context: Context) -> int:
-    return context.visibility.k_segments.shape[1]
 
 
 def _extend(cache, context):

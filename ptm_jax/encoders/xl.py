@@ -9,9 +9,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from ptm_jax.core import slots
 from ptm_jax.core.types import Batch, Encoded
-from ptm_jax.encoders.context import context_of
+from ptm_jax.encoders.context import Stacked, context_of
 from ptm_jax.encoders.transformer import Direction
 from ptm_jax.nn.blocks import Stack, with_input
 from ptm_jax.nn.layers import Context, Dropout
@@ -19,7 +18,7 @@ from ptm_jax.nn.layers import Context, Dropout
 _BEFORE = -(2**30)  # order of the keys in the memory: before every token of the row
 
 
-class TransformerXL(slots.Encoder, nn.Module):
+class TransformerXL(Stacked):
     """A stack of `Recurrence` blocks in which every layer also reads its inputs from earlier rows (Dai et al. 2019).
 
     `batch["carry"]` is this memory, a tree with leaves [B, ...] (`empty_memory`). `Encoded.memory` is the next one, without
@@ -43,24 +42,9 @@ class TransformerXL(slots.Encoder, nn.Module):
     same_length: bool = False
 
     @property
-    def embeddings(self) -> Any:
-        return self.embed
-
-    @property
-    def stacks(self) -> dict[str, slots.Layered]:
-        return {"stack": self.stack}
-
-    @property
-    def obeys_order(self) -> bool:
-        return True
-
-    @property
     def streams(self) -> int:
         """2 with a query stream, else 1."""
         return 1 if self.query is None else 2
-
-    def table(self):
-        return self.embed.table()
 
     def empty_memory(self, batch: int, dtype=jnp.float32) -> dict[str, jax.Array] | None:
         """Returns the memory of the first row of a text, masked unless `zeros`. None if the encoder keeps no memory."""
@@ -81,6 +65,7 @@ class TransformerXL(slots.Encoder, nn.Module):
         context, carry, memory = context_of(batch, self.direction, train), batch.get("carry"), None
         segments = context.visibility.k_segments
         types = batch.get("token_type_ids", jnp.zeros_like(segments))
+        own = {"segments": segments, "types": types}
         if carry is None and self.zeros:
             carry = self.empty_memory(len(segments))
         if carry is not None:
@@ -98,15 +83,22 @@ class TransformerXL(slots.Encoder, nn.Module):
             if "order" in batch:
                 x = content, drop(jnp.broadcast_to(start, content.shape), context)
         encoded = self.stack(x, context, memory)
-        kept = _last(encoded.cache, memory, self.memory)
-        segments, types = (field[:, max(field.shape[1] - self.memory, 0) :] for field in (segments, types))
-        past = {"layers": kept, "segments": segments, "types": types}
+        past = self.remembered(jnp.moveaxis(encoded.cache, 0, 1), own, carry) if self.memory else None
         hidden, layers, extra = encoded.hidden, encoded.layers, None
         if isinstance(hidden, tuple):
             (hidden, query), (layers, _) = hidden, layers
             extra = {"query": drop(query, context)}
-        past = jax.lax.stop_gradient(past) if self.memory else None
         return Encoded(drop(hidden, context), with_input(content, layers), encoded.attention, past, extra=extra)
+
+    def remembered(self, layers, fields, carry):
+        """Returns the memory after a row: the last M places of `carry`, if any, and of the row with the inputs `layers`
+        [B, N, L, D] and `fields` [B, L]. Without gradient."""
+        past = {}
+        for name, new in {"layers": layers, **fields}.items():
+            axis = 2 if name == "layers" else 1
+            new = new if carry is None else jnp.concatenate([carry[name].astype(new.dtype), new], axis)
+            past[name] = jax.lax.slice_in_dim(new, max(new.shape[axis] - self.memory, 0), None, axis=axis)
+        return jax.lax.stop_gradient(past)
 
 
 def _with_memory(context: Context, segments) -> Context:
@@ -131,10 +123,3 @@ def _within(context: Context, size: int) -> Context:
     queries, keys = visibility.q_segments.shape[1], visibility.k_segments.shape[1]
     before = jnp.arange(keys - queries, keys)[:, None] - jnp.arange(keys)
     return dataclasses.replace(context, visibility=dataclasses.replace(visibility, allow=(before < size)[None, None]))
-
-
-def _last(inputs, memory, size: int):
-    """Returns [B, N, M, D]: the last M places of the memory [N, B, M, D], if any, and the inputs [N, B, L, D] of every
-    layer."""
-    inputs = inputs if memory is None else jnp.concatenate([memory.astype(inputs.dtype), inputs], 2)
-    return jnp.moveaxis(inputs[:, :, max(inputs.shape[2] - size, 0) :], 0, 1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 
-import jax
 import jax.numpy as jnp
 
 from ptm_jax.core.batch import segments_of
@@ -37,7 +36,7 @@ class XLNetEncoder(TransformerXL):
         return 3
 
     def __call__(self, batch: Batch, train: bool = False) -> Encoded:
-        given, carry = batch, batch.get("carry")
+        given = batch
         if "backward" in batch and "places" not in batch:
             given = {**batch, "places": 1 - 2 * batch["backward"][:, None]}
         if self.alone and "segment_ids" in batch and "group" not in batch:
@@ -46,22 +45,11 @@ class XLNetEncoder(TransformerXL):
         if not self.memory:
             return encoded
         ids = batch["input_ids"]
-        kept = min(self.reuse, ids.shape[1]) if isinstance(self.reuse, int) else math.ceil(ids.shape[1] * self.reuse)
-        fields = {
-            "layers": jnp.moveaxis(encoded.layers[:-1], 0, 1),
-            "segments": segments_of(batch),
-            "types": batch.get("token_type_ids", jnp.zeros_like(ids)),
-        }
-        past = {name: self._last(name, new, kept, carry) for name, new in fields.items()}
-        return dataclasses.replace(encoded, memory=jax.lax.stop_gradient(past))
-
-    def _last(self, name: str, new, kept: int, carry):
-        """Returns the last M places of the memory and of the first `kept` places of the row, in reading order."""
-        axis = 2 if name == "layers" else 1
-        new = jax.lax.slice_in_dim(new, 0, kept, axis=axis)
-        if carry is not None:
-            new = jnp.concatenate([carry[name].astype(new.dtype), new], axis)
-        return jax.lax.slice_in_dim(new, max(new.shape[axis] - self.memory, 0), new.shape[axis], axis=axis)
+        kept = self.reuse if isinstance(self.reuse, int) else math.ceil(ids.shape[1] * self.reuse)
+        fields = {"segments": segments_of(batch), "types": batch.get("token_type_ids", jnp.zeros_like(ids))}
+        fields = {name: field[:, :kept] for name, field in fields.items()}
+        layers = jnp.moveaxis(encoded.layers[:-1, :, :kept], 0, 1)
+        return dataclasses.replace(encoded, memory=self.remembered(layers, fields, batch.get("carry")))
 
 
 def _alone(segments):

@@ -55,16 +55,12 @@ def activate(name: Activation, x: jax.Array) -> jax.Array:
     return _ACTIVATIONS[name](x.astype(jnp.float32)).astype(x.dtype)
 
 
-def _activate_forward(name, x):
-    return activate(name, x), x
-
-
 def _activate_backward(name, x, g):
     _, pull = jax.vjp(_ACTIVATIONS[name], x.astype(jnp.float32))
     return (pull(g.astype(jnp.float32))[0].astype(x.dtype),)
 
 
-activate.defvjp(_activate_forward, _activate_backward)
+activate.defvjp(lambda name, x: (activate(name, x), x), _activate_backward)
 
 
 @record
@@ -163,10 +159,6 @@ def normalise(x: jax.Array, scale: jax.Array, bias: jax.Array | None, eps: float
     return (f if bias is None else f + bias).astype(x.dtype)
 
 
-def _normalise_forward(x, scale, bias, eps):
-    return normalise(x, scale, bias, eps), (x, scale, bias)
-
-
 def _normalise_backward(eps, residuals, g):
     x, scale, bias = residuals
     mean, rate = _statistics(x, eps)
@@ -178,7 +170,7 @@ def _normalise_backward(eps, residuals, g):
     return dx.astype(x.dtype), rows(g * unit), None if bias is None else rows(g)
 
 
-normalise.defvjp(_normalise_forward, _normalise_backward)
+normalise.defvjp(lambda x, scale, bias, eps: (normalise(x, scale, bias, eps), (x, scale, bias)), _normalise_backward)
 
 
 class Identity(nn.Module):
@@ -209,13 +201,8 @@ def drop(x: jax.Array, key: jax.Array, rows: jax.Array, rate: float) -> jax.Arra
     return jnp.where(keep, x * jnp.asarray(1.0 / (1.0 - rate), x.dtype), jnp.zeros((), x.dtype))
 
 
-def _drop_forward(x, key, rows, rate):
-    return drop(x, key, rows, rate), (key, rows)
-
-
 def _drop_backward(rate, residuals, g):
-    key, rows = residuals
-    return drop(g, key, rows, rate), None, None
+    return drop(g, *residuals, rate), None, None
 
 
-drop.defvjp(_drop_forward, _drop_backward)
+drop.defvjp(lambda x, key, rows, rate: (drop(x, key, rows, rate), (key, rows)), _drop_backward)

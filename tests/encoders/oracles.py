@@ -37,17 +37,14 @@ RECORDS = {
     "bart": ("bart_base", "main"),
     "pegasus": ("pegasus_large", "main"),
     "albert": ("albert_base_v2", "main"),
-    "albert_groups": ("albert_base_v2", "main"),
     "ctrl": ("ctrl", "main"),
     "electra": ("electra_base", "main"),
     "electra_generator": ("electra_base", "generator"),
     "megatron_bert": ("megatron_bert_336m", "main"),
     "unilm": ("unilm_base", "main"),
 }
-FAMILIES = tuple(RECORDS)
-LAYERS = {"albert": 4, "albert_groups": 4}
 WIDTH = {"electra_generator": 12}  # others 24
-TABLE = {"albert": 10, "albert_groups": 10}  # width of the token table; others 24
+TABLE = {"albert": 10}  # width of the token table; others 24
 
 
 def oracle(family, seed=0):
@@ -67,7 +64,7 @@ def oracle(family, seed=0):
         relative_attention_max_distance=12, **eager,
     )  # fmt: skip
     bert = dict(
-        hidden_size=WIDTH.get(family, 24), num_hidden_layers=LAYERS.get(family, 2), num_attention_heads=HEADS,
+        hidden_size=WIDTH.get(family, 24), num_hidden_layers=2, num_attention_heads=HEADS,
         intermediate_size=HIDDEN, max_position_embeddings=LIMIT, **eager,
     )  # fmt: skip
     narrow = dict(embedding_size=TABLE.get(family, 24), **bert)
@@ -82,7 +79,6 @@ def oracle(family, seed=0):
             t.PegasusConfig(scale_embedding=True, activation_function="relu", **pair)
         ),
         "albert": lambda: t.AlbertForPreTraining(t.AlbertConfig(**narrow)),
-        "albert_groups": lambda: t.AlbertForPreTraining(t.AlbertConfig(num_hidden_groups=2, **narrow)),
         "ctrl": lambda: t.CTRLLMHeadModel(t.CTRLConfig(**ctrl)),
         "electra": lambda: t.ElectraForPreTraining(t.ElectraConfig(**narrow)),
         "electra_generator": lambda: t.ElectraForMaskedLM(t.ElectraConfig(**narrow)),
@@ -113,9 +109,9 @@ def record(family):
 
 def ours(family):
     """The record with nothing but sizes changed; a factor that is a power of the width stays that power of it."""
-    module, width = record(family), WIDTH.get(family, 24)
-    old = _width(module)
-    power = lambda factor: width ** (0.5 * round(2 * math.log(factor, old)))
+    module, width, old = record(family), WIDTH.get(family, 24), set()
+    respell(module, Attention, lambda a: old.add(a.width) or a)
+    power = lambda factor: width ** (0.5 * round(2 * math.log(factor, *old)))
     change = lambda **words: lambda part: dataclasses.replace(part, **words)
     edits = {
         Vocab: lambda vocab: VOCAB,
@@ -126,20 +122,12 @@ def ours(family):
         Buckets: change(heads=HEADS, buckets=8, most=12),
         Embeddings: lambda e: dataclasses.replace(e, width=TABLE.get(family, 24), scale=power(e.scale)),
         LMHead: lambda h: dataclasses.replace(h, scale=power(h.scale)),
-        Stack: change(layers=LAYERS.get(family, 2), groups=2 if family == "albert_groups" else 1),
+        Stack: change(layers=2),
         TransformerXL: change(memory=4),
     }
     for kind, edit in edits.items():
         module = respell(module, kind, edit)
     return module
-
-
-def _width(module):
-    """The width of a tower's stack."""
-    found = []
-    respell(module, Attention, lambda a: found.append(a.width) or a)
-    assert len(set(found)) == 1
-    return found[0]
 
 
 def tree(family, model, tensors):

@@ -1,7 +1,5 @@
 """Two towers: no token sees itself, every other of its document is seen; the combination against loops."""
 
-import math
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,12 +7,11 @@ import pytest
 
 from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.cloze import Combination, TwoTowers
-from ptm_jax.encoders.model import Model
 from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.blocks import Block, FeedForward, Stack
 from ptm_jax.nn.embeddings.summed import Embeddings, Sinusoids
-from ptm_jax.nn.heads.vocabulary import LMHead
-from ptm_jax.nn.initializers import Normal
+from support.bare_layers import begun, dense, drawn, norm, run, sees
+from support.by_hand import gelu, softmax
 
 VOCAB, WIDTH, LENGTH = Vocab(size=30), 8, 7
 SEGMENTS = jnp.asarray([[1, 1, 1, 1, 2, 2, 0]], jnp.int32)
@@ -22,66 +19,42 @@ BATCH = {"input_ids": jnp.arange(LENGTH, dtype=jnp.int32)[None], "segment_ids": 
 
 
 def model(combine="attention", masked=True, query="sum"):
-    attention = Attention(heads=2, width=WIDTH, initializer=Normal(0.4))
-    ffn = FeedForward(12, initializer=Normal(0.4))
+    attention, ffn = Attention(heads=2, width=WIDTH), FeedForward(12)
     stack = Stack(block=Block(attention=attention, ffn=ffn), layers=2)
-    encoder = TwoTowers(
-        embed=Embeddings(vocab=VOCAB, width=WIDTH, position=Sinusoids(), initializer=Normal(1.0)),
+    return TwoTowers(
+        embed=Embeddings(vocab=VOCAB, width=WIDTH, position=Sinusoids()),
         forward=stack,
         backward=stack,
         merge=Combination(attention=attention, ffn=ffn, query=query) if combine == "attention" else None,
         combine=combine,
         masked=masked,
     )
-    return Model(encoder=encoder, heads={"lm": LMHead()})
-
-
-def begin(module):
-    params = jax.jit(lambda: module.init(jax.random.key(0), BATCH, method="initialise")["params"])()
-    return params, jax.jit(lambda params: module.apply({"params": params}, BATCH, method="encode"))
-
-
-def flow(run, params):
-    """[3, L, L] booleans: do the hidden, forward and backward states at t depend on the token at s?"""
-
-    def outputs(token):
-        embed = {**params["encoder"]["embed"], "token": token}
-        out = run({**params, "encoder": {**params["encoder"], "embed": embed}})
-        states = jnp.stack([out.hidden[0], out.extra["forward"][0], out.extra["backward"][0]])
-        return states @ jnp.linspace(1.0, 2.0, WIDTH)
-
-    jacobian = jax.jit(jax.jacrev(outputs))(params["encoder"]["embed"]["token"])
-    return np.asarray((jacobian != 0).any(-1))[..., :LENGTH]
 
 
 @pytest.mark.parametrize(("combine", "masked"), [("attention", False), ("sum", True)])
 def test_every_other_token_of_the_document_is_seen(combine, masked):
     module = model(combine, masked)
-    params, run = begin(module)
+    encode = lambda params: module.apply({"params": params}, BATCH)
+    states = lambda out: jnp.stack([out.hidden[0], out.extra["forward"][0], out.extra["backward"][0]])
+    flow = sees(lambda params: states(encode(params)), drawn(module, BATCH), "embed/token")[..., :LENGTH]
     same = np.asarray((SEGMENTS[0][:, None] == SEGMENTS[0][None]) & (SEGMENTS[0] > 0)[None])
     itself = np.eye(LENGTH, dtype=bool)
     real = np.asarray(SEGMENTS[0] > 0)
-    hidden, ahead, behind = flow(run, params)[:, real]
+    hidden, ahead, behind = flow[:, real]
     np.testing.assert_array_equal(hidden, (same & ~(itself & masked))[real])
     np.testing.assert_array_equal(ahead, (same & np.tri(LENGTH, dtype=bool))[real])
     np.testing.assert_array_equal(behind, (same & np.tri(LENGTH, dtype=bool).T)[real])
-    assert module.encoder.direction == ("both" if masked else "bidirectional")
-
-
-def normal(x, p):
-    """LayerNorm."""
-    return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-12) * p["scale"] + p["bias"]
+    assert module.direction == ("both" if masked else "bidirectional")
 
 
 @pytest.mark.parametrize("kind", ["sum", "concat"])
 def test_the_combination_equals_loops(kind):
     module = model(query=kind)
-    params, run = begin(module)
-    params = jax.tree.map(lambda leaf: leaf + 0.1, params)
-    out = run(params)
+    params = drawn(module, BATCH)
+    out = run(module, params, BATCH)
     ahead, behind = (np.asarray(out.extra[name][0], np.float64) for name in ("forward", "backward"))
-    merge = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params["encoder"]["merge"])
-    ahead, behind = normal(ahead, merge["forward_norm"]), normal(behind, merge["backward_norm"])
+    merge = jax.tree.map(lambda leaf: leaf.astype(np.float64), params["merge"])
+    ahead, behind = norm(ahead, merge["forward_norm"]), norm(behind, merge["backward_norm"])
     p, nothing = merge["attention"], np.zeros(WIDTH)
     heads = lambda x, name: np.einsum("...d,dhk->...hk", x, p[name]["kernel"]) + p[name]["bias"]
     for i in range(6):
@@ -91,27 +64,25 @@ def test_the_combination_equals_loops(kind):
         query = heads(sum(sides) if kind == "sum" else np.concatenate(sides), "query")
         states = np.stack([*ahead[left], *behind[right]])
         scores = np.einsum("hk,jhk->hj", query, heads(states, "key")) / np.sqrt(WIDTH / 2)
-        weights = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
+        weights = softmax(scores)
         expected = np.zeros((2, 2 * LENGTH))
         expected[:, left + [LENGTH + j for j in right]] = weights
         np.testing.assert_allclose(out.attention[0, 0, :, i], expected, atol=1e-5)
         mixed = np.einsum("hj,jhk->hk", weights, heads(states, "value"))
         x = np.einsum("hk,hkd->d", mixed, p["out"]["kernel"]) + p["out"]["bias"]
-        inner = normal(x, merge["ffn_norm"]) @ merge["ffn"]["up"]["kernel"] + merge["ffn"]["up"]["bias"]
-        inner = np.array([0.5 * v * (1 + math.erf(v / math.sqrt(2))) for v in inner])
-        x = x + inner @ merge["ffn"]["down"]["kernel"] + merge["ffn"]["down"]["bias"]
+        inner = gelu(dense(merge["ffn"]["up"], norm(x, merge["ffn_norm"])))
+        x = x + dense(merge["ffn"]["down"], inner)
         np.testing.assert_allclose(out.hidden[0, i], x, atol=1e-4)
 
 
 def test_the_towers_share_the_table_alone():
-    params, _ = begin(model())
-    inner = params["encoder"]
-    assert set(inner) == {"embed", "forward", "backward", "merge"}
-    a, b = (inner[name]["block"]["attention"]["query"]["kernel"] for name in ("forward", "backward"))
+    params = begun(model(), BATCH)
+    assert set(params) == {"embed", "forward", "backward", "merge"}
+    a, b = (params[name]["block"]["attention"]["query"]["kernel"] for name in ("forward", "backward"))
     assert (a != b).any()
 
 
 def test_a_merge_that_nothing_uses_is_refused():
-    encoder = model().encoder.clone(combine="sum", parent=None)
+    encoder = model().clone(combine="sum")
     with pytest.raises(ValueError, match="belongs to 'attention'"):
         jax.eval_shape(lambda: encoder.init(jax.random.key(0), BATCH))

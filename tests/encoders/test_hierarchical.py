@@ -9,56 +9,35 @@ import pytest
 
 from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.hierarchical import Hierarchical
-from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.transformer import Transformer
 from ptm_jax.nn.attention.multihead import Attention, CrossAttention
 from ptm_jax.nn.blocks import Block, FeedForward, Stack
 from ptm_jax.nn.embeddings.summed import Embeddings, Sinusoids
-from ptm_jax.nn.heads.vocabulary import LMHead
-from ptm_jax.nn.initializers import Normal
+from support import bare_layers
+from support.bare_layers import drawn, sees
 
 VOCAB, WIDTH, T, S = Vocab(size=40), 8, 3, 4
-WIDE = Normal(0.4)
 
 
 def model():
-    attention = Attention(heads=2, width=WIDTH, initializer=WIDE)
-    block = Block(attention=attention, ffn=FeedForward(12, initializer=WIDE))
+    attention = Attention(heads=2, width=WIDTH)
+    block = Block(attention=attention, ffn=FeedForward(12))
     stack = Stack(block=block, layers=2)
     decoding = dataclasses.replace(stack, block=dataclasses.replace(block, cross=CrossAttention(attention)))
-    embed = Embeddings(vocab=VOCAB, width=WIDTH, position=Sinusoids(), initializer=Normal(1.0))
-    encoder = Hierarchical(
+    embed = Embeddings(vocab=VOCAB, width=WIDTH, position=Sinusoids())
+    return Hierarchical(
         sentence=Transformer(embed=embed, stack=stack),
         document=stack,
         decoder=Transformer(embed=embed.clone(given=True), stack=decoding, direction="causal"),
         tokens=T,
     )
-    return Model(encoder=encoder, heads={"lm": LMHead()})
 
 
 @pytest.fixture(scope="module")
 def net():
     module = model()
-    batch = {"input_ids": jnp.zeros((1, T), jnp.int32)}
-    params = jax.jit(lambda: module.init(jax.random.key(0), batch, method="initialise")["params"])()
-    return module, jax.jit(lambda params, batch: module.apply({"params": params}, batch, method="encode")), params
-
-
-def flow(run, params, batch, names):
-    """{name: booleans}: which slots of the row (and then of the decoder's input) an output depends on."""
-    count = T * S
-    slots = jnp.arange(count + batch["decoder_input_ids"].shape[1], dtype=jnp.int32)[None]
-    batch = {**batch, "input_ids": slots[:, :count], "decoder_input_ids": slots[:, count:]}
-
-    def outputs(token):
-        inner = params["encoder"]
-        sentence = {**inner["sentence"], "embed": {**inner["sentence"]["embed"], "token": token}}
-        out = run({**params, "encoder": {**inner, "sentence": sentence}}, batch)
-        found = {"hidden": out.hidden, **out.extra}
-        return {name: found[name][0] @ jnp.linspace(1.0, 2.0, WIDTH) for name in names}
-
-    slopes = jax.jit(jax.jacrev(outputs))(params["encoder"]["sentence"]["embed"]["token"])
-    return {name: np.asarray((slope != 0).any(-1))[:, : slots.shape[1]] for name, slope in slopes.items()}
+    params = drawn(module, {"input_ids": jnp.zeros((1, T), jnp.int32)})
+    return module, jax.jit(lambda params, batch: module.apply({"params": params}, batch)), params
 
 
 def test_vectors_see_their_sentence_states_the_document_and_words_one_state(net):
@@ -66,20 +45,22 @@ def test_vectors_see_their_sentence_states_the_document_and_words_one_state(net)
     # slot 1 is two tokens long, slot 3 is empty
     segments = jnp.asarray([[1, 1, 1, 2, 2, 0, 3, 3, 3, 0, 0, 0]])
     decoder = jnp.asarray([[1, 1, 1, 2, 2, 0]])
-    batch = {
-        "segment_ids": segments,
-        "sentence_positions": jnp.asarray([[2, 0]]),
-        "decoder_input_ids": jnp.zeros((1, 2 * T), jnp.int32),
-        "decoder_segment_ids": decoder,
-    }
-    found = flow(run, params, batch, ("vectors", "sentences", "hidden"))
+    batch = {"input_ids": jnp.arange(T * S)[None], "decoder_input_ids": jnp.arange(T * S, T * S + 2 * T)[None]}
+    batch |= {"segment_ids": segments, "decoder_segment_ids": decoder, "sentence_positions": jnp.asarray([[2, 0]])}
+
+    def outputs(params):
+        out = run(params, batch)
+        return jnp.concatenate([out.extra["vectors"][0], out.extra["sentences"][0], out.hidden[0]])
+
+    seen = sees(outputs, params, "sentence/embed/token")[:, : T * (S + 2)]
+    vectors, sentences, hidden = np.split(seen, [S, 2 * S])
     real = np.asarray(segments[0] > 0)
     own = np.asarray(segments[0][None] == jnp.arange(1, 4)[:, None])
-    np.testing.assert_array_equal(found["vectors"][:3, : T * S], own)
-    np.testing.assert_array_equal(found["sentences"][:3, : T * S], np.stack([real] * 3))
+    np.testing.assert_array_equal(vectors[:3, : T * S], own)
+    np.testing.assert_array_equal(sentences[:3, : T * S], np.stack([real] * 3))
     words = np.asarray(decoder[0][:, None] == decoder[0][None]) & np.tri(2 * T, dtype=bool)
-    np.testing.assert_array_equal(found["hidden"][:5, T * S :], words[:5])
-    np.testing.assert_array_equal(found["hidden"][:5, : T * S], np.stack([real] * 5))
+    np.testing.assert_array_equal(hidden[:5, T * S :], words[:5])
+    np.testing.assert_array_equal(hidden[:5, : T * S], np.stack([real] * 5))
 
 
 def test_a_word_depends_on_its_own_sentence_state_alone(net):
@@ -88,16 +69,13 @@ def test_a_word_depends_on_its_own_sentence_state_alone(net):
     ids = jnp.arange(2 * T)[None]
     segments = jnp.repeat(jnp.asarray([[1, 2]]), T, 1)
     inner = {"input_ids": ids, "segment_ids": segments, "positions": jnp.tile(jnp.arange(T), 2)[None]}
-    table = params["encoder"]["sentence"]["embed"]["token"]
-    decoder = module.encoder.decoder.clone(parent=None, name=None)
+    options = {"source_segments": jnp.asarray([[1, 2]]), "table": params["sentence"]["embed"]["token"]}
 
-    def outputs(source):
-        given = {"params": params["encoder"]["decoder"]}
-        out = decoder.apply(given, inner, source=source, source_segments=jnp.asarray([[1, 2]]), table=table)
-        return out.hidden[0] @ jnp.linspace(1.0, 2.0, WIDTH)
+    def outputs(given):
+        own = {"params": params["decoder"]}
+        return module.decoder.apply(own, inner, source=given["source"][None], **options).hidden[0]
 
-    source = jax.random.normal(jax.random.key(1), (1, 2, WIDTH))
-    seen = np.asarray((jax.jit(jax.jacrev(outputs))(source)[:, 0] != 0).any(-1))
+    seen = sees(outputs, {"source": np.random.default_rng(1).normal(size=(2, WIDTH)).astype(np.float32)}, "source")
     np.testing.assert_array_equal(seen, np.asarray(segments[0][:, None] == jnp.asarray([1, 2])[None]))
 
 
@@ -105,9 +83,7 @@ def test_sentences_are_the_sentence_encoder_alone_and_places_are_chosen(net):
     module, run, params = net
     ids = jax.random.randint(jax.random.key(3), (2, T * S), 0, VOCAB.size)
     out = run(params, {"input_ids": ids})
-    sentence = module.encoder.sentence.clone(parent=None, name=None)
-    apply = jax.jit(lambda p, ids: sentence.apply({"params": p}, {"input_ids": ids}).hidden[:, 0])
-    alone = apply(params["encoder"]["sentence"], ids.reshape(-1, T))
+    alone = bare_layers.run(module.sentence, params["sentence"], {"input_ids": ids.reshape(-1, T)}).hidden[:, 0]
     np.testing.assert_allclose(out.extra["vectors"].reshape(-1, WIDTH), alone, atol=1e-5)
     # decoding sentences 3 and 1 is decoding all of them, and taking those
     words = ids.reshape(2, S, T)[:, jnp.asarray([3, 1])].reshape(2, -1)
@@ -122,4 +98,4 @@ def test_a_short_last_slot_is_padded(net):
     out = run(params, {"input_ids": ids})
     whole = {"input_ids": jnp.pad(ids, ((0, 0), (0, T - 1))), "segment_ids": jnp.asarray([[1] * T + [2] + [0] * (T - 1)])}
     np.testing.assert_allclose(out.extra["sentences"], run(params, whole).extra["sentences"], atol=1e-6)
-    assert (module.encoder.direction, module.encoder.obeys_order) == ("decoder", False)
+    assert (module.direction, module.obeys_order) == ("decoder", False)

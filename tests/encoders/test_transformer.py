@@ -7,15 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from golden_families import FAMILIES, HEADS, LAYERS, LIMIT, VOCABS, WIDTH, arrays, batch_of, path_of, small
+from golden_families import FAMILIES, LIMIT, VOCABS, arrays, batch_of, path_of, small
 
 from ptm_jax.core import towers
 from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.encoders.model import Model
-from ptm_jax.encoders.transformer import transformer
 from ptm_jax.inference.pretrained import Pretrained
-from ptm_jax.nn.embeddings.summed import LearnedPositions
-from ptm_jax.nn.initializers import Normal
 from support.tiny_decoders import drawn
 from support.tiny_systems import LENGTH, encoder, sees
 
@@ -33,16 +30,12 @@ def compare(family, system, params, given, expected, atol=1e-4):
     out = model(**words, layers=True, attention=True)
     mask = given["attention_mask"]
     seeing = np.cumsum(mask, 1) > 0 if family in CAUSAL else np.ones_like(mask, bool)
-    # [B, L] chosen of arrays whose axes B, L stand at the given places
-    pick = lambda name, value: {
-        "hidden": lambda: value[seeing],
-        "logits": lambda: value[seeing],
-        "layers": lambda: value[:, seeing],
-        "attention": lambda: value.transpose(0, 1, 3, 2, 4)[:, seeing],
-        "pooled": lambda: value,
-    }[name]()
-    for name in ("hidden", "layers", "attention", "logits", *(["pooled"] if family == "bert" else [])):
-        ours, theirs = pick(name, getattr(out, name)), pick(name, np.asarray(expected[name]))
+    chosen = {"hidden": np.s_[seeing], "logits": np.s_[seeing], "layers": np.s_[:, seeing]}
+    chosen |= {"attention": np.s_[:, seeing.nonzero()[0], :, seeing.nonzero()[1]]} | (
+        {"pooled": ...} if family == "bert" else {}
+    )
+    for name, places in chosen.items():
+        ours, theirs = getattr(out, name)[places], np.asarray(expected[name])[places]
         np.testing.assert_allclose(ours, theirs, atol=atol, rtol=atol, err_msg=name)
     np.testing.assert_allclose(jitted(family)[0](params, batch_of(system, given)), expected["loss"], rtol=atol)
 
@@ -98,46 +91,22 @@ def test_live_parity_of_outputs_loss_and_gradients(family, lengths, left):
 
 @pytest.fixture(scope="module", params=["bert", "gpt", "gpt2"])
 def net(request):
-    """(family, hidden(params, batch) jitted, params with differences that matter)."""
-    system = small(request.param)
-    module = system.towers["main"]
-    init = jax.jit(lambda: towers.init({"main": module}, jax.random.key(0), {"input_ids": jnp.zeros((1, 4), jnp.int32)}))
-    params = jax.tree.map(lambda x: 10.0 * x if x.ndim > 1 else x, init()["main"])
-    return request.param, jax.jit(lambda p, batch: towers.Tower(module, p)(batch).hidden), params
+    """hidden(batch), jitted."""
+    tower = drawn(small(request.param).towers["main"], 0, 0.2, {"input_ids": np.zeros((1, 4), np.int32)})
+    return jax.jit(lambda batch: tower(batch).hidden)
 
 
 def test_a_packed_row_equals_its_documents_alone(net):
-    _, hidden, params = net
     ids = np.random.default_rng(0).integers(5, 60, 9)
-    pieces = [ids[:4], ids[4:]]
     packed = {
         "input_ids": np.concatenate([ids, [0]])[None],
         "segment_ids": np.array([[1] * 4 + [2] * 5 + [0]]),
         "positions": np.array([[*range(4), *range(5), 0]]),
     }
-    whole = hidden(params, jax.tree.map(lambda x: jnp.asarray(x, jnp.int32), packed))[0]
-    start = 0
-    for piece in pieces:
-        alone = hidden(params, {"input_ids": jnp.asarray(piece, jnp.int32)[None]})[0]
-        np.testing.assert_allclose(whole[start : start + len(piece)], alone, atol=3e-5)  # values up to 20
-        start += len(piece)
-
-
-def test_the_record_has_the_declared_shapes():
-    encoder = transformer(
-        vocab=VOCABS["bert"],
-        layers=LAYERS,
-        width=WIDTH,
-        heads=HEADS,
-        positions=LearnedPositions(LIMIT),
-        initializer=Normal(0.1),
-    )
-    batch = {"input_ids": jnp.zeros((2, 5), jnp.int32)}
-    found = jax.eval_shape(lambda: encoder.init_with_output(jax.random.key(0), batch)[0])
-    assert found.hidden.shape == (2, 5, WIDTH)
-    assert found.layers.shape == (LAYERS + 1, 2, 5, WIDTH)
-    assert found.attention.shape == (LAYERS, 2, HEADS, 5, 5)
-    assert found.cache is None
+    whole = net(jax.tree.map(lambda x: jnp.asarray(x, jnp.int32), packed))[0]
+    for start, piece in ((0, ids[:4]), (4, ids[4:])):
+        alone = net({"input_ids": jnp.asarray(piece, jnp.int32)[None]})[0]
+        np.testing.assert_allclose(whole[start : start + len(piece)], alone, atol=3e-5)
 
 
 def test_rows_of_one_batch_see_by_their_orders():

@@ -1,4 +1,4 @@
-"""The character CNN against loops, and against torch."""
+"""The character CNN against loops."""
 
 import dataclasses
 
@@ -14,7 +14,8 @@ from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.context import context_of
 from ptm_jax.nn.embeddings.characters import CharacterCNN, Highway
 from ptm_jax.nn.embeddings.summed import Sinusoids
-from ptm_jax.nn.initializers import FanIn, Normal
+from support import bare_layers
+from support.bare_layers import dense
 
 VOCAB = Vocab(size=9, pad=0, eos=1, unk=2)
 IDS = np.array([[3, 1, 5, 2], [8, 7, 1, 0]], np.int32)
@@ -25,47 +26,38 @@ BATCH = {"input_ids": jnp.asarray(IDS), "characters": jnp.asarray(CHARACTERS)}
 
 
 def model(**changes):
-    options = {"filters": ((1, 3), (2, 4), (3, 5)), "size": 4, "alphabet": 11, "character_init": Normal(1.0)}
-    return CharacterCNN(vocab=VOCAB, width=6, initializer=FanIn(4.0), **options | changes)
+    options = {"filters": ((1, 3), (2, 4), (3, 5)), "size": 4, "alphabet": 11}
+    return CharacterCNN(vocab=VOCAB, width=6, **options | changes)
 
 
 def run(module, batch=BATCH):
-    context = context_of(batch, "bidirectional", False)
-
-    @jax.jit
-    def both():
-        params = module.init(jax.random.key(0), batch, context)["params"]
-        params = jax.tree.map(lambda leaf: leaf + 0.1, params)
-        return params, module.apply({"params": params}, batch, context)
-
-    params, found = both()
-    return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params), found
+    inputs = batch, context_of(batch, "bidirectional", False)
+    params = bare_layers.drawn(module, *inputs)
+    return params, bare_layers.run(module, params, *inputs)
 
 
-def word(p, codes, activation, filters=3, highway=2):
+def word(p, codes, kind="relu", highway=2):
     """The vector of one word, character by character."""
     vectors, found = np.where(codes[:, None] > 0, p["characters"][codes], 0.0), []
-    for i in range(filters):
+    for i in range(3):
         kernel, bias = p[f"filter{i}"]["kernel"], p[f"filter{i}"]["bias"]
         places = range(len(codes) - len(kernel) + 1)
-        found += list(
-            activation(np.max([np.einsum("we,wef->f", vectors[k : k + len(kernel)], kernel) for k in places], 0) + bias)
-        )
-    x = np.array(found)
+        found.append(np.max([np.einsum("we,wef->f", vectors[k : k + len(kernel)], kernel) for k in places], 0) + bias)
+    x = np.concatenate(found)
+    x = np.tanh(x) if kind == "tanh" else np.maximum(x, 0)
     for i in range(highway):
-        new, gate = np.split(x @ p[f"highway{i}"]["kernel"] + p[f"highway{i}"]["bias"], 2)
+        new, gate = np.split(dense(p[f"highway{i}"], x), 2)
         gate = 1 / (1 + np.exp(-gate))
         x = gate * x + (1 - gate) * np.maximum(new, 0)
-    return x @ p["project"]["kernel"] + p["project"]["bias"]
+    return dense(p["project"], x)
 
 
 @pytest.mark.parametrize("kind", ["relu", "tanh"])
 def test_words_equal_loops(kind):
     params, found = run(model(activation=kind, scale=2.0, position=Sinusoids(), symbols=("eos", "unk")))
-    activation = {"relu": lambda x: np.maximum(x, 0), "tanh": np.tanh}[kind]
     for b, t in np.ndindex(IDS.shape):
         own = {0: np.zeros(6), 1: params["symbols"][0], 2: params["symbols"][1]}
-        expected = own[IDS[b, t]] if IDS[b, t] in own else word(params, CHARACTERS[b, t], activation)
+        expected = own[IDS[b, t]] if IDS[b, t] in own else word(params, CHARACTERS[b, t], kind)
         place = np.asarray(Sinusoids()(jnp.asarray(t), 6))
         np.testing.assert_allclose(found[b, t], 2.0 * expected + place, atol=1e-5)
 
@@ -76,14 +68,14 @@ def test_short_rows_wide_filters_and_no_symbols():
     params, found = run(model(symbols=(), highway=0), batch)
     assert set(params) == {"characters", "filter0", "filter1", "filter2", "project"}
     for t, codes in enumerate([[4, 5, 0], [7, 0, 0]]):
-        expected = word(params, np.array(codes), lambda x: np.maximum(x, 0), highway=0)
+        expected = word(params, np.array(codes), highway=0)
         np.testing.assert_allclose(found[0, t], expected, atol=1e-5)
 
 
 def test_nothing_learns_from_the_character_of_nothing():
-    module, context = model(), context_of(BATCH, "bidirectional", False)
-    loss = lambda p: (module.apply({"params": p}, BATCH, context) ** 2).sum()
-    gradient = jax.jit(lambda: jax.grad(loss)(module.init(jax.random.key(0), BATCH, context)["params"]))()
+    module, inputs = model(), (BATCH, context_of(BATCH, "bidirectional", False))
+    loss = lambda params: (bare_layers.run(module, params, *inputs) ** 2).sum()
+    gradient = jax.jit(jax.grad(loss))(bare_layers.drawn(module, *inputs))
     used = np.unique(CHARACTERS[CHARACTERS > 0])
     rows = np.abs(np.asarray(gradient["characters"])).sum(-1)
     assert rows[0] == 0 and (rows[used] > 0).all()
@@ -107,24 +99,3 @@ def test_refusals():
     assert "set tied=False" in refusal(dataclasses.replace(system, towers=towers))
     with pytest.raises(UserError, match="which this batch lacks"):
         model().init(jax.random.key(0), {"input_ids": IDS}, None)
-
-
-@pytest.mark.full
-def test_equals_torch_convolutions():
-    """fairseq's layers: Embedding with a padding index, Conv1d, the greatest, ReLU, Linear."""
-    torch = pytest.importorskip("torch")
-    params, found = run(model(symbols=(), highway=1))
-    tensor = lambda value: torch.nn.Parameter(torch.tensor(value, dtype=torch.float32))
-    table = torch.nn.Embedding(11, 4, padding_idx=0)
-    table.weight = tensor(np.concatenate([np.zeros((1, 4)), params["characters"][1:]]))
-    x, rows = table(torch.tensor(CHARACTERS.reshape(8, 6), dtype=torch.long)).transpose(1, 2), []
-    for i, (width, number) in enumerate(((1, 3), (2, 4), (3, 5))):
-        layer = torch.nn.Conv1d(4, number, width)
-        layer.weight, layer.bias = (tensor(v) for v in (params[f"filter{i}"]["kernel"].T, params[f"filter{i}"]["bias"]))
-        rows.append(torch.relu(layer(x).max(-1).values))
-    x = torch.cat(rows, -1)
-    new, gate = (x @ tensor(params["highway0"]["kernel"]) + tensor(params["highway0"]["bias"])).chunk(2, -1)
-    x = torch.sigmoid(gate) * x + (1 - torch.sigmoid(gate)) * torch.relu(new)
-    x = x @ tensor(params["project"]["kernel"]) + tensor(params["project"]["bias"])
-    real = IDS.reshape(-1) > 0
-    np.testing.assert_allclose(np.asarray(found).reshape(8, 6)[real], x.detach().numpy()[real], atol=1e-5)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptm_jax.core import towers
 from ptm_jax.core.errors import UserError
+from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Encoded, Vocab
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.transformer import transformer
@@ -19,7 +19,7 @@ from ptm_jax.nn.heads.crf import CRFHead, Links, allowed
 from ptm_jax.nn.heads.tasks import TokenHead
 from ptm_jax.objectives.crf import CRFTagging
 from ptm_jax.objectives.downstream import Tagging
-from ptm_jax.systems import get
+from support.bare_layers import drawn
 
 LABELS = {
     "": ("O", "B-A", "I-A", "I-B"),
@@ -29,17 +29,7 @@ LABELS = {
 }
 C, L = 4, 5
 # Lengths 0 to 5, skipped places, and rows of two and three documents.
-PLACES = np.array(
-    [
-        [0, 0, 0, 0, 0],
-        [1, 0, 0, 0, 0],
-        [1, 1, 1, 1, 1],
-        [0, 1, 0, 1, 1],
-        [1, 1, 0, 2, 2],
-        [1, 2, 2, 3, 0],
-    ],
-    np.int32,
-)
+PLACES = np.array([[0] * 5, [1, 0, 0, 0, 0], [1] * 5, [0, 1, 0, 1, 1], [1, 1, 0, 2, 2], [1, 2, 2, 3, 0]], np.int32)
 log_partition = jax.jit(Links.log_partition, static_argnums=3)
 best = jax.jit(Links.best)
 nll = jax.jit(Links.nll, static_argnums=4)
@@ -94,33 +84,22 @@ def chain(request):
     return value, constrain, [paths(value, row, places, constrain) for row, places in zip(scores(), PLACES, strict=True)]
 
 
-def test_the_partition_function_is_the_sum_over_all_paths(chain):
+def test_the_partition_function_a_paths_probability_and_the_marginals(chain):
+    """The marginals of the classes are the gradient of the partition function."""
     value, constrain, tables = chain
-    expected = [np.logaddexp.reduce(list(table.values())) if on else 0.0 for on, table in tables]
-    np.testing.assert_allclose(log_partition(value, scores(), PLACES, constrain), expected, rtol=1e-5, atol=1e-5)
-
-
-def test_a_paths_probability(chain):
-    value, constrain, tables = chain
-    labels, expected = np.zeros(PLACES.shape, np.int32), []
+    total, chosen = np.zeros(len(tables)), np.zeros(len(tables))
+    labels, marginals = np.zeros(PLACES.shape, np.int32), np.zeros((*PLACES.shape, C))
     for row, (on, table) in enumerate(tables):
-        chosen = sorted(table)[len(table) // 2]
-        labels[row, on] = chosen
-        expected.append(np.logaddexp.reduce(list(table.values())) - table[chosen])
-    found = nll(value, scores(), labels, PLACES, constrain)
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2e-5)
-
-
-def test_the_gradient_is_the_marginals(chain):
-    value, constrain, tables = chain
-    expected = np.zeros((*PLACES.shape, C))
-    for row, (on, table) in enumerate(tables):
-        total = np.logaddexp.reduce(list(table.values()))
+        path = sorted(table)[len(table) // 2]
+        labels[row, on], chosen[row] = path, table[path]
+        total[row] = np.logaddexp.reduce(list(table.values()))
         for path, score in table.items():
-            for place, label in zip(on, path, strict=True):
-                expected[row, place, label] += np.exp(score - total)
-    slope = jax.grad(lambda given: log_partition(value, given, PLACES, constrain).sum())(scores())
-    np.testing.assert_allclose(slope, expected, atol=1e-5)
+            marginals[row, on, path] += np.exp(score - total[row])
+    found, pull = jax.vjp(lambda given: log_partition(value, given, PLACES, constrain), jnp.asarray(scores()))
+    np.testing.assert_allclose(found, total, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(pull(jnp.ones(len(PLACES)))[0], marginals, atol=1e-5)
+    probability = nll(value, scores(), labels, PLACES, constrain)
+    np.testing.assert_allclose(probability, total - chosen, rtol=1e-5, atol=2e-5)
 
 
 @pytest.mark.parametrize("scheme", LABELS)
@@ -165,36 +144,24 @@ def test_padding_changes_nothing():
     np.testing.assert_array_equal(value.best(*wide)[0][:, 2:-3], best(value, given, PLACES)[0])
 
 
-# What conlleval, seqeval and the papers allow: (scheme, tags in a row, whether they are lawful).
-TAGS = [
-    ("IOB2", "O B-A I-A O", True),
-    ("IOB2", "B-A B-A I-A B-B", True),
-    ("IOB2", "I-A O O O", False),
-    ("IOB2", "B-A I-B O O", False),
-    ("IOB2", "O I-A O O", False),
-    ("IOB1", "I-A I-A B-A I-A", True),
-    ("IOB1", "I-A I-B O I-A", True),
-    ("IOB1", "B-A I-A O O", False),
-    ("IOB1", "O B-A O O", False),
-    ("IOB1", "I-B B-A O O", False),
-    ("IOBES", "S-A B-A I-A E-A", True),
-    ("IOBES", "B-A E-A S-B O", True),
-    ("IOBES", "B-A O O O", False),
-    ("IOBES", "O O O B-A", False),
-    ("IOBES", "E-A O O O", False),
-    ("IOBES", "B-A E-B O O", False),
-    ("IOBES", "S-A I-A E-A O", False),
-]
+# What conlleval, seqeval and the papers allow and forbid.
+TAGS = {
+    ("IOB2", True): ["O B-A I-A O", "B-A B-A I-A B-B"],
+    ("IOB2", False): ["I-A O O O", "B-A I-B O O", "O I-A O O"],
+    ("IOB1", True): ["I-A I-A B-A I-A", "I-A I-B O I-A"],
+    ("IOB1", False): ["B-A I-A O O", "O B-A O O", "I-B B-A O O"],
+    ("IOBES", True): ["S-A B-A I-A E-A", "B-A E-A S-B O"],
+    ("IOBES", False): ["B-A O O O", "O O O B-A", "E-A O O O", "B-A E-B O O", "S-A I-A E-A O"],
+}
 
 
-@pytest.mark.parametrize(("scheme", "tags", "expected"), TAGS)
-def test_what_the_schemes_allow(scheme, tags, expected):
+@pytest.mark.parametrize(("scheme", "expected"), TAGS)
+def test_what_the_schemes_allow(scheme, expected):
     names = ("O", *(f"{prefix}-{kind}" for kind in "AB" for prefix in ("BIES" if scheme == "IOBES" else "BI")))
-    value = Links(
-        *(np.zeros(shape, np.float32) for shape in ((len(names),) * 2, len(names), len(names))), allowed(names, scheme)
-    )
-    labels = np.array([[names.index(tag) for tag in tags.split()]], np.int32)
-    assert bool(keeps(value, labels, np.ones_like(labels))[0]) is expected
+    zeros = [np.zeros(shape, np.float32) for shape in ((len(names),) * 2, len(names), len(names))]
+    labels = np.array([[names.index(tag) for tag in tags.split()] for tags in TAGS[scheme, expected]], np.int32)
+    found = keeps(Links(*zeros, allowed(names, scheme)), labels, np.ones_like(labels))
+    np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize(
@@ -214,32 +181,18 @@ def test_labels_of_no_scheme_are_refused(labels, scheme, words):
         CRFHead(classes=3, labels=("O",), scheme="IOB2")
 
 
-class Bare:
-    """A tower that is its head alone: `hidden` are the features."""
-
-    def __init__(self, head, params):
-        self.module, self.params, self.tower = self, params, "main"
-        self.value = head
-
-    def read(self, name, encoded, batch, key=None):
-        return self.value.apply({"params": self.params}, encoded.hidden)
-
-    def head(self, name):
-        return self.value.apply({"params": self.params})
-
-
 @pytest.fixture(scope="module")
 def task():
     """(tower, encoded, batch, class scores) of a head with the scheme IOB2; the last row is padding."""
     hidden = jax.random.normal(jax.random.key(0), (6, L, 3))
     head = CRFHead(classes=C, labels=LABELS["IOB2"], scheme="IOB2")
-    params = head.init(jax.random.key(1), hidden)["params"]
-    params = jax.tree.map(lambda leaf: leaf + jax.random.normal(jax.random.key(leaf.size), leaf.shape), params)
+    model = Model(encoder=transformer(vocab=Vocab(size=5), layers=1, width=4, heads=1), heads={"tag": head})
+    table = {"embed": {"token": np.zeros((5, 4), np.float32)}}  # a tower offers it to every head
+    tower = Tower(model, {"encoder": table, "heads_tag": drawn(head, hidden, scale=1.0)})
     labels = np.array([[2, 0, 1, 2, 2], [0, 1, 1, 0, 2], [2] * 5, [1, 2, 2, 2, 2], [0, 1, 2, 2, 2], [0] * 5], np.int32)
     weights = np.array([[1, 0, 1, 1, 0], [1] * 5, [0, 1, 1, 0, 0], [1] * 5, [1, 1, 0, 1, 1], [0] * 5], np.float32)
     batch = {"input_ids": np.ones((6, L), np.int32), "segment_ids": np.where(PLACES[[2, 2, 2, 2, 4, 0]] > 0, 1, 0)}
     batch |= {"token_labels": labels, "token_weights": weights}
-    tower = Bare(head, params)
     return tower, Encoded(hidden=hidden), batch, np.asarray(tower.read("tag", Encoded(hidden=hidden), batch))
 
 
@@ -267,29 +220,24 @@ def test_the_objectives_gradient_is_finite_and_reaches_the_links(task):
     tower, encoded, batch, _ = task
     for constrain in ("decoding", "always"):
         objective = CRFTagging(constrain=constrain)
-        grads = jax.jit(jax.grad(lambda params: objective.of(Bare(tower.value, params), encoded, batch).sum))(tower.params)
-        assert all(bool(jnp.isfinite(leaf).all() and (leaf != 0).any()) for leaf in jax.tree.leaves(grads))
+        grads = jax.jit(jax.grad(lambda params: objective.of(Tower(tower.module, params), encoded, batch).sum))(tower.params)
+        grads = jax.tree.leaves(grads["heads_tag"])
+        assert all(bool(jnp.isfinite(leaf).all() and (leaf != 0).any()) for leaf in grads)
 
 
 def test_decoding_a_loaded_model_is_the_best_path(task):
     tower, _, _, given = task
-    encoder = transformer(vocab=Vocab(size=5), layers=1, width=4, heads=1)
-    module = Model(encoder=encoder, heads={"tag": tower.value})
-    params = jax.jit(lambda: towers.init({"main": module}, jax.random.key(0), {"input_ids": jnp.zeros((1, 2), jnp.int32)}))()
-    params["main"]["heads_tag"] = tower.params
-    model = types.SimpleNamespace(module=module, params=params, tower="main")
+    model = types.SimpleNamespace(module=tower.module, params={"main": tower.params}, tower="main")
     for row in given:
         for length in (1, 4, 5):
             expected = best(tower.head("tag"), row[None, :length], np.ones((1, length), np.int32))[0][0]
-            np.testing.assert_array_equal(tower.value.decode(model, row[:length]), expected)
+            np.testing.assert_array_equal(CRFHead.decode(model, row[:length]), expected)
 
 
-def test_a_tagging_system_chooses_a_chain_as_a_value():
-    system = get("bert_tiny")
-    encoder = system.towers["main"].encoder
-    linear, chain = (Model(encoder=encoder, heads={"tag": head}) for head in (TokenHead(C), CRFHead(classes=C)))
-    hidden = jnp.zeros((1, 2, 8))
-    paths_of = lambda model: set(model.heads["tag"].init(jax.random.key(0), hidden)["params"])
+def test_a_tagging_system_chooses_a_chain_as_a_value(task):
+    chain, hidden = task[0].module, jnp.zeros((1, 2, 8))
+    linear = Model(encoder=chain.encoder, heads={"tag": TokenHead(C)})
+    paths_of = lambda model: set(drawn(model.heads["tag"], hidden))
     assert paths_of(chain) - paths_of(linear) == {"pairs", "first", "last"}  # a published tagger's layer stays where it is
     tagger = types.SimpleNamespace(towers={"main": linear})
     assert "take a CRFHead" in CRFTagging().refusal(tagger)

@@ -11,8 +11,8 @@ from ptm_jax.core.types import Visibility
 from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.blocks import Block, FeedForward
 from ptm_jax.nn.halting import AdaptiveStack, ConvFeedForward, DepthwiseConv
-from ptm_jax.nn.initializers import Normal
 from ptm_jax.nn.layers import Context
+from support.bare_layers import dense, drawn, run, sees
 
 B, L, D, T = 2, 6, 8, 5
 SEGMENTS = jnp.asarray([[1, 1, 1, 1, 1, 1], [1, 1, 1, 2, 2, 0]])
@@ -22,14 +22,12 @@ X = jax.random.normal(jax.random.key(0), (B, L, D))
 
 
 def stack(**options):
-    block = Block(attention=Attention(heads=2, width=D, initializer=Normal(0.4)), ffn=FeedForward(12))
-    return AdaptiveStack(block=block, layers=T, **options)
+    return AdaptiveStack(block=Block(attention=Attention(heads=2, width=D), ffn=FeedForward(12)), layers=T, **options)
 
 
 def begin(module):
-    params = jax.jit(lambda: module.init(jax.random.key(1), X, CONTEXT)["params"])()
+    params = drawn(module, X, CONTEXT)
     if module.halting is not None:  # so that some positions halt early, some late and some never
-        assert float(params["halting"]["bias"]) == 1.0
         signs = jnp.asarray([1, -1, 1, -1, 1, 1, 1, 1])
         params["halting"] = {"kernel": jnp.linspace(-0.6, 0.6, D) * signs, "bias": jnp.asarray(-4.4)}
     return params
@@ -47,8 +45,7 @@ def by_hand(module, params):
     mean, total, remainders, updates = np.zeros((B, L, D)), np.zeros((B, L)), np.zeros((B, L)), np.zeros((B, L))
     for step in range(1, T + 1):
         state = state + np.array([[wave(POSITIONS[b, i]) + wave(step) for i in range(L)] for b in range(B)])
-        kernel, bias = (np.asarray(params["halting"][n], np.float64) for n in ("kernel", "bias"))
-        p = 1 / (1 + np.exp(-(state @ kernel + bias)))
+        p = 1 / (1 + np.exp(-np.asarray(dense(params["halting"], state), np.float64)))
         new = np.asarray(block(jnp.asarray(state, jnp.float32)), np.float64)
         for b, i in np.ndindex(B, L):
             if total[b, i] >= 1:
@@ -71,7 +68,7 @@ def by_hand(module, params):
 def test_halting_equals_the_loop(average):
     module = stack(average=average, threshold=0.9)
     params = begin(module)
-    found = jax.jit(lambda p: module.apply({"params": p}, X, CONTEXT))(params)
+    found = run(module, params, X, CONTEXT)
     mean, states, remainders, updates = by_hand(module, params)
     assert len(np.unique(updates)) > 2 and (remainders == 0).any()
     np.testing.assert_array_equal(found.extra["updates"], updates)
@@ -86,29 +83,27 @@ def test_without_halting_all_steps_are_taken_by_one_block():
     params = begin(module)
     assert set(params) == {"block"}
     assert params["block"]["ffn"]["up"]["kernel"].shape == (D, 12)
-    found = jax.jit(lambda p: module.apply({"params": p}, X, CONTEXT))(params)
+    found = run(module, params, X, CONTEXT)
     np.testing.assert_array_equal(found.hidden, found.layers[-1])
     assert found.extra is None
-    never = stack(threshold=0.9)
-    others = by_hand(never, {**params, "halting": {"kernel": jnp.zeros(D), "bias": jnp.asarray(-9.0)}})[1]
+    others = by_hand(stack(threshold=0.9), {**params, "halting": {"kernel": jnp.zeros(D), "bias": jnp.asarray(-9.0)}})[1]
     np.testing.assert_allclose(found.layers, others, atol=1e-4)
 
 
 def test_the_ponder_cost_reaches_the_halting_unit():
     module = stack(threshold=0.9)
     params = begin(module)
-    cost = lambda p: module.apply({"params": p}, X, CONTEXT).extra["ponder"].sum()
-    slopes = jax.jit(jax.grad(cost))(params)["halting"]
+    slopes = jax.jit(jax.grad(lambda p: run(module, p, X, CONTEXT).extra["ponder"].sum()))(params)["halting"]
     assert all(np.isfinite(leaf).all() and (leaf != 0).any() for leaf in jax.tree.leaves(slopes))
 
 
 @pytest.mark.parametrize("reach", ["both", "left"])
 @pytest.mark.parametrize("size", [3, 4])
 def test_a_convolution_stops_at_the_border_of_a_segment(reach, size):
-    module = DepthwiseConv(size, reach, Normal(1.0))
-    params = module.init(jax.random.key(0), X, CONTEXT)["params"]
-    found = module.apply({"params": params}, X, CONTEXT)
-    kernel, right = np.asarray(params["kernel"]), size // 2 if reach == "both" else 0
+    module = DepthwiseConv(size, reach)
+    params = drawn(module, X, CONTEXT)
+    found = run(module, params, X, CONTEXT)
+    kernel, right = params["kernel"], size // 2 if reach == "both" else 0
     for b, i in np.ndindex(B, L):
         places = [(tap, i + tap - (size - 1 - right)) for tap in range(size)]
         inside = [(tap, j) for tap, j in places if 0 <= j < L and SEGMENTS[b, j] == SEGMENTS[b, i]]
@@ -118,12 +113,10 @@ def test_a_convolution_stops_at_the_border_of_a_segment(reach, size):
 
 def test_documents_of_a_row_are_apart_and_a_decoder_sees_its_past():
     order = jnp.broadcast_to(jnp.arange(L), (B, L))
-    seen = dataclasses.replace(CONTEXT.visibility, q_order=order, k_order=order)
-    context = dataclasses.replace(CONTEXT, visibility=seen)
-    block = Block(attention=Attention(heads=2, width=D, initializer=Normal(0.4)), ffn=ConvFeedForward(12, reach="left"))
+    context = dataclasses.replace(CONTEXT, visibility=Visibility(SEGMENTS, SEGMENTS, order, order))
+    block = Block(attention=Attention(heads=2, width=D), ffn=ConvFeedForward(12, reach="left"))
     module = AdaptiveStack(block=block, layers=2)
-    params = jax.jit(lambda: module.init(jax.random.key(1), X, context)["params"])()
-    outputs = lambda x: module.apply({"params": params}, x, context).hidden[1] @ jnp.linspace(1.0, 2.0, D)
-    flow = np.asarray((jax.jit(jax.jacrev(outputs))(X)[:, 1] != 0).any(-1))[:5]
+    params = drawn(module, X, context)
+    flow = sees(lambda given: run(module, params, given["x"], context).hidden[1], {"x": X}, "x")[:5, 1]
     same = np.asarray(SEGMENTS[1][:5, None] == SEGMENTS[1][None])
     np.testing.assert_array_equal(flow, same & np.tri(L, dtype=bool)[:5])

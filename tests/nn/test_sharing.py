@@ -1,6 +1,4 @@
-"""Which parameters the layers of a stack share, and that the rest is as it was."""
-
-import dataclasses
+"""Which parameters the layers of a stack share, and that the others are those of separate layers."""
 
 import jax
 import jax.numpy as jnp
@@ -8,20 +6,14 @@ import numpy as np
 import pytest
 
 from ptm_jax.core.paths import flatten, unflatten
-from ptm_jax.core.types import Visibility
 from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.attention.relative import ShiftedScores
 from ptm_jax.nn.blocks import Block, FeedForward, Recurrence, Stack
 from ptm_jax.nn.initializers import Normal
-from ptm_jax.nn.layers import Context
+from support import bare_layers
 
 B, L, D, N = 2, 5, 8, 2
-SEGMENTS = jnp.ones((B, L), jnp.int32)
 X = jax.random.normal(jax.random.key(0), (B, L, D))
-
-
-def context(train=False):
-    return Context(Visibility(SEGMENTS, SEGMENTS), jnp.arange(B), train=train)
 
 
 def stack(dropout=0.0, relative=None, layers=N, **options):
@@ -31,12 +23,26 @@ def stack(dropout=0.0, relative=None, layers=N, **options):
 
 
 def begin(module):
-    return jax.jit(lambda: module.init(jax.random.key(1), X, context())["params"])()
+    return bare_layers.begun(module, X, bare_layers.context_of(B, L))
 
 
 def shapes(module):
-    found = jax.eval_shape(lambda: module.init(jax.random.key(1), X, context())["params"])
+    found = jax.eval_shape(lambda: module.init(jax.random.key(1), X, bare_layers.context_of(B, L))["params"])
     return {path: leaf.shape for path, leaf in flatten(found).items()}
+
+
+def run(module, params, key=None):
+    rngs = None if key is None else {"dropout": jax.random.key(key)}
+    return bare_layers.run(module, params, X, bare_layers.context_of(B, L, train=key is not None), rngs=rngs)
+
+
+def slopes(module, params, key=None):
+    loss = lambda params: (run(module, params, key).hidden * jnp.linspace(-1, 1, D)).sum()
+    return jax.jit(jax.value_and_grad(loss))(params)
+
+
+def close(a, b, **options):
+    jax.tree.map(lambda u, v: np.testing.assert_allclose(u, v, **options), a, b)
 
 
 @pytest.mark.parametrize("pattern", ["^attention/", "^ffn/"])
@@ -51,32 +57,24 @@ def test_some_parameters_are_one_set_and_the_others_keep_their_paths(pattern):
 def test_the_same_parameters_give_the_same_as_layers_of_their_own():
     some, plain = stack(shared="^attention/"), stack()
     params = begin(some)
-    kernel = flatten(params)["block/ffn/up/kernel"]
-    assert (kernel[0] != kernel[1]).any()
-    copied = unflatten(
-        {k: jnp.stack([v] * N) if k.startswith("block/attention/") else v for k, v in flatten(params).items()}
-    )
-    run = lambda module, p: module.apply({"params": p}, X, context())
-    loss = lambda module: lambda p: (run(module, p).hidden * jnp.linspace(-1, 1, D)).sum()
-    a, b = (jax.jit(lambda p, m=m: run(m, p))(p) for m, p in ((some, params), (plain, copied)))
-    jax.tree.map(lambda u, v: np.testing.assert_allclose(u, v, atol=1e-5), a, b)
-    ours, each = (flatten(jax.jit(jax.grad(loss(m)))(p)) for m, p in ((some, params), (plain, copied)))
+    flat = flatten(params)
+    assert (flat["block/ffn/up/kernel"][0] != flat["block/ffn/up/kernel"][1]).any()
+    copied = unflatten({k: jnp.stack([v] * N) if k.startswith("block/attention/") else v for k, v in flat.items()})
+    close(run(some, params), run(plain, copied), atol=1e-5)
+    ours, each = flatten(slopes(some, params)[1]), flatten(slopes(plain, copied)[1])
+    again = flatten(slopes(stack(shared="^attention/", remat="full"), params)[1])
     for path, slope in ours.items():
         expected = each[path].sum(0) if path.startswith("block/attention/") else each[path]
         np.testing.assert_allclose(slope, expected, atol=1e-4, rtol=1e-4, err_msg=path)
-    lean = dataclasses.replace(some, remat="full")
-    again = flatten(jax.jit(jax.grad(loss(lean)))(params))
-    for path, slope in ours.items():
         np.testing.assert_allclose(slope, again[path], atol=1e-5, rtol=1e-5, err_msg=path)
 
 
 def test_layers_that_share_draw_dropout_of_their_own():
     module = stack(dropout=0.5, shared="^(attention|ffn)/")
     params = begin(module)
-    run = lambda key: module.apply({"params": params}, X, context(train=True), rngs={"dropout": jax.random.key(key)})
-    first, same, other = jax.jit(run)(0), jax.jit(run)(0), jax.jit(run)(1)
-    np.testing.assert_array_equal(first.hidden, same.hidden)
-    assert (first.hidden != other.hidden).any()
+    first, same, other = (run(module, params, key).hidden for key in (0, 0, 1))
+    np.testing.assert_array_equal(first, same)
+    assert (first != other).any()
 
 
 def test_transformer_xl_shares_u_and_v():
@@ -86,25 +84,14 @@ def test_transformer_xl_shares_u_and_v():
     assert found[f"{relative}/position/kernel"] == (N, D, 2, D // 2)
 
 
-def test_groups_of_layers_share():
-    module = stack(share=True, groups=2, layers=4)
+@pytest.mark.parametrize(("options", "order"), [({"groups": 2}, [0, 0, 1, 1]), ({"cycle": 2}, [0, 1, 0, 1])])
+def test_groups_of_layers_share_and_go_through_their_sets_in_turn(options, order):
+    module = stack(share=True, layers=4, **options)
     params = begin(module)
     assert flatten(params)["block/ffn/up/kernel"].shape == (2, D, 12)
-    spread = jax.tree.map(lambda leaf: jnp.repeat(leaf, 2, 0), params)
-    a = jax.jit(lambda: module.apply({"params": params}, X, context()))()
-    b = jax.jit(lambda: stack(layers=4).apply({"params": spread}, X, context()))()
-    jax.tree.map(lambda u, v: np.testing.assert_allclose(u, v, atol=1e-5), a, b)
-
-
-def test_layers_of_a_group_go_through_their_sets_in_turn():
-    module = stack(share=True, cycle=2, layers=4)
-    params = begin(module)
-    assert flatten(params)["block/ffn/up/kernel"].shape == (2, D, 12)
+    spread = jax.tree.map(lambda leaf: leaf[jnp.asarray(order)], params)
+    close(run(module, params), run(stack(layers=4), spread), atol=1e-5)
     assert shapes(stack(share=True, groups=2, cycle=2, layers=4))["block/ffn/up/kernel"] == (2, 2, D, 12)
-    spread = jax.tree.map(lambda leaf: jnp.tile(leaf, (2,) + (1,) * (leaf.ndim - 1)), params)
-    a = jax.jit(lambda: module.apply({"params": params}, X, context()))()
-    b = jax.jit(lambda: stack(layers=4).apply({"params": spread}, X, context()))()
-    jax.tree.map(lambda u, v: np.testing.assert_allclose(u, v, atol=1e-5), a, b)
 
 
 @pytest.mark.parametrize(
@@ -117,14 +104,8 @@ def test_a_pattern_that_means_nothing_is_refused(options, message):
 
 @pytest.mark.parametrize("options", [{}, pytest.param({"shared": "^attention/"}, marks=pytest.mark.full)])
 def test_unrolled_layers_give_the_same_numbers_dropout_included(options):
-    one, all_ = stack(0.3, **options), stack(0.3, unroll=N, **options)
+    one = stack(0.3, **options)
     params = begin(one)
-
-    def loss(module, params):
-        rngs = {"dropout": jax.random.key(2)}
-        return (module.apply({"params": params}, X, context(train=True), rngs=rngs).hidden * jnp.linspace(-1, 1, D)).sum()
-
-    found = [jax.jit(jax.value_and_grad(lambda p, module=module: loss(module, p)))(params) for module in (one, all_)]
-    greatest = max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(found[0]))
-    for a, b in zip(*map(jax.tree.leaves, found), strict=True):  # that of the keys' bias is zero but for rounding
-        np.testing.assert_allclose(a, b, rtol=0, atol=1e-6 * greatest)
+    found, unrolled = slopes(one, params, key=2), slopes(stack(0.3, unroll=N, **options), params, key=2)
+    # The gradient of the keys' bias is zero but for rounding.
+    close(found, unrolled, rtol=0, atol=1e-6 * max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(found)))

@@ -1,17 +1,11 @@
-"""Task heads against numpy, and the published ones against transformers."""
+"""Task heads against numpy."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import scipy.special
 
-from ptm_jax.core.types import Vocab
-from ptm_jax.encoders.model import Model
-from ptm_jax.encoders.transformer import Transformer
-from ptm_jax.nn.attention.multihead import Attention
-from ptm_jax.nn.blocks import Block, FeedForward, Stack
-from ptm_jax.nn.embeddings.summed import Embeddings
+from ptm_jax.core.types import Encoded, Vocab
 from ptm_jax.nn.heads.tasks import (
     BoundaryHead,
     ChoiceHead,
@@ -20,71 +14,57 @@ from ptm_jax.nn.heads.tasks import (
     SequenceHead,
     SpanHead,
     Summary,
+    SummaryHead,
     TokenHead,
     last_of,
     last_token,
 )
-from ptm_jax.nn.initializers import Normal
+from support.bare_layers import dense, drawn, norm, run
+from support.by_hand import gelu
 
 B, L, D, V = 4, 6, 8, 11
-HIDDEN = jax.random.normal(jax.random.key(0), (B, L, D))
-TABLE = jax.random.normal(jax.random.key(1), (V, 5))
-WIDE = Normal(0.5)
+HIDDEN = np.random.default_rng(0).normal(size=(B, L, D)).astype(np.float32)
+FIRST = HIDDEN[:, 0]
 
 
 def begin(head, *inputs, **options):
-    """(result, parameters as float64)."""
-
-    @jax.jit
-    def run(inputs, options):
-        params = head.init(jax.random.key(2), *inputs, **options)["params"]
-        params = jax.tree.map(lambda leaf: leaf + 0.1, params)
-        return head.apply({"params": params}, *inputs, **options), params
-
-    found, params = run(inputs, options)
-    return found, jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
-
-
-def gelu(x):
-    return 0.5 * x * (1 + scipy.special.erf(x / np.sqrt(2)))
-
-
-def dense(p, x):
-    return x @ p["kernel"] + p["bias"]
-
-
-def norm(p, x):
-    return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-12) * p["scale"] + p["bias"]
+    """(result, parameters)."""
+    params = drawn(head, *inputs, **options)
+    return run(head, params, *inputs, **options), params
 
 
 def test_the_boundary_head_reads_both_ends_and_the_place():
-    left, right, offset = HIDDEN[:, :2], HIDDEN[:, 2:4], jnp.asarray([[0, 1], [2, 30], [3, 0], [1, 2]])
-    head = BoundaryHead(vocab=Vocab(size=V), places=4, place_width=3, initializer=WIDE)
-    readout, p = begin(head, left, right, offset, table=TABLE)
-    place = p["place"][np.minimum(offset, 3)]
-    h = np.concatenate([left, right, place], -1)
+    left, right, offset = HIDDEN[:, :2], HIDDEN[:, 2:4], np.asarray([[0, 1], [2, 30], [3, 0], [1, 2]])
+    table = np.random.default_rng(1).normal(size=(V, 5)).astype(np.float32)
+    head = BoundaryHead(vocab=Vocab(size=V), places=4, place_width=3)
+    readout, p = begin(head, left, right, offset, table=table)
+    h = np.concatenate([left, right, p["place"][np.minimum(offset, 3)]], -1)
     for name in ("first", "second"):
-        h = norm(p[f"{name}_norm"], gelu(dense(p[name], h)))
-    np.testing.assert_allclose(readout.logits(), h @ np.asarray(TABLE, np.float64).T + p["bias"], atol=1e-4)
+        h = norm(gelu(dense(p[name], h)), p[f"{name}_norm"])
+    np.testing.assert_allclose(readout.logits(), h @ table.T + p["bias"], atol=1e-4)
     assert BoundaryHead(vocab=Vocab(size=V)).place_width == 200
 
 
-def test_the_detector_scores_every_token():
-    found, p = begin(Detector(initializer=WIDE), HIDDEN)
-    expected = dense(p["score"], gelu(dense(p["dense"], np.asarray(HIDDEN, np.float64))))[..., 0]
-    assert found.shape == (B, L)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
-
-
 @pytest.mark.parametrize("activation", ["gelu", "tanh", "none"])
-@pytest.mark.parametrize("placed", [True, False])
-def test_a_summary_reads_one_token(activation, placed):
-    where = jnp.asarray([5, 0, 3, 1]) if placed else None
-    found, p = begin(SequenceHead(3, Summary(activation, initializer=WIDE), initializer=WIDE), HIDDEN, where)
-    x = np.asarray(HIDDEN, np.float64)[np.arange(B), where if placed else 0]
+@pytest.mark.parametrize("where", [np.array([5, 0, 3, 1]), None], ids=["placed", "first"])
+def test_a_summary_reads_one_token(activation, where):
+    found, p = begin(SequenceHead(3, Summary(activation)), HIDDEN, where)
+    x = HIDDEN[np.arange(B), 0 if where is None else where]
     if activation != "none":
         x = {"gelu": gelu, "tanh": np.tanh}[activation](dense(p["summary"]["dense"], x))
     np.testing.assert_allclose(found, dense(p["classes"], x), atol=1e-5)
+
+
+def test_a_summary_may_be_a_mean_and_may_be_bare():
+    segments = np.array([[1, 1, 0, 0, 0, 0], [1] * 6, [1] * 6, [0, 1, 1, 1, 1, 1]])
+    bare = Summary("tanh", at="mean", project=False)
+    inputs = bare.reads(Encoded(HIDDEN), {"input_ids": segments, "segment_ids": segments})
+    means = [states[real > 0].mean(0) for states, real in zip(HIDDEN, segments, strict=True)]
+    np.testing.assert_allclose(bare.apply({}, *inputs), np.tanh(means), rtol=1e-4)
+    head = SummaryHead(Summary("identity", width=3))
+    found, p = begin(head, HIDDEN)
+    np.testing.assert_allclose(found, dense(p["summary"]["dense"], FIRST), atol=1e-5)
+    assert head.classes == 3
 
 
 def test_where_a_summary_lies():
@@ -95,37 +75,23 @@ def test_where_a_summary_lies():
 
 
 def test_choices_of_a_question_lie_together():
-    found, p = begin(ChoiceHead(2, initializer=WIDE), HIDDEN)
-    pooled = np.tanh(dense(p["summary"]["dense"], np.asarray(HIDDEN[:, 0], np.float64)))
+    found, p = begin(ChoiceHead(2), HIDDEN)
+    pooled = np.tanh(dense(p["summary"]["dense"], FIRST))
     np.testing.assert_allclose(found, dense(p["score"], pooled)[:, 0].reshape(2, 2), atol=1e-5)
     with pytest.raises(ValueError, match="not questions of 3"):
         ChoiceHead(3).init(jax.random.key(0), HIDDEN)
 
 
-def test_tokens_spans_and_scores():
-    tokens, p = begin(TokenHead(3, initializer=WIDE), HIDDEN)
-    np.testing.assert_allclose(tokens, dense(p["classes"], np.asarray(HIDDEN, np.float64)), atol=1e-5)
-    (first, last), p = begin(SpanHead(initializer=WIDE), HIDDEN)
-    ends = dense(p["ends"], np.asarray(HIDDEN, np.float64))
-    np.testing.assert_allclose(jnp.stack([first, last], -1), ends, atol=1e-5)
-    score, p = begin(Score(WIDE), HIDDEN[:, 0])
-    np.testing.assert_allclose(score, dense(p["dense"], np.asarray(HIDDEN[:, 0], np.float64))[:, 0], atol=1e-5)
-
-
-def test_every_head_can_be_initialised_by_a_tower():
-    heads = {
-        "sbo": BoundaryHead(vocab=Vocab(size=V)),
-        "rtd": Detector(),
-        "summary": Summary(),
-        "score": Score(),
-        "sequence": SequenceHead(3),
-        "token": TokenHead(3),
-        "choice": ChoiceHead(2),
-        "span": SpanHead(),
-        "next": SequenceHead(2),
-    }
-    stack = Stack(block=Block(attention=Attention(heads=2, width=D), ffn=FeedForward(8)), layers=1)
-    module = Model(encoder=Transformer(embed=Embeddings(vocab=Vocab(size=V), width=D), stack=stack), heads=heads)
-    batch = {"input_ids": jnp.zeros((3, 5), jnp.int32)}
-    shapes = jax.eval_shape(lambda: module.init(jax.random.key(0), batch, method="initialise"))["params"]
-    assert set(shapes) == {"encoder", *(f"heads_{name}" for name in heads)}
+@pytest.mark.parametrize(
+    ("head", "x", "definition"),
+    [
+        (Detector(), HIDDEN, lambda p, x: dense(p["score"], gelu(dense(p["dense"], x)))[..., 0]),
+        (TokenHead(3), HIDDEN, lambda p, x: dense(p["classes"], x)),
+        (SpanHead(), HIDDEN, lambda p, x: np.moveaxis(dense(p["ends"], x), -1, 0)),
+        (Score(), FIRST, lambda p, x: dense(p["dense"], x)[:, 0]),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_dense_heads_are_their_definitions(head, x, definition):
+    found, p = begin(head, x)
+    np.testing.assert_allclose(found, definition(p, x), atol=1e-5)

@@ -34,8 +34,7 @@ class PrefixAttention(Attention):
         if source is not None or values is not None or (cache is not None and cache.start is None):
             raise ValueError("a prefix stands before the tokens of a row; it has no place beside another source of keys")
         if cache is None:
-            shape = (*x.shape[:2], self.heads, self.head_width or self.width // self.heads)
-            empty = jnp.zeros(shape, self.precision.dtype)
+            empty = jnp.zeros((*x.shape[:2], *self.each), self.precision.dtype)
             whole = KeyValues(empty, empty, 0)
         else:
             whole = cache

@@ -34,6 +34,10 @@ class KeyValues:
     value: Any
     start: Any
 
+    def take(self, rows) -> KeyValues:
+        """Returns the cache of a stack for the given rows [R] of the batch."""
+        return dataclasses.replace(self, key=self.key[:, rows], value=self.value[:, rows])
+
 
 class Attention(slots.Kernel, nn.Module):
     """Computes queries from x, keys and values from `source` (default: x). If `values` is given, the values are computed
@@ -68,18 +72,25 @@ class Attention(slots.Kernel, nn.Module):
     expose: Literal["probabilities", "scores"] = "probabilities"
     impl: Impl = "auto"
 
+    @property
+    def each(self) -> tuple[int, int]:
+        """Number of heads and width of each, (H, K)."""
+        return self.heads, self.head_width or self.width // self.heads
+
+    def empty_cache(self, layers: int, batch: int, length: int) -> KeyValues:
+        """Returns an empty cache of a stack of such layers for `length` tokens."""
+        zeros = jnp.zeros((layers, batch, length, *self.each), self.precision.dtype)
+        return KeyValues(zeros, jnp.zeros_like(zeros), jnp.zeros((layers,), jnp.int32))
+
     @nn.compact
     def __call__(self, x, context: Context, source=None, cache: KeyValues | None = None, values=None):
         if self.head_width is None and self.width % self.heads:
             raise ValueError(f"width {self.width} is not a multiple of {self.heads} heads; give head_width")
-        head_width = self.head_width or self.width // self.heads
         own, x = source is None and values is None, gathered(x)
         source = x if source is None else gathered(source)
 
-        def layer(name):
-            features = (self.heads, head_width)
-            return Dense(features, bias=self.bias, initializer=self.initializer, precision=self.precision, name=name)
-
+        options = {"bias": self.bias, "precision": self.precision}
+        layer = lambda name: Dense(self.each, initializer=self.initializer, name=name, **options)
         if cache is not None and cache.start is None:
             q, k, v, cache = layer("query")(x), cache.key, cache.value, None
         elif own:
@@ -92,7 +103,7 @@ class Attention(slots.Kernel, nn.Module):
             k = jax.lax.dynamic_update_slice_in_dim(cache.key, k.astype(cache.key.dtype), cache.start, 1)
             v = jax.lax.dynamic_update_slice_in_dim(cache.value, v.astype(cache.value.dtype), cache.start, 1)
             cache = KeyValues(k, v, cache.start + x.shape[1])
-        scale = head_width**-0.5 if self.scale is None else self.scale
+        scale = self.each[1] ** -0.5 if self.scale is None else self.scale
         noisy = context.train and self.dropout > 0.0
         given = {
             "visibility": context.visibility,
@@ -104,7 +115,11 @@ class Attention(slots.Kernel, nn.Module):
         }
         ring = ring_of(current()) if cache is None else None
         if ring is not None:
-            self._refuse()
+            for what in (self.relative and type(self.relative).__name__, self.expose == "scores" and 'expose="scores"'):
+                if what:
+                    raise UserError(
+                        f"{what} reads all keys at once, which ring attention never has; take rules without _ring"
+                    )
             bias = dense_bias(context.scores, q.shape[1], k.shape[1])
             heads, probabilities = ring_attention(q, k, v, ring=ring, bias=bias, **given), None
         else:
@@ -116,21 +131,8 @@ class Attention(slots.Kernel, nn.Module):
         if self.expose == "scores":
             probabilities = self.precision.einsum("bqhd,bkhd->bhqk", q, k, jnp.float32) * scale
         heads = constrain(heads, "rows", "length", "heads", None)
-        out = Dense(
-            self.width,
-            axes=2,
-            bias=self.bias,
-            initializer=self.out_init or self.initializer,
-            precision=self.precision,
-            name="out",
-        )(heads)
-        return stream(out), probabilities, cache
-
-    def _refuse(self):
-        """Raises UserError for options that need the scores of all keys at once."""
-        for what in (self.relative and type(self.relative).__name__, self.expose == "scores" and 'expose="scores"'):
-            if what:
-                raise UserError(f"{what} reads all keys at once, which ring attention never has; take rules without _ring")
+        out = Dense(self.width, axes=2, initializer=self.out_init or self.initializer, name="out", **options)
+        return stream(out(heads)), probabilities, cache
 
 
 class CrossAttention(nn.Module):
@@ -165,9 +167,3 @@ def with_maps(module: Any) -> Any:
     """Returns the network with impl="reference" in its attention: only this returns probabilities at every length."""
     attends = lambda part: isinstance(part, slots.Kernel) and part.computes == "attention"
     return with_field(module, "impl", "reference", attends)
-
-
-def empty_cache(layers: int, batch: int, length: int, heads: int, head_width: int, dtype=jnp.float32) -> KeyValues:
-    """Returns an empty cache of a stack for `length` tokens."""
-    shape = (layers, batch, length, heads, head_width)
-    return KeyValues(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype), jnp.zeros((layers,), jnp.int32))

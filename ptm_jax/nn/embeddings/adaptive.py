@@ -6,6 +6,7 @@ vectors of cluster i have width D / divide^i. With `divide` 1 all have width D a
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, Literal
 
 import flax.linen as nn
@@ -18,6 +19,7 @@ from ptm_jax.core.streams import counter_bits
 from ptm_jax.core.types import Vocab, record, static
 from ptm_jax.kernels import cross_entropy
 from ptm_jax.kernels.choice import Impl
+from ptm_jax.nn.heads.vocabulary import WordHead
 from ptm_jax.nn.initializers import Normal, Zeros
 from ptm_jax.nn.layers import Context, Dense, Dropout, Identity
 
@@ -32,10 +34,10 @@ class AdaptiveTable:
 
 def clusters(vocab: Vocab, cutoffs: tuple[int, ...]) -> list[tuple[int, int]]:
     """Returns first id and size of every cluster. Raises ValueError if the cutoffs do not rise inside the vocabulary."""
-    edges = (0, *cutoffs, vocab.size)
-    if any(low >= high for low, high in zip(edges, edges[1:], strict=False)):
+    found = [(low, high - low) for low, high in itertools.pairwise((0, *cutoffs, vocab.size))]
+    if any(size <= 0 for _, size in found):
         raise ValueError(f"cutoffs {cutoffs} must rise and lie inside a vocabulary of {vocab.size}")
-    return [(low, high - low) for low, high in zip(edges, edges[1:], strict=False)]
+    return found
 
 
 class AdaptiveEmbeddings(slots.Embedding, nn.Module):
@@ -111,15 +113,10 @@ class AdaptiveReadout:
     precision: Precision = static(Precision())
     impl: Impl = static("auto")
 
-    def _parts(self):
-        """Yields the log-probabilities of the first softmax [.., V_0 + C], then those inside each other cluster
-        [.., V_i]."""
-        for features, table, bias in zip(self.features, self.tables, self.biases, strict=True):
-            yield jax.nn.log_softmax(cross_entropy.logits(cross_entropy.Linear(features, table, bias), self.precision))
-
     def logits(self):
         """Returns the log-probabilities [.., V] float32."""
-        head, *tails = self._parts()
+        clusters = (cross_entropy.Linear(*parts) for parts in zip(self.features, self.tables, self.biases, strict=True))
+        head, *tails = (jax.nn.log_softmax(cross_entropy.logits(cluster, self.precision)) for cluster in clusters)
         size = head.shape[-1] - len(tails)
         return jnp.concatenate([head[..., :size], *(head[..., size + i, None] + t for i, t in enumerate(tails))], -1)
 
@@ -174,16 +171,14 @@ class AdaptiveReadout:
         return cross_entropy.score(self._linear(cluster, 0, count), labels, **options)
 
 
-class AdaptiveHead(slots.Head, slots.Kernel, nn.Module):
+class AdaptiveHead(WordHead):
     """The softmax over the clusters of an `AdaptiveEmbeddings` with the same cutoffs.
 
     `tied` uses the embeddings' tables. Otherwise the head has its own tables and does not project the first cluster.
     `projections` selects the clusters of a tied head that use the embeddings' projections: all, all but the first
     (Transformer-XL on WikiText-103), or none. It also applies to an untied head with own="tables". `table_width` is the
-    embeddings'. `impl` selects the kernel for the loss of a cluster (`kernels.cross_entropy`).
+    embeddings'.
     """
-
-    scores_words = True
 
     vocab: Vocab
     cutoffs: tuple[int, ...]
@@ -197,17 +192,8 @@ class AdaptiveHead(slots.Head, slots.Kernel, nn.Module):
     precision: Precision = Precision()
     impl: Impl = "auto"
 
-    @property
-    def shares_table(self) -> bool:
-        return self.tied
-
-    @staticmethod
-    def example(encoded):
-        return (encoded.hidden[:, :1],)
-
     @nn.compact
     def __call__(self, hidden, *, table=None, context=None):
-        del context
         features, tables, biases = [], [], []
         width, count = hidden.shape[-1], len(self.cutoffs)
         for i, (_, size) in enumerate(clusters(self.vocab, self.cutoffs)):
@@ -235,12 +221,10 @@ class AdaptiveHead(slots.Head, slots.Kernel, nn.Module):
         return self.precision.dense(hidden, kernel)
 
 
-class AdaptiveSoftmaxHead(slots.Head, slots.Kernel, nn.Module):
+class AdaptiveSoftmaxHead(WordHead):
     """The adaptive softmax of Grave et al. (2017) as in torch (`AdaptiveLogSoftmaxWithLoss`; XLM's `asm`). It has its own
     tables. The entries of the other clusters follow the words of the first one, and only this table has a bias. Cluster i
     has width D / divide^i."""
-
-    scores_words = True
 
     vocab: Vocab
     cutoffs: tuple[int, ...]
@@ -249,13 +233,8 @@ class AdaptiveSoftmaxHead(slots.Head, slots.Kernel, nn.Module):
     precision: Precision = Precision()
     impl: Impl = "auto"
 
-    @staticmethod
-    def example(encoded):
-        return (encoded.hidden[:, :1],)
-
     @nn.compact
     def __call__(self, hidden, *, table=None, context=None):
-        del table, context
         (_, first), *rest = clusters(self.vocab, self.cutoffs)
         width = hidden.shape[-1]
         features, tables = [hidden], [self.param("words", self.initializer, (first + len(rest), width))]

@@ -27,17 +27,14 @@ def table_of(module: nn.Module, name: str, init: Any, shape: tuple[int, ...]):
 
 
 class Positions(nn.Module):
-    """Vectors of positions: `positions(places [B, L], width) -> [B, L, width]`."""
+    """Vectors of positions: `positions(places [B, L], width) -> [B, L, width]`.
 
-    @property
-    def longest(self) -> int | None:
-        """Maximum length of a row in tokens (None: no limit)."""
-        return None
+    longest         maximum length of a row in tokens (None: no limit)
+    counts_tokens   whether positions count only real tokens and not the slots of the row
+    """
 
-    @property
-    def counts_tokens(self) -> bool:
-        """Whether positions count only real tokens and not the slots of the row."""
-        return False
+    longest = None
+    counts_tokens = False
 
 
 class LearnedPositions(Positions):
@@ -65,9 +62,7 @@ class SlotPositions(LearnedPositions):
     """A table with an offset and positions that count all slots of the row, padding included (BART). RoBERTa counts
     tokens."""
 
-    @property
-    def counts_tokens(self) -> bool:
-        return False
+    counts_tokens = False
 
 
 class Sinusoids(Positions):

@@ -13,8 +13,8 @@ from ptm_jax.core import slots
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import Encoded
 from ptm_jax.nn.heads.layer_mix import rows_of_states
-from ptm_jax.nn.heads.tasks import noisy
-from ptm_jax.nn.initializers import FanIn, TruncatedNormal
+from ptm_jax.nn.heads.tasks import TaskHead, noisy
+from ptm_jax.nn.initializers import FanIn
 from ptm_jax.nn.layers import Dense, Dropout, outside
 from ptm_jax.nn.recurrent.lstm import BiLSTMReader
 
@@ -85,33 +85,30 @@ class AlignedReader(nn.Module):
         return dataclasses.replace(encoded, hidden=alone(layers[1], inner))
 
 
-class PairHead(slots.ClassHead, nn.Module):
-    """Returns the logits [B, C] float32 of a pair from the mean and the maximum of each text's states [B, L, D], by two
-    layers with tanh between (section 3.3: [v_a,ave; v_a,max; v_b,ave; v_b,max])."""
+class TextPairHead(slots.ClassHead, TaskHead, kw_only=True):
+    """The base class of heads that read the states [B, L, D] and the masks [B, L] of the two texts of a row."""
 
-    classes: int
-    hidden: int = 200
     dropout: float = 0.1
-    initializer: Any = TruncatedNormal()
-    precision: Precision = Precision()
 
     @staticmethod
     def example(encoded):
         mask = jnp.ones(encoded.hidden.shape[:2], bool)
         return encoded.hidden, mask, mask
 
-    @staticmethod
-    def reads(encoded, batch):
+    def reads(self, encoded, batch):
         return encoded.hidden, *texts_of(batch)
+
+
+class PairHead(TextPairHead):
+    """Returns the logits [B, C] float32 of a pair from the mean and the maximum of each text's states [B, L, D], by two
+    layers with tanh between (section 3.3: [v_a,ave; v_a,max; v_b,ave; v_b,max])."""
+
+    classes: int
+    hidden: int = 200
 
     @nn.compact
     def __call__(self, hidden, first, second, *, table=None, context=None):
-        del table
-        found = []
-        for mask in (first, second):
-            states = hidden.astype(jnp.float32)
-            found += [mean_of(states, mask), most_of(states, mask)]
-        dense = lambda n, name: Dense(n, initializer=self.initializer, precision=self.precision, name=name)
+        states = hidden.astype(jnp.float32)
+        found = [of(states, mask) for mask in (first, second) for of in (mean_of, most_of)]
         pooled = noisy(self.dropout, jnp.concatenate(found, -1).astype(hidden.dtype), context)
-        inner = noisy(self.dropout, jnp.tanh(dense(self.hidden, "dense")(pooled)), context)
-        return dense(self.classes, "classes")(inner).astype(jnp.float32)
+        return self.scores(jnp.tanh(self.dense(self.hidden, "dense")(pooled)), context, self.classes, "classes")

@@ -14,7 +14,7 @@ from ptm_jax.core import slots
 from ptm_jax.core.batch import segments_of
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import record
-from ptm_jax.nn.heads.tasks import last_token, noisy
+from ptm_jax.nn.heads.tasks import TaskHead, last_token, noisy
 from ptm_jax.nn.initializers import TruncatedNormal
 from ptm_jax.nn.layers import Dense, LayerNorm
 
@@ -65,7 +65,6 @@ class AnswerHead(slots.Head, nn.Module):
 
     @nn.compact
     def __call__(self, hidden, cls_places, start=None, allowed=None, *, table=None, context=None):
-        del table
         states, take = hidden[:, :, None], lambda places: jnp.take_along_axis(hidden, places[..., None], 1)
         scores = self._allowed(self._score("start", hidden), allowed)
         chances = jax.nn.softmax(scores)
@@ -99,7 +98,7 @@ class AnswerHead(slots.Head, nn.Module):
         return scores if allowed is None else jnp.where(allowed > 0, scores, -1e30)
 
 
-class VerifiedSpanHead(slots.Head, nn.Module):
+class VerifiedSpanHead(TaskHead):
     """Returns the logits of an answer's first and last token [B, L] each from [B, L, D], and the logit of no answer [B, 1]
     (above 0: none) from the classifying token, float32 (Zhang et al. 2021, arXiv 2001.09694, section 3.3: the internal
     front verifier).
@@ -108,10 +107,6 @@ class VerifiedSpanHead(slots.Head, nn.Module):
     """
 
     per_token = True
-
-    dropout: float = 0.0
-    initializer: Any = TruncatedNormal()
-    precision: Precision = Precision()
 
     @staticmethod
     def example(encoded):
@@ -123,15 +118,12 @@ class VerifiedSpanHead(slots.Head, nn.Module):
 
     @nn.compact
     def __call__(self, hidden, cls_places, *, table=None, context=None):
-        del table
-        dense = lambda n, name: Dense(n, initializer=self.initializer, precision=self.precision, name=name)
-        ends = dense(2, "ends")(hidden).astype(jnp.float32)
+        ends = self.dense(2, "ends")(hidden).astype(jnp.float32)
         first = jnp.take_along_axis(hidden, cls_places[:, None, None], 1)[:, 0]
-        none = dense(1, "none")(noisy(self.dropout, first, context)).astype(jnp.float32)
-        return ends[..., 0], ends[..., 1], none
+        return ends[..., 0], ends[..., 1], self.scores(first, context, 1, "none")
 
 
-class RationaleHead(slots.Head, nn.Module):
+class RationaleHead(TaskHead):
     """Predicts span, rationale and kind of an answer from h [B, L, D] (Ju et al. 2019, arXiv 1909.10772, section 2.2):
 
         start, end = W h                    p = sigmoid(w_2 relu(W_1 h))           h' = p h
@@ -145,9 +137,6 @@ class RationaleHead(slots.Head, nn.Module):
     per_token = True
 
     kinds: int = 3
-    dropout: float = 0.0
-    initializer: Any = TruncatedNormal()
-    precision: Precision = Precision()
 
     @staticmethod
     def example(encoded):
@@ -160,21 +149,17 @@ class RationaleHead(slots.Head, nn.Module):
 
     @nn.compact
     def __call__(self, hidden, segments, cls_places, *, table=None, context=None):
-        del table
         hidden = noisy(self.dropout, hidden, context)
-        ends = self._dense(2, "ends")(hidden).astype(jnp.float32)
+        ends = self.dense(2, "ends")(hidden).astype(jnp.float32)
         rationale = self._score("rationale", hidden)
         marked = hidden * jax.nn.sigmoid(rationale)[..., None].astype(hidden.dtype)
         weights = jax.nn.softmax(jnp.where(segments > 0, self._score("attend", marked), -1e30))
         read = jnp.einsum("bl,bld->bd", weights, marked.astype(jnp.float32)).astype(hidden.dtype)
         first = jnp.take_along_axis(hidden, cls_places[:, None, None], 1)[:, 0]
-        kinds = self._dense(self.kinds, "kinds")(jnp.concatenate([read, first], -1)).astype(jnp.float32)
+        kinds = self.dense(self.kinds, "kinds")(jnp.concatenate([read, first], -1)).astype(jnp.float32)
         return ends[..., 0], ends[..., 1], kinds, rationale
-
-    def _dense(self, features, name):
-        return Dense(features, initializer=self.initializer, precision=self.precision, name=name)
 
     def _score(self, name, x):
         """Computes logits [B, L] float32 by two layers."""
-        inner = jax.nn.relu(self._dense(x.shape[-1], f"{name}_hidden")(x))
-        return self._dense(1, f"{name}_score")(inner)[..., 0].astype(jnp.float32)
+        inner = jax.nn.relu(self.dense(x.shape[-1], f"{name}_hidden")(x))
+        return self.dense(1, f"{name}_score")(inner)[..., 0].astype(jnp.float32)

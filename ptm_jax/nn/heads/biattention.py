@@ -11,10 +11,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from ptm_jax.core import slots
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import Encoded
-from ptm_jax.nn.heads.alignment import attended, mean_of, most_of, read_alone, texts_of
+from ptm_jax.nn.heads.alignment import TextPairHead, attended, mean_of, most_of, read_alone, texts_of
 from ptm_jax.nn.heads.layer_mix import rows_of_states
 from ptm_jax.nn.heads.tasks import noisy
 from ptm_jax.nn.initializers import FanIn
@@ -65,15 +64,13 @@ class BiattentiveReader(nn.Module):
         y = x if second is first else read_alone(encode, inner, second, context.rows, train)
         both = first[:, :, None] & second[:, None, :]
         found = []
-        for layer, own, other, seen, mask in zip(
-            integrate, (x, y), (y, x), (both, both.swapaxes(1, 2)), masks, strict=True
-        ):
+        for layer, own, other, seen, mask in zip(integrate, (x, y), (y, x), (both, both.swapaxes(1, 2)), masks, strict=True):
             c = attended(own, other, seen, self.precision)
             found.append(read_alone(layer, jnp.concatenate([own, own - c, own * c], -1), mask, context.rows, train))
         return dataclasses.replace(encoded, hidden=jnp.concatenate(found, -1))
 
 
-class BiattentiveHead(slots.ClassHead, nn.Module):
+class BiattentiveHead(TextPairHead):
     """Returns logits [B, C] float32 from the states of `BiattentiveReader`, X|y and Y|x [B, L, 2 hidden] each:
 
         pool(X) = [max; mean; min; sum_i softmax_i(X_i v + d) X_i]      over the words of the sequence, v and d of its own
@@ -87,29 +84,21 @@ class BiattentiveHead(slots.ClassHead, nn.Module):
     pairs: bool = True
     reductions: tuple[int, ...] = (4, 2)
     pieces: int = 4
-    dropout: float = 0.1
-    initializer: Any = FanIn()
-    precision: Precision = Precision()
-
-    @staticmethod
-    def example(encoded):
-        mask = jnp.ones(encoded.hidden.shape[:2], bool)
-        return encoded.hidden, mask, mask
+    initializer: Any = dataclasses.field(default=FanIn(), kw_only=True)
 
     def reads(self, encoded, batch):
         return encoded.hidden, *sequences_of(encoded, batch, self.pairs)
 
     @nn.compact
     def __call__(self, hidden, first, second, *, table=None, context=None):
-        del table
-        found, dense = [], lambda n, name: Dense(n, initializer=self.initializer, precision=self.precision, name=name)
+        found = []
         for name, states, mask in zip(("first", "second"), jnp.split(hidden, 2, -1), (first, second), strict=True):
-            found += self._pooled(dense(1, f"attend_{name}")(states)[..., 0], states.astype(jnp.float32), mask)
+            found += self._pooled(self.dense(1, f"attend_{name}")(states)[..., 0], states.astype(jnp.float32), mask)
         z = jnp.concatenate(found, -1).astype(hidden.dtype)
         widths = [max(1, z.shape[-1] // math.prod(self.reductions[: n + 1])) for n in range(len(self.reductions))]
         for number, width in enumerate([*widths, self.classes]):
             z = noisy(self.dropout, LayerNorm(1e-5, name=f"norm_{number}")(z), context)
-            z = dense(width * self.pieces, f"maxout_{number}")(z).reshape(len(z), width, self.pieces).max(-1)
+            z = self.dense(width * self.pieces, f"maxout_{number}")(z).reshape(len(z), width, self.pieces).max(-1)
         return z.astype(jnp.float32)
 
     @staticmethod

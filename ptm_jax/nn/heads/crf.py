@@ -19,14 +19,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError, unknown
-from ptm_jax.core.precision import Precision
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, record
-from ptm_jax.nn.heads.tasks import noisy
-from ptm_jax.nn.initializers import Normal, TruncatedNormal
-from ptm_jax.nn.layers import Dense
+from ptm_jax.nn.heads.tasks import TokenHead
+from ptm_jax.nn.initializers import Normal
 
 NEVER = -1e5
 """Score of a forbidden transition in sums: its probability is 0 and its gradient finite."""
@@ -170,23 +167,18 @@ def _along(scores: Array, places: Array) -> tuple[Array, Array]:
     return jnp.swapaxes(scores.astype(jnp.float32), 0, 1), places.astype(jnp.int32).T
 
 
-class CRFHead(slots.ClassHead, nn.Module):
+class CRFHead(TokenHead):
     """Returns the logits of each token [B, L, C] float32 from [B, L, D], with the parameters of `TokenHead`. A call without
     features returns the `Links`. `labels` are the names of the classes; a `scheme` needs them.
 
     `objectives.crf.CRFTagging` trains it. `decode` runs Viterbi for a loaded model.
     """
 
-    per_token = True
     chained = True
 
-    classes: int
     labels: tuple[str, ...] = ()
     scheme: Scheme = ""
-    dropout: float = 0.0
-    initializer: Any = TruncatedNormal()
     link_initializer: Any = Normal(0.02)
-    precision: Precision = Precision()
 
     def __post_init__(self):
         self.labels = tuple(self.labels)
@@ -196,14 +188,12 @@ class CRFHead(slots.ClassHead, nn.Module):
 
     @nn.compact
     def __call__(self, hidden=None, *, table=None, context=None):
-        del table
         shapes = {"pairs": (self.classes, self.classes), "first": (self.classes,), "last": (self.classes,)}
         links = {name: self.param(name, self.link_initializer, shape) for name, shape in shapes.items()}
         if hidden is None:
             names = self.labels or ("",) * self.classes
             return Links(**links, may=tuple(map(jnp.asarray, allowed(names, self.scheme))))
-        out = Dense(self.classes, initializer=self.initializer, precision=self.precision, name="classes")
-        return out(noisy(self.dropout, hidden, context)).astype(jnp.float32)
+        return self.scores(hidden, context, self.classes, "classes")
 
     @staticmethod
     def decode(model: Any, scores: np.ndarray, head: str = "tag") -> np.ndarray:

@@ -9,45 +9,33 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from ptm_jax.core import slots
 from ptm_jax.core.batch import segments_of
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import Visibility
 from ptm_jax.nn.attention.multihead import Attention
-from ptm_jax.nn.heads.tasks import Summary, noisy
+from ptm_jax.nn.heads.tasks import ChoiceHead, TaskHead, noisy
 from ptm_jax.nn.initializers import TruncatedNormal
 from ptm_jax.nn.layers import Context, Dense, activate
 
 
-class PairRanker(slots.Head, nn.Module):
+class PairRanker(ChoiceHead):
     """[B C, L, D] -> logits [B, C, C] float32: above 0 at (i, j) if document i of a question is needed more than j (3.1).
 
     The summaries of a question's documents attend to each other with `heads` heads; two layers score a pair. Rows without
     tokens are not documents and are masked.
     """
 
-    choices: int
     heads: int = 4
-    summary: nn.Module = Summary()
-    dropout: float = 0.0
-    initializer: Any = TruncatedNormal()
-    precision: Precision = Precision()
-
-    @property
-    def readings(self) -> int:
-        return self.choices
 
     def example(self, encoded):
         hidden = jnp.repeat(encoded.hidden[:1], self.choices, 0)
         return hidden, None, jnp.ones(hidden.shape[:2], jnp.int32)
 
     def reads(self, encoded, batch):
-        segments = segments_of(batch)
-        return (*self.summary.reads(encoded, batch), segments)
+        return (*self.summary.reads(encoded, batch), segments_of(batch))
 
     @nn.compact
     def __call__(self, hidden, where, segments, *, table=None, context=None):
-        del table
         if len(hidden) % self.choices:
             raise ValueError(f"{len(hidden)} rows are not questions of {self.choices} documents each")
         chosen = noisy(self.dropout, self.summary(hidden, where, context=context), context)
@@ -58,12 +46,9 @@ class PairRanker(slots.Head, nn.Module):
         attention = Attention(heads=heads, width=width, initializer=self.initializer, precision=self.precision)
         among = Context(visibility=Visibility(jnp.ones_like(real), real), rows=jnp.arange(len(real)))
         states = documents + attention(documents, among)[0]
-        first, second = (self._dense(width, name)(states) for name in ("first", "second"))
+        first, second = (self.dense(width, name)(states) for name in ("first", "second"))
         pairs = activate("gelu", first[:, :, None] + second[:, None, :])  # W [h_i; h_j] in two halves
-        return self._dense(1, "score")(pairs)[..., 0].astype(jnp.float32)
-
-    def _dense(self, features, name):
-        return Dense(features, initializer=self.initializer, precision=self.precision, name=name)
+        return self.dense(1, "score")(pairs)[..., 0].astype(jnp.float32)
 
 
 class SentenceGraph(nn.Module):
@@ -95,7 +80,7 @@ class SentenceGraph(nn.Module):
         return h
 
 
-class HopHead(slots.Head, nn.Module):
+class HopHead(TaskHead):
     """Predicts span, kind and supporting sentences of an answer from [B, L, D] (sections 3.2 and 3.3). Returns logits in
     float32: start, end [B, L], `kinds` [B, C], facts [B, S].
 
@@ -111,9 +96,6 @@ class HopHead(slots.Head, nn.Module):
 
     kinds: int = 3
     hops: int = 3
-    dropout: float = 0.0
-    initializer: Any = TruncatedNormal()
-    precision: Precision = Precision()
 
     def example(self, encoded):
         rows, length = encoded.hidden.shape[:2]
@@ -128,7 +110,6 @@ class HopHead(slots.Head, nn.Module):
 
     @nn.compact
     def __call__(self, hidden, sentence_of, document, asked, names, *, table=None, context=None):
-        del table
         hidden = noisy(self.dropout, hidden, context)
         start, end = jnp.moveaxis(self._layers("ends", 2, hidden), -1, 0)
         real = document > 0
@@ -145,9 +126,8 @@ class HopHead(slots.Head, nn.Module):
 
     def _layers(self, name, features, x):
         """Computes [.., features] float32 by two layers."""
-        dense = lambda n, part: Dense(n, initializer=self.initializer, precision=self.precision, name=f"{name}_{part}")
-        inner = activate("gelu", dense(max(1, x.shape[-1] // 2), "hidden")(x))
-        return dense(features, "score")(inner).astype(jnp.float32)
+        inner = activate("gelu", self.dense(max(1, x.shape[-1] // 2), f"{name}_hidden")(x))
+        return self.dense(features, f"{name}_score")(inner).astype(jnp.float32)
 
 
 def edges_of(document, asked, names):

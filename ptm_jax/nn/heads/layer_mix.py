@@ -31,7 +31,6 @@ class EmbeddingReader(nn.Module):
     """Returns the embeddings [B, L, D] in place of the last layer."""
 
     def __call__(self, encoded: Encoded, batch, train: bool = False) -> Encoded:
-        del batch, train
         return dataclasses.replace(encoded, hidden=layers_of(encoded)[0])
 
 
@@ -44,7 +43,6 @@ class LayerMix(nn.Module):
 
     @nn.compact
     def __call__(self, encoded: Encoded, batch, train: bool = False) -> Encoded:
-        del batch, train
         layers = layers_of(encoded)[1:]
         layers = layers if self.top is None else layers[-self.top :]
         f = layers.astype(jnp.float32)

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from ptm_jax.core import slots
-from ptm_jax.core.precision import Precision
 from ptm_jax.core.streams import keep_mask
-from ptm_jax.nn.heads.alignment import texts_of
-from ptm_jax.nn.initializers import TruncatedNormal
-from ptm_jax.nn.layers import Context, Dense, Dropout
+from ptm_jax.nn.heads.alignment import TextPairHead
+from ptm_jax.nn.heads.tasks import noisy
+from ptm_jax.nn.layers import Context
 
 
-class AnswerNetwork(slots.ClassHead, nn.Module):
+class AnswerNetwork(TextPairHead):
     """Returns log P(class) [B, C] float32 of a pair of texts (Liu et al. 2019, arXiv 1901.11504, section 3.1; Liu
     et al. 2018):
 
@@ -31,33 +27,16 @@ class AnswerNetwork(slots.ClassHead, nn.Module):
 
     classes: int
     steps: int = 5
-    dropout: float = 0.1
     prediction_dropout: float = 0.1
-    initializer: Any = TruncatedNormal()
-    precision: Precision = Precision()
-
-    @staticmethod
-    def example(encoded):
-        ones = jnp.ones(encoded.hidden.shape[:2], jnp.float32)
-        return encoded.hidden, ones, ones
-
-    def reads(self, encoded, batch):
-        first, second = texts_of(batch)
-        return encoded.hidden, first.astype(jnp.float32), second.astype(jnp.float32)
 
     @nn.compact
     def __call__(self, hidden, first, second, *, table=None, context: Context | None = None):
-        del table
         width = hidden.shape[-1]
-        dense = lambda n, name, bias=True: Dense(
-            n, bias=bias, initializer=self.initializer, precision=self.precision, name=name
-        )
-        if context is not None:
-            hidden = Dropout(self.dropout)(hidden, context)
+        hidden = noisy(self.dropout, hidden, context)
         read = lambda scores, mask: jnp.einsum("bl,bld->bd", _softmax(scores, mask), hidden.astype(jnp.float32))
-        state = read(dense(1, "begin", False)(hidden)[..., 0], second)
-        asks, classes = dense(width, "ask", False), dense(self.classes, "classes")
-        inputs, states = dense(3 * width, "gru_x"), dense(3 * width, "gru_s")
+        state = read(self.dense(1, "begin", bias=False)(hidden)[..., 0], second)
+        asks, classes = self.dense(width, "ask", bias=False), self.dense(self.classes, "classes")
+        inputs, states = self.dense(3 * width, "gru_x"), self.dense(3 * width, "gru_s")
         chances = []
         for _ in range(self.steps):
             x = read(jnp.einsum("bd,bld->bl", asks(state), hidden.astype(jnp.float32)), first)

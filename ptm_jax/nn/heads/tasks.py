@@ -64,7 +64,6 @@ class Detector(slots.Head, nn.Module):
 
     @nn.compact
     def __call__(self, hidden, *, table=None, context=None):
-        del table
         dense = lambda width, name: Dense(width, initializer=self.initializer, precision=self.precision, name=name)
         h = activate(self.activation, dense(hidden.shape[-1], "dense")(hidden))
         return dense(1, "score")(h)[..., 0].astype(jnp.float32)
@@ -84,7 +83,6 @@ class Score(slots.Head, nn.Module):
 
     @nn.compact
     def __call__(self, features, *, table=None, context=None):
-        del table
         dense = Dense(1, initializer=self.initializer, precision=self.precision, name="dense")
         return dense(features)[..., 0].astype(jnp.float32)
 
@@ -103,6 +101,21 @@ def last_of(ids, word: int):
 def noisy(rate: float, x, context: Context | None):
     """Applies dropout to a head's input; without a context there is none."""
     return x if context is None else Dropout(rate)(x, context)
+
+
+class TaskHead(slots.Head, nn.Module, kw_only=True):
+    """The base class of task heads: a dense layer, after dropout, is the last one."""
+
+    dropout: float = 0.0
+    initializer: Any = TruncatedNormal()
+    precision: Precision = Precision()
+
+    def dense(self, features, name, **options):
+        return Dense(features, initializer=self.initializer, precision=self.precision, name=name, **options)
+
+    def scores(self, x, context, features, name, **options):
+        """Returns the logits [.., features] float32 of x [.., D] by the last layer."""
+        return self.dense(features, name, **options)(noisy(self.dropout, x, context)).astype(jnp.float32)
 
 
 class Summary(slots.Head, nn.Module):
@@ -138,7 +151,6 @@ class Summary(slots.Head, nn.Module):
 
     @nn.compact
     def __call__(self, hidden, where=None, *, table=None, context=None):
-        del table
         chosen = noisy(self.dropout, self._chosen(hidden, where), context)
         if self.activation == "none":
             return chosen
@@ -158,25 +170,20 @@ class Summary(slots.Head, nn.Module):
         return jnp.take_along_axis(hidden, where[:, None, None], 1)[:, 0]
 
 
-class SequenceHead(slots.ClassHead, nn.Module):
+class SequenceHead(slots.ClassHead, TaskHead):
     """Returns the logits of a whole text [B, C] float32 from [B, L, D]: `summary`, then a dense layer. On BERT's pooler,
     two classes make it the head of next sentence prediction; one class makes it a regression head."""
 
     classes: int
     summary: nn.Module = Summary()
     bias: bool = True
-    dropout: float = 0.0
-    initializer: Any = TruncatedNormal()
-    precision: Precision = Precision()
 
     def reads(self, encoded, batch):
         return self.summary.reads(encoded, batch)
 
     @nn.compact
     def __call__(self, hidden, where=None, *, table=None, context=None):
-        del table
-        out = Dense(self.classes, bias=self.bias, initializer=self.initializer, precision=self.precision, name="classes")
-        return out(noisy(self.dropout, self.summary(hidden, where, context=context), context)).astype(jnp.float32)
+        return self.scores(self.summary(hidden, where, context=context), context, self.classes, "classes", bias=self.bias)
 
 
 class SummaryHead(slots.ClassHead, nn.Module):
@@ -195,36 +202,27 @@ class SummaryHead(slots.ClassHead, nn.Module):
 
     @nn.compact
     def __call__(self, hidden, where=None, *, table=None, context=None):
-        del table
         return noisy(self.dropout, self.summary(hidden, where, context=context).astype(jnp.float32), context)
 
 
-class TokenHead(slots.ClassHead, nn.Module):
+class TokenHead(slots.ClassHead, TaskHead):
     """Returns the logits of each token, [B, L, C] float32, from [B, L, D]."""
 
     per_token = True
 
     classes: int
-    dropout: float = 0.0
-    initializer: Any = TruncatedNormal()
-    precision: Precision = Precision()
 
     @nn.compact
     def __call__(self, hidden, *, table=None, context=None):
-        del table
-        out = Dense(self.classes, initializer=self.initializer, precision=self.precision, name="classes")
-        return out(noisy(self.dropout, hidden, context)).astype(jnp.float32)
+        return self.scores(hidden, context, self.classes, "classes")
 
 
-class ChoiceHead(slots.Head, nn.Module):
+class ChoiceHead(TaskHead):
     """Returns the logits [B, C] float32 of the C choices of a question. Each choice is a row of [B C, L, D]; the rows of
     a question follow each other."""
 
     choices: int
     summary: nn.Module = Summary()
-    dropout: float = 0.0
-    initializer: Any = TruncatedNormal()
-    precision: Precision = Precision()
 
     @property
     def readings(self) -> int:
@@ -238,27 +236,18 @@ class ChoiceHead(slots.Head, nn.Module):
 
     @nn.compact
     def __call__(self, hidden, where=None, *, table=None, context=None):
-        del table
         if len(hidden) % self.choices:
             raise ValueError(f"{len(hidden)} rows are not questions of {self.choices} choices each")
-        out = Dense(1, initializer=self.initializer, precision=self.precision, name="score")
-        scores = out(noisy(self.dropout, self.summary(hidden, where, context=context), context))
-        return scores.astype(jnp.float32).reshape(-1, self.choices)
+        return self.scores(self.summary(hidden, where, context=context), context, 1, "score").reshape(-1, self.choices)
 
 
-class SpanHead(slots.Head, nn.Module):
+class SpanHead(TaskHead):
     """Returns the logits of an answer's first and last token, [B, L] float32 each, from [B, L, D] (Devlin
     et al. 2019, 4.2)."""
 
     per_token = True
 
-    dropout: float = 0.0
-    initializer: Any = TruncatedNormal()
-    precision: Precision = Precision()
-
     @nn.compact
     def __call__(self, hidden, *, table=None, context=None):
-        del table
-        out = Dense(2, initializer=self.initializer, precision=self.precision, name="ends")
-        scores = out(noisy(self.dropout, hidden, context)).astype(jnp.float32)
+        scores = self.scores(hidden, context, 2, "ends")
         return scores[..., 0], scores[..., 1]

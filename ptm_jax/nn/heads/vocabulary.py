@@ -56,15 +56,28 @@ class Readout:
         return cross_entropy.draw(self.linear, seeds, temperature=temperature, **options)
 
 
-class MLMHead(slots.Head, slots.Kernel, nn.Module):
+class WordHead(slots.Head, slots.Kernel, nn.Module):
+    """The base class of heads that score the vocabulary, by the encoder's table if `tied`. `impl` selects the kernel for
+    the loss (`kernels.cross_entropy`)."""
+
+    scores_words = True
+    tied = True
+
+    @property
+    def shares_table(self) -> bool:
+        return self.tied
+
+    @staticmethod
+    def example(encoded):
+        return (encoded.hidden[:, :1],)
+
+
+class MLMHead(WordHead):
     """Dense (to the table's width), activation and norm, then the tied table and a bias: BERT, RoBERTa, ALBERT.
 
     With `tied=False` the head has its own table, as wide as the encoder's. `width` is the width of the dense layer if it is
-    larger than the table's; the parameter `rest` holds the missing columns (MobileBERT). `impl` selects the kernel for the
-    loss (`kernels.cross_entropy`).
+    larger than the table's; the parameter `rest` holds the missing columns (MobileBERT).
     """
-
-    scores_words = True
 
     vocab: Any
     activation: Activation = "gelu"
@@ -74,14 +87,6 @@ class MLMHead(slots.Head, slots.Kernel, nn.Module):
     initializer: Any = TruncatedNormal()
     precision: Precision = Precision()
     impl: Impl = "auto"
-
-    @property
-    def shares_table(self) -> bool:
-        return self.tied
-
-    @staticmethod
-    def example(encoded):
-        return (encoded.hidden[:, :1],)
 
     @nn.compact
     def __call__(self, hidden, *, table, context=None):
@@ -96,16 +101,14 @@ class MLMHead(slots.Head, slots.Kernel, nn.Module):
         return Readout(h, table, self.param("bias", Zeros(), (self.vocab.size,)), self.precision, self.impl)
 
 
-class LMHead(slots.Head, slots.Kernel, nn.Module):
+class LMHead(WordHead):
     """Only the tied table: GPT and GPT-2. `bias` adds one parameter for each word (XLNet, CTRL); "fixed" does not train it
     (BART).
 
     `scale` multiplies the features (T5's tied table: D**-0.5). With `tied=False` the head has its own table and needs
     `vocab` (T5 1.1). If the widths of states and tied table differ, a dense layer maps the states to the table's width
-    (ALBERT's factorised table). `impl` selects the kernel for the loss (`kernels.cross_entropy`).
+    (ALBERT's factorised table).
     """
-
-    scores_words = True
 
     vocab: Any = None
     bias: bool | Literal["fixed"] = False
@@ -114,14 +117,6 @@ class LMHead(slots.Head, slots.Kernel, nn.Module):
     initializer: Any = TruncatedNormal()
     precision: Precision = Precision()
     impl: Impl = "auto"
-
-    @property
-    def shares_table(self) -> bool:
-        return self.tied
-
-    @staticmethod
-    def example(encoded):
-        return (encoded.hidden[:, :1],)
 
     @nn.compact
     def __call__(self, hidden, *, table, context=None):
@@ -149,7 +144,6 @@ class Pooler(slots.Head, nn.Module):
 
     @nn.compact
     def __call__(self, hidden, *, table=None, context=None):
-        del table
         dense = Dense(hidden.shape[-1], initializer=self.initializer, precision=self.precision, name="dense")
         return activate(self.activation, dense(hidden[:, 0]))
 
@@ -169,6 +163,5 @@ class Classifier(slots.ClassHead, nn.Module):
 
     @nn.compact
     def __call__(self, features, *, table=None, context=None):
-        del table
         dense = Dense(self.classes, initializer=self.initializer, precision=self.precision, name="dense")
         return dense(features).astype(jnp.float32)
