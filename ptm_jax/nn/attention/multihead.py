@@ -115,11 +115,7 @@ class Attention(slots.Kernel, nn.Module):
         }
         ring = ring_of(current()) if cache is None else None
         if ring is not None:
-            for what in (self.relative and type(self.relative).__name__, self.expose == "scores" and 'expose="scores"'):
-                if what:
-                    raise UserError(
-                        f"{what} reads all keys at once, which ring attention never has; take rules without _ring"
-                    )
+            self._refuse()
             bias = dense_bias(context.scores, q.shape[1], k.shape[1])
             heads, probabilities = ring_attention(q, k, v, ring=ring, bias=bias, **given), None
         else:
@@ -133,6 +129,12 @@ class Attention(slots.Kernel, nn.Module):
         heads = constrain(heads, "rows", "length", "heads", None)
         out = Dense(self.width, axes=2, initializer=self.out_init or self.initializer, name="out", **options)
         return stream(out(heads)), probabilities, cache
+
+    def _refuse(self):
+        """Raises UserError for options that need the scores of all keys at once."""
+        for what in (self.relative and type(self.relative).__name__, self.expose == "scores" and 'expose="scores"'):
+            if what:
+                raise UserError(f"{what} reads all keys at once, which ring attention never has; take rules without _ring")
 
 
 class CrossAttention(nn.Module):
