@@ -7,6 +7,7 @@ import pytest
 
 from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.cloze import Combination, TwoTowers
+from ptm_jax.encoders.model import distinct
 from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.blocks import Block, FeedForward, Stack
 from ptm_jax.nn.embeddings.summed import Embeddings, Sinusoids
@@ -21,7 +22,7 @@ BATCH = {"input_ids": jnp.arange(LENGTH, dtype=jnp.int32)[None], "segment_ids": 
 def model(combine="attention", masked=True, query="sum"):
     attention, ffn = Attention(heads=2, width=WIDTH), FeedForward(12)
     stack = Stack(block=Block(attention=attention, ffn=ffn), layers=2)
-    return TwoTowers(
+    encoder = TwoTowers(
         embed=Embeddings(vocab=VOCAB, width=WIDTH, position=Sinusoids()),
         forward=stack,
         backward=stack,
@@ -29,6 +30,7 @@ def model(combine="attention", masked=True, query="sum"):
         combine=combine,
         masked=masked,
     )
+    return distinct(encoder)
 
 
 @pytest.mark.parametrize(("combine", "masked"), [("attention", False), ("sum", True)])

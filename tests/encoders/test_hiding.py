@@ -22,7 +22,7 @@ def test_hidden_places_are_read_through_the_others_only():
     target = {"input_ids": ids[:, :3], "segment_ids": segments[:, :3]}
     batch = {"input_ids": ids, "segment_ids": segments} | {f"decoder_{name}": field for name, field in target.items()}
     hidden = {"source_segments": jnp.where(ids == 4, 0, segments)}
-    params = drawn(hides, 0, 0.5, batch).params
+    params = jax.tree.map(jnp.asarray, drawn(hides, 0, 0.5, batch).params)
     encode = jax.jit(lambda module, batch: Tower(module, params)(batch), static_argnums=0)
     found, first = encode(hides, batch), encode(hides, batch | hidden)
     np.testing.assert_array_equal(found.hidden, encode(other, batch).hidden)

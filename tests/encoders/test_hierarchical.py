@@ -9,6 +9,7 @@ import pytest
 
 from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.hierarchical import Hierarchical
+from ptm_jax.encoders.model import distinct
 from ptm_jax.encoders.transformer import Transformer
 from ptm_jax.nn.attention.multihead import Attention, CrossAttention
 from ptm_jax.nn.blocks import Block, FeedForward, Stack
@@ -25,18 +26,19 @@ def model():
     stack = Stack(block=block, layers=2)
     decoding = dataclasses.replace(stack, block=dataclasses.replace(block, cross=CrossAttention(attention)))
     embed = Embeddings(vocab=VOCAB, width=WIDTH, position=Sinusoids())
-    return Hierarchical(
+    encoder = Hierarchical(
         sentence=Transformer(embed=embed, stack=stack),
         document=stack,
         decoder=Transformer(embed=embed.clone(given=True), stack=decoding, direction="causal"),
         tokens=T,
     )
+    return distinct(encoder)
 
 
 @pytest.fixture(scope="module")
 def net():
     module = model()
-    params = drawn(module, {"input_ids": jnp.zeros((1, T), jnp.int32)})
+    params = jax.tree.map(jnp.asarray, drawn(module, {"input_ids": jnp.zeros((1, T), jnp.int32)}))
     return module, jax.jit(lambda params, batch: module.apply({"params": params}, batch)), params
 
 

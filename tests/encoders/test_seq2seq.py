@@ -77,7 +77,7 @@ def test_a_row_without_decoder_input_is_decoded_itself_and_a_start_shifts_it(net
     of = lambda ids: run(params, {**row, "decoder_input_ids": ids}).hidden
     np.testing.assert_array_equal(run(params, row).hidden, of(row["input_ids"]))
     starts = module.clone(encoder=module.encoder.clone(start=1))
-    hidden = jax.jit(lambda: Tower(starts, params)(row).hidden)()
+    hidden = jax.jit(lambda params: Tower(starts, params)(row).hidden)(params)
     np.testing.assert_allclose(hidden, of(shifted(row["input_ids"], jnp.ones((1, LS), int), 1)), atol=1e-5)
 
 

@@ -93,7 +93,8 @@ def test_live_parity_of_outputs_loss_and_gradients(family, lengths, left):
 def net(request):
     """hidden(batch), jitted."""
     tower = drawn(small(request.param).towers["main"], 0, 0.2, {"input_ids": np.zeros((1, 4), np.int32)})
-    return jax.jit(lambda batch: tower(batch).hidden)
+    run = jax.jit(lambda params, batch: towers.Tower(tower.module, params)(batch).hidden)
+    return functools.partial(run, tower.params)
 
 
 def test_a_packed_row_equals_its_documents_alone(net):

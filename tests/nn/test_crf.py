@@ -188,7 +188,7 @@ def task():
     head = CRFHead(classes=C, labels=LABELS["IOB2"], scheme="IOB2")
     model = Model(encoder=transformer(vocab=Vocab(size=5), layers=1, width=4, heads=1), heads={"tag": head})
     table = {"embed": {"token": np.zeros((5, 4), np.float32)}}  # a tower offers it to every head
-    tower = Tower(model, {"encoder": table, "heads_tag": drawn(head, hidden, scale=1.0)})
+    tower = Tower(model, jax.tree.map(jnp.asarray, {"encoder": table, "heads_tag": drawn(head, hidden, scale=1.0)}))
     labels = np.array([[2, 0, 1, 2, 2], [0, 1, 1, 0, 2], [2] * 5, [1, 2, 2, 2, 2], [0, 1, 2, 2, 2], [0] * 5], np.int32)
     weights = np.array([[1, 0, 1, 1, 0], [1] * 5, [0, 1, 1, 0, 0], [1] * 5, [1, 1, 0, 1, 1], [0] * 5], np.float32)
     batch = {"input_ids": np.ones((6, L), np.int32), "segment_ids": np.where(PLACES[[2, 2, 2, 2, 4, 0]] > 0, 1, 0)}

@@ -11,8 +11,9 @@ from ptm_jax.core.types import Visibility
 from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.blocks import Block, FeedForward
 from ptm_jax.nn.halting import AdaptiveStack, ConvFeedForward, DepthwiseConv
+from ptm_jax.nn.initializers import Normal
 from ptm_jax.nn.layers import Context
-from support.bare_layers import dense, drawn, run, sees
+from support.bare_layers import begun, drawn, run, sees
 
 B, L, D, T = 2, 6, 8, 5
 SEGMENTS = jnp.asarray([[1, 1, 1, 1, 1, 1], [1, 1, 1, 2, 2, 0]])
@@ -22,12 +23,15 @@ X = jax.random.normal(jax.random.key(0), (B, L, D))
 
 
 def stack(**options):
-    return AdaptiveStack(block=Block(attention=Attention(heads=2, width=D), ffn=FeedForward(12)), layers=T, **options)
+    return AdaptiveStack(
+        block=Block(attention=Attention(heads=2, width=D, initializer=Normal(0.4)), ffn=FeedForward(12)), layers=T, **options
+    )
 
 
 def begin(module):
-    params = drawn(module, X, CONTEXT)
+    params = begun(module, X, CONTEXT)
     if module.halting is not None:  # so that some positions halt early, some late and some never
+        assert float(params["halting"]["bias"]) == 1.0
         signs = jnp.asarray([1, -1, 1, -1, 1, 1, 1, 1])
         params["halting"] = {"kernel": jnp.linspace(-0.6, 0.6, D) * signs, "bias": jnp.asarray(-4.4)}
     return params
@@ -45,7 +49,8 @@ def by_hand(module, params):
     mean, total, remainders, updates = np.zeros((B, L, D)), np.zeros((B, L)), np.zeros((B, L)), np.zeros((B, L))
     for step in range(1, T + 1):
         state = state + np.array([[wave(POSITIONS[b, i]) + wave(step) for i in range(L)] for b in range(B)])
-        p = 1 / (1 + np.exp(-np.asarray(dense(params["halting"], state), np.float64)))
+        kernel, bias = (np.asarray(params["halting"][n], np.float64) for n in ("kernel", "bias"))
+        p = 1 / (1 + np.exp(-(state @ kernel + bias)))
         new = np.asarray(block(jnp.asarray(state, jnp.float32)), np.float64)
         for b, i in np.ndindex(B, L):
             if total[b, i] >= 1:

@@ -47,10 +47,10 @@ def dense(p, x):
 def sees(outputs, params, path) -> np.ndarray:
     """[.., n] booleans: whether `outputs(params)` [.., D] depend on entry n of the parameter `path` [n, ..], by gradients
     that are exactly zero where they do not."""
-    flat = flatten(params)
+    flat = jax.tree.map(jnp.asarray, flatten(params))
 
     def mixed(leaf):
         found = outputs(unflatten({**flat, path: leaf}))
         return found @ jnp.linspace(1.0, 2.0, found.shape[-1])
 
-    return np.asarray((jax.jit(jax.jacrev(mixed))(jnp.asarray(flat[path])) != 0).any(-1))
+    return np.asarray((jax.jit(jax.jacrev(mixed))(flat[path]) != 0).any(-1))
