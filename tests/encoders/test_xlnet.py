@@ -1,4 +1,4 @@
-"""XLNet's memory: the first part of a row, in either direction, equal to one long row and to the oracle's `bi_data`."""
+"""XLNet's memory: the first part of a row, in either direction, equal to one long row."""
 
 import dataclasses
 
@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 from test_xl import LENGTH, begin, draw, encoder
 
-from ptm_jax.core.paths import unflatten
 from ptm_jax.core.spec import respell
-from ptm_jax.core.towers import Tower
 from ptm_jax.encoders.xlnet import XLNetEncoder
 from ptm_jax.nn.attention.directed import DirectedScores
 from ptm_jax.nn.attention.relative import ShiftedScores
@@ -96,33 +94,3 @@ def test_padding_sees_itself_beside_the_text(one_layer):
     np.testing.assert_allclose(found.hidden[:, 4], text.hidden[:, 4], atol=2e-5)
     assert np.abs(found.hidden[:, 4] - plain.hidden[:, 4]).max() > 1e-2
     assert found.memory["segments"].shape == (2, 2)  # `reuse` places of the row, whatever its length
-
-
-@pytest.mark.full
-def test_two_rows_are_the_oracles_with_reuse_len_and_bi_data():
-    """Both streams and the memory of two rows in turn; the oracle takes the second half of a batch for backward."""
-    torch = pytest.importorskip("torch")
-    import oracles
-
-    model, module = oracles.oracle("xlnet"), oracles.ours("xlnet")
-    model.transformer.reuse_len, model.transformer.mem_len, model.transformer.bi_data = 5, 4, True
-    params = jax.tree.map(jnp.asarray, unflatten(oracles.tree("xlnet", model, dict(model.named_parameters()))))
-    random, sides = np.random.default_rng(0), jnp.asarray([0, 0, 1, 1])
-    encode = jax.jit(lambda batch: Tower(module, params)(batch))
-    mems = carry = None
-    for _ in range(2):
-        ids, types = random.integers(5, 61, (4, 10)), np.sort(random.integers(0, 2, (4, 10)), 1)
-        types[:, :5] = 0  # what is remembered: the oracle takes all of a memory for the first sentence
-        order = np.stack([random.permutation(10) for _ in range(4)])
-        batch = {"input_ids": ids, "token_type_ids": types, "order": order, "backward": sides}
-        found = encode({**batch, "carry": carry} if carry else batch)
-        hidden = torch.tensor(order[:, None, :] >= order[:, :, None]).float()
-        words = {"perm_mask": hidden, "target_mapping": torch.eye(10).expand(4, -1, -1), "mems": mems, "use_mems": True}
-        with torch.no_grad():
-            out = model(torch.tensor(ids), token_type_ids=torch.tensor(types), output_hidden_states=True, **words)
-        np.testing.assert_allclose(found.hidden, out.hidden_states[-2], atol=1e-4, rtol=1e-4)
-        sees = (order > 0) | (mems is not None)  # the first query of a first row has nothing to see
-        np.testing.assert_allclose(found.extra["query"][sees], out.hidden_states[-1][sees], atol=1e-4, rtol=1e-4)
-        carry, mems = found.memory, list(out.mems)
-        theirs = torch.stack(mems).permute(2, 0, 1, 3)
-        np.testing.assert_allclose(carry["layers"], theirs, atol=1e-4, rtol=1e-4)
