@@ -117,8 +117,12 @@ def _divide(starts, sizes, targets, gap, least: int, frame: int):
     return moved
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class WholeSentences(slots.Examples):
     """Base of rows of whole sentences between `begin` and `end`."""
+
+    begin: str = "cls"
+    end: str = "sep"
 
     def spec(self, length: int, vocab) -> Spec:
         """Returns the fields. Raises UserError where the vocabulary lacks a special token or rows are too short."""
@@ -133,9 +137,6 @@ class FullSentences(WholeSentences):
 
     Rows continue across documents, with an extra separator between them. One segment, no token types.
     """
-
-    begin: str = "cls"
-    end: str = "sep"
 
     def rows(self, block: Block, *, length: int, vocab, rng: np.random.Generator) -> Fields:
         """Returns fields [R, L] with every token of the block once. A sentence longer than a row is divided."""

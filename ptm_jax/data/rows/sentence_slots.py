@@ -66,9 +66,6 @@ class DocumentSentences(WholeSentences):
     each between `begin` and `end` and in a segment of its own. A sentence longer than a row is divided.
     """
 
-    begin: str = "cls"
-    end: str = "sep"
-
     def rows(self, block: Block, *, length: int, vocab, rng: np.random.Generator) -> Fields:
         """Returns fields [R, L] in random order, with every token of the block once."""
         begin, end = packing.special(vocab, self.begin), packing.special(vocab, self.end)

@@ -118,17 +118,12 @@ def _jsonl(path: Path) -> Iterator[Document]:
             value = json.loads(line)
         except ValueError as error:
             raise UserError(f"{path}:{number} is not JSON ({error}); expected one object on each line") from None
-        text = value if isinstance(value, str) else _field(value) if isinstance(value, dict) else None
+        fields = [value.get("text"), *value.values()] if isinstance(value, dict) else [value]
+        text = next((field for field in fields if isinstance(field, str)), None)
         if text is None:
             raise UserError(f"{path}:{number} has no string field; expected an object with a field 'text'")
         if item := document(text.splitlines()):
             yield item
-
-
-def _field(record: dict) -> str | None:
-    if isinstance(record.get("text"), str):
-        return record["text"]
-    return next((v for v in record.values() if isinstance(v, str)), None)
 
 
 def _csv(path: Path) -> Iterator[Document]:

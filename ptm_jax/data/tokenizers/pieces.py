@@ -50,30 +50,21 @@ def _blank(tokenizer: Any, text: str, start: int) -> bool:
 
 
 def _joined(tokenizer: Any, text: str, spans: Sequence[tuple[int, int]], known: dict[str, np.ndarray]) -> Pieces:
-    ids, starts, ends = [], [], []
+    found: list[tuple[int, int, int]] = []
     for a, b in spans:
         begin = a - 1 if _blank(tokenizer, text, a) else a
         row = known[text[begin:b]]
         sizes = _sizes(tokenizer, text[begin:b], row)
-        if sizes is None:
-            parts = [(a + m.start(), a + m.end()) for m in _PARTS.finditer(text[a:b])]
-            if len(parts) > 1:
-                found = [(tokenizer.encode(text[c:d]), c, d) for c, d in parts]
-                if sum(len(part) for part, _, _ in found) == len(row):
-                    for part, c, d in found:
-                        _add(ids, starts, ends, part, [(c, d)] * len(part))
-                    continue
-            _add(ids, starts, ends, row, [(a, b)] * len(row))
+        if sizes is not None:
+            found += [(i, max(a, begin + c), max(a, begin + d)) for i, (c, d) in zip(row, sizes, strict=True)]
             continue
-        _add(ids, starts, ends, row, [(max(a, begin + c), max(a, begin + d)) for c, d in sizes])
-    whole = lambda values: np.array(values, np.int32)
-    return Pieces(whole(ids), whole(starts), whole(ends))
-
-
-def _add(ids, starts, ends, row, places) -> None:
-    ids.extend(int(i) for i in row)
-    starts.extend(a for a, _ in places)
-    ends.extend(b for _, b in places)
+        parts = [(a + m.start(), a + m.end()) for m in _PARTS.finditer(text[a:b])]
+        cut = [(tokenizer.encode(text[c:d]), c, d) for c, d in parts] if len(parts) > 1 else []
+        if cut and sum(len(ids) for ids, _, _ in cut) == len(row):
+            found += [(i, c, d) for ids, c, d in cut for i in ids]
+        else:
+            found += [(i, a, b) for i in row]
+    return Pieces(*np.array(found, np.int32).reshape(-1, 3).T.copy())
 
 
 def _sizes(tokenizer: Any, word: str, ids: np.ndarray) -> list[tuple[int, int]] | None:
@@ -90,8 +81,7 @@ def _sizes(tokenizer: Any, word: str, ids: np.ndarray) -> list[tuple[int, int]] 
             (int(np.searchsorted(at, a, "right")) - 1, int(np.searchsorted(at, b))) for a, b in zip(first, ends, strict=True)
         ]
     names = [name.removeprefix("##").removeprefix("▁").removesuffix("</w>").removesuffix("@@") for name in names]
-    same = "".join(names).casefold() == word.casefold() or sum(map(len, names)) == len(word)
-    if tokenizer.vocab.unk in ids or not same or len("".join(names)) != len(word):
+    if tokenizer.vocab.unk in ids or len("".join(names)) != len(word):
         return None
     ends = np.cumsum([len(name) for name in names])
     return [(int(b) - len(name), int(b)) for name, b in zip(names, ends, strict=True)]
