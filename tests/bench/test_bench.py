@@ -1,4 +1,4 @@
-"""Every benchmark at a size that says nothing about speed, and what is written of it."""
+"""Every benchmark at a size that measures nothing, and its table."""
 
 import dataclasses
 import json

@@ -3,7 +3,7 @@
 It simulates memory spaces, copies, barriers, warpgroups and races; products it has for two operands as they lie in shared
 memory. `interpreted()` adds products of a turned operand or of one in registers, accumulators with a value (`pl.run_state`),
 loads with a layout and casts of layout (which change nothing but registers), and references that are reshaped. What a
-kernel does to numbers is done by numpy, one operation after the other. `absent()` says why where JAX has other inner parts.
+kernel does to numbers is done by numpy, one operation after the other. `absent()` is the reason where JAX differs.
 """
 
 from __future__ import annotations

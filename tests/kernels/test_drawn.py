@@ -1,4 +1,4 @@
-"""Words drawn from a softmax without its scores: as often as it says, and the same words however they are divided."""
+"""Words drawn from a softmax without its scores: with its probabilities, and the same words however they are divided."""
 
 import functools
 
@@ -55,7 +55,7 @@ def first():
     return one, np.asarray(draw(one, seeds_of(jnp.arange(ROWS)))[0])
 
 
-def test_words_are_as_frequent_as_the_softmax_says(first):
+def test_words_are_as_frequent_as_in_the_softmax(first):
     one, words = first
     assert fits(words, share(one, 0.7))
     assert not fits(words, share(one, 1.0))

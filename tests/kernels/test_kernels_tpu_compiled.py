@@ -1,4 +1,6 @@
-"""The softmax kernel and the ring by the TPU compiler, for every chip, forward and backward."""
+"""The cross-entropy and softmax kernels and the ring by the TPU compiler, for every chip, forward and backward."""
+
+import re
 
 import pytest
 
@@ -6,10 +8,61 @@ from ptm_jax.mesh import chips
 
 pytestmark = pytest.mark.full
 
-CHIPS = ("v4:2x2x1", "v5e:2x2", "v5p:2x2x1", "v6e:2x2")
+CHIPS = {"v4:2x2x1": 1, "v5e:2x2": 3, "v5p:2x2x1": 1, "v6e:2x2": 1}
+ROWS, LENGTH, WORDS, WIDTH = 16, 128, 30522, 1024
+CASES = (
+    ({"data": 2, "model": 2}, "megatron", "bfloat16"),
+    ({"data": 2, "fsdp": 2}, "fsdp", "bfloat16"),
+    ({"data": 4}, "replicated", "float32"),
+)
 
 
-def counted(name):
+def kernels_and_scores(name, count):
+    """{how: [how many kernels, arrays of scores]} of so many cases."""
+    import jax
+    import jax.numpy as jnp
+
+    from ptm_jax.core.precision import Precision
+    from ptm_jax.kernels import cross_entropy
+    from ptm_jax.kernels.cross_entropy import Linear
+    from ptm_jax.mesh import rules as tables
+    from ptm_jax.mesh.layout import layout_of, use
+
+    devices = chips.devices(chips.topology(name))
+    found = {}
+    for sizes, rules, precision in CASES[:count]:
+        layout = layout_of(tables.make_mesh(sizes, devices), rules)
+
+        def total(student, labels, layout=layout, precision=precision):
+            with use(layout):
+                options = {"smoothing": 0.1, "precision": Precision(precision), "impl": "pallas"}
+                judged = cross_entropy.judge(student, labels, **options)
+            return judged.loss.sum(), judged.right.sum()
+
+        place = lambda names, dtype, *shape, layout=layout: jax.ShapeDtypeStruct(
+            shape, dtype, sharding=layout.sharding(names, shape)
+        )
+        features = place(("rows", None, None), jnp.dtype(precision), ROWS, LENGTH, WIDTH)
+        table, bias = place(("vocab", "width"), jnp.float32, WORDS, WIDTH), place(("vocab",), jnp.float32, WORDS)
+        labels = place(("rows", None), jnp.int32, ROWS, LENGTH)
+        with jax.set_mesh(layout.mesh):
+            step = jax.jit(jax.grad(total, has_aux=True)).lower(Linear(features, table, bias), labels)
+            text = step.compile({"exec_time_optimization_effort": -1.0}).as_text()
+        shapes = {tuple(map(int, dims.split(","))) for dims in re.findall(r"\w\[([\d,]+)\]", text)}
+        scores = [s for s in shapes if len(s) > 1 and s[-1] >= WORDS // 2 and s[-2] >= 64]
+        found[f"{rules} {precision}"] = [len(re.findall(r"custom-call.*tpu_custom_call", text)), scores]
+    return found
+
+
+@pytest.mark.rotate(4)
+@pytest.mark.parametrize("name", CHIPS)
+def test_the_compiler_takes_the_cross_entropy_and_holds_no_scores(on_tpu, name):
+    found = on_tpu(name, kernels_and_scores, name, CHIPS[name])
+    assert len(found) == CHIPS[name]
+    assert all(kernels == 3 and not scores for kernels, scores in found.values()), found
+
+
+def softmax_and_ring(name):
     """{what: how often its kernel, or a message to a neighbour, is in the program}."""
     import jax
     import jax.numpy as jnp
@@ -45,6 +98,6 @@ def counted(name):
 
 @pytest.mark.rotate(4)
 @pytest.mark.parametrize("name", CHIPS)
-def test_the_compiler_takes_them(on_tpu, name):
-    found = on_tpu(name, counted, name)
+def test_the_compiler_takes_the_softmax_and_the_ring(on_tpu, name):
+    found = on_tpu(name, softmax_and_ring, name)
     assert found["softmax"] >= 2 and found["ring"] >= 2 and not found["whole"], found

@@ -131,7 +131,7 @@ def test_pods_know_each_other():
         "topology.kubernetes.io/zone": "us-east5-a",
     }
     assert tpu["containers"][0]["resources"]["limits"] == {"google.com/tpu": 4}
-    assert [v["name"] for v in tpu["containers"][0]["env"]] == ["PTM_LOGS"]  # GKE tells JAX the rest
+    assert [v["name"] for v in tpu["containers"][0]["env"]] == ["PTM_LOGS"]  # GKE sets the rest
     gpu = pod_of(jobset.manifest(job(words("gke", "bert_base", "--topology", "h200x16"))))
     env = {v["name"]: v.get("value", v.get("valueFrom")) for v in gpu["containers"][0]["env"]}
     assert env["JAX_COORDINATOR_ADDRESS"] == "bert-base-hosts-0-0.bert-base:29400" and env["JAX_NUM_PROCESSES"] == "2"
