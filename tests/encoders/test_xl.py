@@ -39,7 +39,8 @@ def draw(rows=2, length=LENGTH, seed=0):
 
 def begin(module, batch):
     """Jitted `(params, batch) -> Encoded`, and parameters."""
-    return jax.jit(lambda params, batch: module.apply({"params": params}, batch)), drawn(module, batch)
+    params = jax.tree.map(jnp.asarray, drawn(module, batch))
+    return jax.jit(lambda params, batch: module.apply({"params": params}, batch)), params
 
 
 def test_two_rows_with_memory_equal_one_row_of_double_length():
