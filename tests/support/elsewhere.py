@@ -10,10 +10,10 @@ TESTS = Path(__file__).resolve().parents[1]
 
 
 def call(function, *arguments, env):
-    """What the function returns there; `env` joins the environment, arguments and result are what JSON can hold."""
+    """What the function returns there; `env` is its environment, arguments and result are what JSON can hold."""
     here = Path(function.__code__.co_filename)
     paths = here.parent, TESTS, TESTS.parent, env.get("PYTHONPATH", "")
-    env = {**os.environ, **env, "PYTHONPATH": os.pathsep.join(filter(None, map(str, paths)))}
+    env = {**env, "PYTHONPATH": os.pathsep.join(filter(None, map(str, paths)))}
     code = f"import json, {here.stem} as it; print(json.dumps(it.{function.__name__}(*{arguments!r})))"
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr[-4000:]
@@ -23,4 +23,4 @@ def call(function, *arguments, env):
 def on_devices(count, function, *arguments):
     """What the function returns where there are so many CPU devices."""
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={count}"
-    return call(function, *arguments, env={"XLA_FLAGS": flags})
+    return call(function, *arguments, env={**os.environ, "XLA_FLAGS": flags})
