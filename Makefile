@@ -46,8 +46,8 @@ add: $(VENV)/.test
 
 # What the tests' markers earn, written into the catalogue.
 status: $(VENV)/.parity
-	PTM_TEST_COMPILE=fast PTM_EVERY=1 $(PYTEST) --write-status -m "not full" tests/systems tests/encoders
-	PTM_EVERY=1 $(PYTEST) --write-status -m full tests/systems tests/encoders
+	PTM_TEST_COMPILE=fast PTM_EVERY=1 $(PYTEST) --write-status -m "not full" tests/systems tests/encoders tests/laws
+	PTM_EVERY=1 $(PYTEST) --write-status -m full tests/systems tests/encoders tests/tasks/formats
 
 clean:
 	rm -rf $(VENV) runs

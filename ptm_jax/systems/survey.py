@@ -9,7 +9,8 @@ from importlib import resources
 from typing import Any
 
 WORDS = {
-    "built": "initialises and takes a training step at its published size (shapes only)",
+    "built": "initialises and takes a training step at its published size (shapes only); a part or an adaptation obeys the "
+    "laws of its slot; a task reads its published files",
     "trains": "its loss on real text falls below a baseline that the test computes",
     "matches": "equals an independent implementation in outputs, loss and gradients",
     "reproduces": "reaches a published or peer-measured number within the tolerance stated beside it",

@@ -8,7 +8,6 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from ptm_jax.core import slots as core_slots
 from ptm_jax.core.system import refusal
@@ -50,7 +49,7 @@ REFRAMED = ("TwoCrops", "NoisyPairs", "SentinelSpans", "SingleStream", "GapSente
 
 CASES |= registered.by_default("ptm_jax.corruptions", core_slots.Corruption, CASES)
 
-each = pytest.mark.parametrize("name", CASES)
+each = registered.each(CASES)
 
 
 def kinds(name):

@@ -39,7 +39,7 @@ PAIRS = examples.PairRows, sentence_pairs.XLNetPairs
 """Kinds that cut sentences to fit, and take some of them twice."""
 LENGTHS = 32, 45
 
-each = pytest.mark.parametrize("name", CASES)
+each = registered.each(CASES)
 
 
 def has(name, kinds):

@@ -70,7 +70,7 @@ ALL_PLACES = (*_PLACES, downstream.Choosing, seq2seq.Seq2Seq)
 NONE = "answer_start", "answer_end", "answer_kind", "grade", "facts"
 """Fields whose -1 is nothing."""
 
-each = pytest.mark.parametrize("name", CASES)
+each = registered.each(CASES)
 ROWS = 2 * B
 
 

@@ -34,7 +34,8 @@ CASES = {name: f"{name}({SMALL.get(name, '')})" for name in catalogue.NAMES} | M
 PAIRS = 2
 """Token types: some adaptations read pairs of texts."""
 
-each = pytest.mark.parametrize("name", CASES)
+_built = {name: pytest.mark.status(name, "built") for name in catalogue.NAMES}
+each = pytest.mark.parametrize("name", [pytest.param(name, marks=_built.get(name, ())) for name in CASES])
 
 
 def linear(towers, given, key):

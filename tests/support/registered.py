@@ -10,11 +10,14 @@ import json
 import pkgutil
 from typing import Any
 
+import pytest
+
 from ptm_jax import systems
 from ptm_jax.core import spec
 from ptm_jax.core.spec.classes import kinds_of
 from ptm_jax.core.spec.rebuild import rebuild
 from ptm_jax.core.types import Vocab
+from ptm_jax.systems import survey
 from support.corrupting import VOCAB
 
 
@@ -52,6 +55,14 @@ def classes(package: str, base: type) -> set[type]:
         if inspect.isclass(member) and issubclass(member, base) and member.__module__.startswith(package)
         and not member.__name__.startswith("_")
     }  # fmt: skip
+
+
+def each(cases: dict[str, Any]):
+    """Parametrizes a law by the names of its cases. The classes that rows of the survey name earn the word `built`."""
+    named = {part for row in survey.rows() for part in row.parts}
+    earned = {name: named & {type(part).__name__ for part in parts(value)} for name, value in cases.items()}
+    marks = {name: [pytest.mark.status(part, "built") for part in sorted(found)] for name, found in earned.items()}
+    return pytest.mark.parametrize("name", [pytest.param(name, marks=marks[name]) for name in cases])
 
 
 def missing(package: str, base: type, named: dict[str, Any]) -> set[type]:
