@@ -83,7 +83,7 @@ def run(args: Args) -> int:
     for line in found["remarks"]:
         options.say(line)
     if args.plot is not None:
-        summary.plot(found["curve"], args.plot)
+        summary.curve(found["curve"], args.plot, f"{args.target} on {args.topology}")
     if args.search:
         return options.report(documents, summary.ranking(documents), args.json)
     return options.report(documents[0], summary.text(documents[0], args.price), args.json)

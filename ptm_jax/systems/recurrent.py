@@ -62,4 +62,4 @@ def lstm(
 def systems() -> Iterator[System]:
     yield lstm("lstm_medium", 650, 0.05, 0.5, (39, 6), 1.2, 5.0)
     yield lstm("lstm_large", 1500, 0.04, 0.65, (55, 14), 1.15, 10.0)
-    yield miniature(lstm("", 128, 0.15, 0.0, (1, 1), 1.0, 1.0), "lstm_mini", steps=200, lr=5e-3)
+    yield miniature(lstm("", 128, 0.1, 0.0, (1, 1), 1.0, 1.0), "lstm_mini", steps=700, lr=4e-3, length=32)

@@ -247,9 +247,10 @@ ENTRY %main () -> f32[] {
     assert lowering.residuals(text, {}) == 4 * 8 * 16 * 4
 
 
-def test_the_command_plans_in_a_child_and_prints_errors_in_a_line(capsys):
-    words = ["bert_tiny", "--topology", "h200x2", "--json", "--set", "recipe.phases.0.batch=8"]
-    assert main(["plan", *words]) == 0
+def test_the_command_plans_in_a_child_and_prints_errors_in_a_line(capsys, tmp_path):
+    plot = tmp_path / "curve.png"
+    words = ["bert_tiny", "--topology", "h200x2", "--json", "--set", "recipe.phases.0.batch=8", "--plot", str(plot)]
+    assert main(["plan", *words]) == 0 and plot.read_bytes().startswith(b"\x89PNG")
     found = json.loads(capsys.readouterr().out)
     assert set(found) >= KEYS and found["mesh"] == {"data": 2} and found["source"] == "modelled"
     assert main(["plan", "bert_tiny"]) == 1 and "--topology" in capsys.readouterr().err

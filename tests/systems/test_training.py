@@ -1,11 +1,13 @@
 """On real text the loss of every miniature falls below the baseline of its task on the same held-out text, in a minute.
 
-A seventh of them each day: `PTM_EVERY=1 pytest -m full tests/systems/test_training.py` trains all in half an hour.
+A seventh of them each day: `PTM_EVERY=1 pytest -m full tests/systems/test_training.py` trains all in half an hour, with
+another seed by `PTM_SEED=1`; `-rP` prints the losses.
 """
 
 import dataclasses
 import json
 import math
+import os
 
 import pytest
 
@@ -105,7 +107,8 @@ def test_every_miniature_is_trained_here():
 def test_heldout_loss_is_below_the_baseline_of_its_task(name, corpus, tmp_path):
     system = systems.get(name)
     rows = corpus(system, TEXT.get(name, WIKITEXT))
-    result = loop.train(Experiment(system=system, data=rows, save_every=0), tmp_path / "run", quiet=True)
+    config = Experiment(system=system, data=rows, save_every=0, seed=int(os.environ.get("PTM_SEED", "0")))
+    result = loop.train(config, tmp_path / "run", quiet=True)
     rounded = {metric: round(value, 3) for metric, value in result.heldout.items()}
     print(name, f"base {result.baseline:.3f} {rounded}")  # pytest -rP shows it
     assert result.done
