@@ -31,6 +31,8 @@ class Embedding(Slot):
     languages    number of language vectors (0: none)
     position     the vectors of positions (`nn.embeddings.summed.Positions`), or None
     given        whether the token table belongs to another module, which passes it as an argument
+    reads_neighbours  whether a token's vector depends on the tokens beside it (MobileBERT). Batches of inference then have
+                 `in_row` [B, L]: 1 for the caller's slots, 0 for slots that fill the bucket
     """
 
     vocab: Vocab
@@ -39,6 +41,7 @@ class Embedding(Slot):
     word_types: bool = False
     languages: int = 0
     given: bool = False
+    reads_neighbours: bool = False
 
     @property
     def limit(self) -> int | None:

@@ -44,6 +44,8 @@ def batch_of(
     ):
         if value is not None:
             batch[field] = _checked(name, value, size, what, ids.shape)
+    if encoder.embeddings is not None and encoder.embeddings.reads_neighbours:
+        batch["in_row"] = np.ones_like(ids)
     return bucketed(batch, limit, multiple)
 
 

@@ -29,7 +29,9 @@ class Expansion(nn.Module):
     """Maps token vectors [B, L, E] to [B, L, width] by a dense layer. `trigrams` first concatenates each vector with the
     next and the previous one (section 3.2, "embedding factorization"). For `Embeddings.expand`.
 
-    A neighbour outside the row or in another document of a packed row counts as zeros.
+    A neighbour outside the row or in another document of a packed row counts as zeros. Slots that only fill a row up to its
+    bucket (0 in `in_row` [B, L], which inference sets) are outside the row. Padding of the caller's own batch is inside: its
+    token vector counts, as in Transformers, so that the last token of a row depends on whether the caller padded the row.
     """
 
     width: int
@@ -37,9 +39,15 @@ class Expansion(nn.Module):
     initializer: Any = TruncatedNormal()
     precision: Precision = Precision()
 
+    @property
+    def reads_neighbours(self) -> bool:
+        return self.trigrams
+
     @nn.compact
     def __call__(self, x, batch):
         if self.trigrams:
+            if "in_row" in batch:
+                x = jnp.where(batch["in_row"][..., None] > 0, x, 0)
             segments = batch.get("segment_ids", jnp.ones(x.shape[:2], jnp.int32))
             x = jnp.concatenate([_neighbour(x, segments, 1), x, _neighbour(x, segments, -1)], -1)
         return Dense(self.width, initializer=self.initializer, precision=self.precision, name="dense")(x)

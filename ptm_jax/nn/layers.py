@@ -177,6 +177,7 @@ class Identity(nn.Module):
     """An empty slot. It keeps the parameter paths of the checkpoint."""
 
     width = None
+    reads_neighbours = False
 
     def __call__(self, x, *_):
         return x

@@ -7,6 +7,7 @@ import peers
 import pytest
 from safetensors.numpy import load_file, save_file
 
+import ptm_jax
 from ptm_jax.convert import checkpoint
 from ptm_jax.objectives.base import OnePass, binary_loss, real_tokens
 
@@ -120,6 +121,21 @@ def test_all_classes(prefix, name, tmp_path):
         given["lm_labels"] = np.where(later, given["input_ids"], peers.IGNORED)
     atol = 1e-4 if config.num_hidden_layers > 1 else 1e-5
     peers.compare(tmp_path, config, classes(prefix, left), given, atol=atol, unused=unused(prefix, name, config))
+
+
+@pytest.mark.parametrize("length", [1, 5, 16, 19])
+def test_a_mobilebert_s_row_that_is_no_bucket(length, tmp_path):
+    """States of rows whose length is no bucket equal the library's on the same rows; so do rows that the caller padded."""
+    config = peers.transformers.MobileBertConfig(**{**SIZES, "max_position_embeddings": 40, **MOBILEBERT["published"]})
+    model = peers.randomise(peers.transformers.MobileBertModel(config), 0).eval()
+    model.save_pretrained(tmp_path)
+    ours = ptm_jax.load(tmp_path)
+    ids = np.random.default_rng(length).integers(1, 61, (3, length))
+    states = lambda **given: model(**{name: peers.torch.tensor(v) for name, v in given.items()})[0].detach().numpy()
+    np.testing.assert_allclose(ours(ids).hidden, states(input_ids=ids), atol=1e-4)
+    padded, mask = np.pad(ids, ((0, 0), (0, 2))), np.pad(np.ones_like(ids), ((0, 0), (0, 2)))
+    found, wanted = ours(padded, mask).hidden, states(input_ids=padded, attention_mask=mask)
+    np.testing.assert_allclose(found[:, :length], wanted[:, :length], atol=1e-4)
 
 
 @pytest.mark.parametrize("prefix", ["Bert", "Ernie", "MegatronBert", "Roberta"])

@@ -29,6 +29,15 @@ def test_trigrams_stay_in_their_document():
     np.testing.assert_allclose(alone, expected + params["dense"]["bias"], atol=1e-5)
 
 
+def test_trigrams_do_not_read_the_slots_of_the_bucket():
+    """Three tokens in a bucket of five give what they give alone; the caller's own padding (segment 0) is read."""
+    module, row = Expansion(5), X[:, :3]
+    params = drawn(module, X, {})
+    alone, longer = run(module, params, row, {}), np.concatenate([row, X[:, :2]], 1)
+    found = run(module, params, longer, {"in_row": np.array([[1, 1, 1, 0, 0]]), "segment_ids": np.array([[1, 1, 0, 0, 0]])})
+    np.testing.assert_allclose(found[:, :3], alone, atol=1e-6)
+
+
 def test_a_bottleneck_is_its_definition():
     """Queries and keys from a narrow view of their own, values from the states, two feed-forward layers."""
     ffn = FeedForward(5, "relu")

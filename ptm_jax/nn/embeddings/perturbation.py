@@ -15,6 +15,10 @@ class ShiftedWords(nn.Module):
     width: int
     before: nn.Module = Identity()
 
+    @property
+    def reads_neighbours(self) -> bool:
+        return self.before.reads_neighbours
+
     def setup(self):
         nn.share_scope(self, self.before)
 

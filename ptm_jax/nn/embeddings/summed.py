@@ -121,6 +121,10 @@ class Embeddings(slots.Embedding, nn.Module):
         return self.expand.width or self.width
 
     @property
+    def reads_neighbours(self) -> bool:
+        return self.expand.reads_neighbours
+
+    @property
     def types(self) -> int:
         return self._size(Types, WordTypes)
 
