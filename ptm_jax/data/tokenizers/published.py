@@ -8,6 +8,7 @@ sentencepiece files of BPE, or with bytes for unknown characters, run on sentenc
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.data.tokenizers.framing import Added, Published, Template, content_of, needed
 from ptm_jax.data.tokenizers.published_families import CLASSES, FAMILIES, Family, Source
 from ptm_jax.data.tokenizers.published_json import files_of, lowers, serialized
+from ptm_jax.data.tokenizers.published_pieces import SENTINELS, sentinels_of
 from ptm_jax.data.tokenizers.tokenizing import ROLES, HuggingFace, Tokenizer
 
 FILES = (
@@ -61,11 +63,16 @@ def is_published(folder: Path) -> bool:
     return named.is_file() or (config.is_file() and b'"model_type"' in config.read_bytes())
 
 
-def build(files: Mapping[str, bytes], family: str, *, rows: int = 0, folder: Any = ".") -> Tokenizer:
-    """Returns the tokenizer of `family` from the bytes of its files; `folder` is named in errors."""
+def build(files: Mapping[str, bytes], family: str, *, rows: int = 0, folder: Any = ".", sentinels: bool = True) -> Tokenizer:
+    """Returns the tokenizer of `family` from the bytes of its files; `folder` is named in errors.
+
+    `sentinels=False` reads the bare sentencepiece file of a T5 as version 0.1.0 did, which took sentinels for plain pieces.
+    """
     config = _json(files, "tokenizer_config.json", folder)
     source = Source(files=files, config=config, folder=folder)
     rules = FAMILIES.get(family)
+    if sentinels and family in SENTINELS and "tokenizer.json" not in files:
+        rules = dataclasses.replace(rules, extra=tuple(sentinels_of(config)))
     naming = next((n for n in FILES[1:4] if n in files), _main(files))  # the file of the special tokens
     given, wanted = source.guard(naming, lambda: _tokens(source, rules))
     spelled = {**(rules.roles if rules else {}), **given}

@@ -20,6 +20,8 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from ptm_jax.data.tokenizers.framing import Searching, content_of
 
 UNIGRAM, BPE = 1, 2
+SENTINELS = ("t5", "mt5")
+"""Families with sentinels, which their sentencepiece file does not hold."""
 
 LANGUAGES = (
     "ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT lv_LV my_MM ne_NP nl_XX "
@@ -106,6 +108,11 @@ def whole_table(characters: bytes) -> None:
     characters[4 + size :].decode()
 
 
+def sentinels_of(config: Mapping[str, Any]) -> list[str]:
+    """Returns the sentinels of a T5, number 0 first."""
+    return [f"<extra_id_{i}>" for i in range(int(config.get("extra_ids", 100)))]
+
+
 def _comma_last(piece: str) -> bool:
     """Whether a piece is a number and a comma, which ALBERT and XLNet divide before the comma."""
     return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
@@ -136,8 +143,8 @@ def layout(model: PieceModel, family: str, config: Mapping[str, Any]) -> tuple[l
         return rows, [0, 1, *range(2 + offset, count + offset)][:count], model.unk + offset
     if family in ("albert", "xlnet"):
         plain = [(piece, score - 100.0 if _comma_last(piece) else score) for piece, score in plain]
-    if family in ("t5", "mt5"):
-        plain += [(f"<extra_id_{i}>", 0.0) for i in reversed(range(int(config.get("extra_ids", 100))))]
+    if family in SENTINELS:
+        plain += [(piece, 0.0) for piece in reversed(sentinels_of(config))]
     return plain, list(range(count)), model.unk
 
 

@@ -14,7 +14,7 @@ import published_families as families
 import pytest
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.data.tokenizers import published_words, saved, vocabularies
+from ptm_jax.data.tokenizers import published, published_words, saved, vocabularies
 from ptm_jax.data.tokenizers.published import read_published, write_published
 from ptm_jax.data.tokenizers.published_pieces import PieceModel
 from ptm_jax.data.tokenizers.published_words import WordBPE, ctrl_words
@@ -162,6 +162,21 @@ def test_what_runs_on_sentencepiece_itself(tmp_path, made, options, lines):
         assert tokenizer.decode(tokenizer.encode(line)) == original.decode(original.encode(line)).strip()
     ids = tokenizer.encode(f"{lines[0]}</s>{lines[1]}", specials=True).tolist()
     assert ids == [*original.encode(lines[0]), 1, *original.encode(lines[1])]
+
+
+@pytest.mark.parametrize("family", ["t5", "mt5"])
+def test_sentinels_stand_in_texts_and_older_folders_keep_their_ids(family, made, tmp_path):
+    """One id for each sentinel, with no piece of a blank before it; a folder of 0.1.0 loads with the ids that it had."""
+    folder = made(family)
+    tokenizer, a, b = read_published(folder), *(read_published(folder).encode(word).tolist() for word in "ab")
+    zero = tokenizer.vocab.extra[0]
+    assert tokenizer.encode("a <extra_id_0> b", specials=True).tolist() == [*a, zero, *b]
+    assert zero not in tokenizer.encode("a <extra_id_0> b")
+    files = {"spiece.model": (folder / "spiece.model").read_bytes()}
+    older = published.build(files, family, sentinels=False)
+    older.save(tmp_path)
+    again = saved.load(tmp_path)
+    assert (again.hash, again.vocab) == (older.hash, older.vocab) and again.hash != tokenizer.hash
 
 
 def _defined(word: str, ranks: dict) -> list[str]:

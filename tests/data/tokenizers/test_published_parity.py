@@ -107,6 +107,17 @@ def test_family(family, folders, text):
     same(ours.encode_batch(few), theirs(other, fewer, False), few)
 
 
+@pytest.mark.parametrize("family", ["t5", "mt5"])
+def test_sentinels_of_a_bare_sentencepiece_file(family, folders):
+    """Sentinels in a text are found, with no piece of a blank before them, as in transformers."""
+    folder = folders(family)
+    assert sorted(path.name for path in folder.iterdir()) == ["config.json", "spiece.model"]
+    other, ours = original(CLASSES[family], folder), read_published(folder)
+    texts = ["a <extra_id_0> b", "a<extra_id_0>b", "<extra_id_1> a  <extra_id_99>. </s> b", " <extra_id_2> "]
+    same(ours.encode_batch(texts, specials=True), theirs(other, texts, True), texts)
+    assert ours.encode(texts[0], specials=True)[-2] == ours.id("<extra_id_0>") == ours.vocab.extra[0]
+
+
 def _as_the_table_has_them(folder: Path, lines):
     """(normalized, as they are) of lines without special tokens."""
     import sentencepiece
