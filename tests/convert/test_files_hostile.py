@@ -79,6 +79,21 @@ LIES = {
 }
 
 
+@pytest.mark.parametrize("low", [b"\x80\x02", b"\x80\x03", b"\x80\x04", b"PK"])
+def test_a_header_whose_length_looks_like_a_pickle(tmp_path, low):
+    """The first bytes of a safetensors file are a length; only what follows them decides what the file is."""
+    length = int.from_bytes(low, "little")
+    text = json.dumps(one())
+    path = tmp_path / "model.safetensors"
+    values = np.array([1.5, -2.0], np.float32)
+    path.write_bytes(raw(text.ljust(length).encode(), values.tobytes()))
+    assert path.read_bytes()[:2] == low
+    assert np.array_equal(safetensors.numpy.load_file(path)["w.x"], values)
+    assert np.array_equal(open_tensors(tmp_path).read("w.x"), values)
+    path.write_bytes(raw(text.ljust(length).encode())[:-100])
+    refused(tmp_path, "truncated")
+
+
 def test_a_file_that_changes_after_it_was_opened_is_noticed(tmp_path):
     (path,) = write_tensors(tmp_path, [("w.x", np.ones((100, 7)))])
     tensors = open_tensors(tmp_path)

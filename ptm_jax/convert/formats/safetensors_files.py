@@ -24,14 +24,15 @@ def open_safetensors(path: Path) -> Stored:
         lead = file.read(8)
         if len(lead) < 8:
             raise broken(path, f"is no safetensors file: it has {size} bytes")
-        length = int.from_bytes(lead, "little")
-        if lead[:2] in (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04"):
+        length, brace = int.from_bytes(lead, "little"), file.read(1)
+        # A header of 640 or 19,280 bytes begins like a pickle or a zip: only the byte after the length decides.
+        if lead[:2] in (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04") and (brace != b"{" or length > _MAX_HEADER):
             raise broken(path, "is no safetensors file but a pickle under another name")
         if length > min(_MAX_HEADER, size - 8):
             raise broken(
                 path, f"its header claims {length:,} bytes, but the file has {size:,}: truncated, or no safetensors file"
             )
-        header = file.read(length)
+        header = (brace + file.read(length - 1)) if length else b""
     if len(header) < length or not header.startswith(b"{"):
         raise broken(path, "its header is not JSON")
     table = parse_json(path, header, "its header")
