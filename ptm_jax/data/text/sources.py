@@ -7,7 +7,7 @@ import glob
 import hashlib
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from ptm_jax.core.errors import UserError, closest
@@ -57,19 +57,56 @@ def expand(source: str) -> list[tuple[str, str]]:
         return _expand_url(source)
     path = Path(source).expanduser()
     if path.is_dir():
-        files = sorted(p for p in path.rglob("*") if p.is_file() and textfiles.file_format(p))
+        files = _once(p for p in path.rglob("*") if p.is_file() and textfiles.file_format(p))
         if not files:
             raise UserError(f"no text files below {source}; expected {_FORMATS}")
     elif path.exists():
         files = [path]
     else:
-        files = sorted(Path(p) for p in glob.glob(str(path), recursive=True) if Path(p).is_file())
+        files = _once(Path(p) for p in _globbed(path) if Path(p).is_file())
         if not files:
             raise UserError(_missing(source, path))
     for file in files:
         if textfiles.file_format(file) is None:
             raise UserError(f"{file} has no format that is read; expected {_FORMATS}: rename it")
     return [("file", str(file)) for file in files]
+
+
+def _once(found: Iterable[Path]) -> list[Path]:
+    """Returns the files, sorted; of the names of one file that which is no link, else the shortest."""
+    names: dict[str, Path] = {}
+    for file in sorted(found, key=lambda p: (os.path.realpath(p) != os.path.abspath(p), len(p.parts), p)):
+        names.setdefault(os.path.realpath(file), file)
+    return sorted(names.values())
+
+
+def _globbed(path: Path) -> Iterator[str]:
+    """Yields what a pattern matches, as `glob.glob(recursive=True)`, but `**` enters a directory with many names once."""
+    if "**" not in path.parts:
+        yield from glob.glob(str(path))
+        return
+    at = path.parts.index("**")
+    head, tail = path.parts[:at], path.parts[at + 1 :] or ("*",)
+    for root in glob.glob(str(Path(*head))) if head else ["."]:
+        for folder in _folders(root):
+            yield from _globbed(Path(glob.escape(folder), *tail))
+
+
+def _folders(root: str) -> Iterator[str]:
+    """Yields a directory and all below it that are not hidden: real ones first, then those that only a link reaches."""
+    links, seen = [root] if os.path.isdir(root) else [], set()
+    while links:
+        pending = [links.pop(0)]
+        while pending:
+            folder = pending.pop()
+            if (real := os.path.realpath(folder)) in seen:
+                continue
+            seen.add(real)
+            yield folder
+            with contextlib.suppress(OSError), os.scandir(folder) as entries:
+                for entry in sorted(entries, key=lambda e: e.name):
+                    if not entry.name.startswith(".") and entry.is_dir():
+                        (links if entry.is_symlink() else pending).append(entry.path)
 
 
 def _expand_url(source: str) -> list[tuple[str, str]]:

@@ -27,7 +27,11 @@ FORMATS = (".txt", ".jsonl", ".csv", ".tsv", ".parquet", ".xml", ".wet", ".tar")
 COMPRESSIONS = (".gz", ".bz2", ".zst", ".xz")
 TEXT_FIELDS = ("text", "sentence", "content", "document", "article", "body", "passage", "review", "abstract")
 
+DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError)
+"""What reading from `opened` raises for a damaged archive, beside OSError."""
+
 _DUMP = re.compile(r"(wik|pages).*\.xml(-p\d+p\d+)?$")  # any other XML in a folder is not text
+_ENDS_EARLY = "it ends before the end of its data"
 _HEADING = re.compile(r"^ ?= [^=].* = *$")
 
 
@@ -58,7 +62,7 @@ def read(path: Path) -> Iterator[Document]:
             for item in streams[kind](stream, path) if kind in streams else lines[kind](path):
                 found = True
                 yield item
-    except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
+    except DAMAGED as error:
         raise UserError(f"{path} is a damaged archive ({error}); fetch or compress it again") from None
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or error}; check the file") from None
@@ -72,8 +76,45 @@ def opened(path: Path) -> BinaryIO:
     if suffix == ".zst":
         import pyarrow
 
+        _check_frames(path)
         return io.BufferedReader(pyarrow.CompressedInputStream(pyarrow.OSFile(str(path)), "zstd"))
     return {".gz": gzip, ".bz2": bz2, ".xz": lzma}.get(suffix, io).open(path, "rb")
+
+
+def _check_frames(path: Path) -> None:
+    """Raises EOFError for a zstd file that ends within a frame, which Arrow reads as if it were whole.
+
+    Frames, skippable frames and blocks as in RFC 8878, section 3.1. Only the heads are read. Data that begin no frame are
+    left for the decompressor to refuse.
+    """
+    with path.open("rb", buffering=0) as file:
+        size = file.seek(0, io.SEEK_END)
+        file.seek(0)
+
+        def number(length: int) -> int:
+            if len(found := file.read(length)) < length:
+                raise EOFError(_ENDS_EARLY)
+            return int.from_bytes(found, "little")
+
+        while file.tell() < size:
+            magic = number(4)
+            if magic & ~0xF == 0x184D2A50:  # skippable
+                file.seek(number(4), io.SEEK_CUR)
+            elif magic == 0xFD2FB528:
+                flags = number(1)
+                single = flags >> 5 & 1
+                sizes = (1 - single) + (0, 1, 2, 4)[flags & 3] + (single, 2, 4, 8)[flags >> 6]
+                file.seek(sizes, io.SEEK_CUR)  # window, dictionary, size of the content
+                last = False
+                while not last:
+                    block = number(3)
+                    last = block & 1
+                    file.seek(1 if block >> 1 & 3 == 1 else block >> 3, io.SEEK_CUR)
+                file.seek(4 * (flags >> 2 & 1), io.SEEK_CUR)  # checksum
+            else:
+                return
+        if file.tell() > size:
+            raise EOFError(_ENDS_EARLY)
 
 
 def _lines(path: Path) -> Iterator[str]:

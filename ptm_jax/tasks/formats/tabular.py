@@ -110,6 +110,8 @@ def text_of(path: Path, encoding: str = "utf-8-sig") -> str:
             return file.read().decode(encoding)
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8 text (byte {error.start}); convert it, as iconv -t utf-8 does") from None
+    except textfiles.DAMAGED as error:
+        raise UserError(f"{path} is a damaged archive ({error}); fetch or compress it again") from None
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or error}; check the path") from None
 
