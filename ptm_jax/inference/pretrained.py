@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -138,7 +139,7 @@ class Pretrained:
     ) -> Output:
         """Runs a forward pass on integer arrays [B, L]. Tokens with mask 0 have no effect on others.
 
-        language_ids       default: the `lang_id` of the published config, or none
+        language_ids       default: the `lang_id` of the published config, or none (with a warning on stderr)
         decoder_input_ids  [B, T], the input of the decoder, if any; task heads then have no scores. Default: the row,
                            shifted by one to the right
         fields             other fields that the model's examples declare (`Examples.spec`), of the declared shape and
@@ -180,9 +181,8 @@ class Pretrained:
         encoder = self.module.encoder
         if input_ids is None:
             return inputs.fields_of(self.examples, self.vocab, fields or {}, {}, inputs.shape_of(None, fields))
-        spoken = self.published("lang_id", int, None) if language_ids is None else None
-        if spoken is not None and encoder.languages:
-            language_ids = np.full(np.shape(input_ids), spoken)
+        if language_ids is None and encoder.languages and self._language is not None:
+            language_ids = np.full(np.shape(input_ids), self._language)
         given = input_ids, attention_mask, token_type_ids, position_ids, language_ids
         batch = inputs.batch_of(encoder, self.vocab, *given, multiple=self._readings)
         if self.examples.alphabet is not None:  # words are read by their characters
@@ -200,6 +200,20 @@ class Pretrained:
         """[V, C] int32: the characters of every id."""
         return self.examples.table(self._tokenizer()).astype(np.int32)
 
+    @functools.cached_property
+    def _language(self) -> int | None:
+        """The language of the published config. Without one, a line on stderr, once for a model."""
+        found, count = self.published("lang_id", int, None), self.module.encoder.languages
+        if found is None:
+            names = ", ".join(f"{name} {i}" for name, i in list((self.published("lang2id", dict, None) or {}).items())[:20])
+            print(
+                f"{self.system.name} has {count} languages and the input has none, so no language vector is added; give "
+                f"language_ids [B, L], or for texts the field lang_id of config.json: 0 to {count - 1}"
+                + (f" ({names})" if names else ""),
+                file=sys.stderr,
+            )
+        return found
+
     @property
     def _readings(self) -> int:
         """Rows of an example: the choices of a question."""
@@ -211,12 +225,14 @@ class Pretrained:
         pooling: Pooling | None = None,
         batch_size: int = 32,
         normalize: bool | None = None,
+        specials: bool = False,
     ) -> np.ndarray:
         """Returns vectors [n, D] float32 of texts, pooled from all tokens, including special ones (`inference.pooling`).
 
         pooling    "cls", "max", "mean", "mean_sqrt_len", "weightedmean" or "lasttoken". Default: that of the model's
                    sentence-transformers folder (several modes are concatenated: [n, modes * D]), else "mean"
         normalize  whether vectors have unit length. Default: that of the folder, else False
+        specials   whether special tokens that a text spells, as "[MASK]", are those tokens. Default: they are ordinary text
 
         Texts of similar length share a batch. Note that the first token of a causal model does not depend on other tokens.
         Raises UserError for an unknown pooling, or where the folder has a step that is not supported and none is given.
@@ -225,7 +241,7 @@ class Pretrained:
         if pooling is None and sentence.refused:
             raise UserError(f"{sentence.refused}; give a pooling, for example pooling={sentence.modes[0]!r} (--pooling)")
         modes = sentence.modes if pooling is None else (pooling,)
-        rows = self.ids_of(texts)
+        rows = self.ids_of(texts, specials)
         if not rows:
             return self._pooled(modes, np.zeros((1, 1), np.int32), np.ones((1, 1), np.int32))[:0]
         found: dict[int, np.ndarray] = {}
@@ -310,10 +326,11 @@ class Pretrained:
             means[chosen] = np.asarray(found)[: len(chosen)]
         return np.exp(means)
 
-    def ids_of(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """Returns ids [l] int32 of each text with special tokens. Raises UserError for a text that is too long."""
+    def ids_of(self, texts: Sequence[str], specials: bool = False) -> list[np.ndarray]:
+        """Returns ids [l] int32 of each text between the special tokens; `specials` as in `encode`. Raises UserError for a
+        text that is too long."""
         texts = inputs.texts_of(texts)
-        rows = [inputs.framed(self, row) for row in self._tokenizer().encode_batch(texts)]
+        rows = [inputs.framed(self, row) for row in self._tokenizer().encode_batch(texts, specials)]
         self._check(rows)
         return rows
 

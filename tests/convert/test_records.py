@@ -107,6 +107,7 @@ def test_the_library_s_mobilebert_has_its_size():
         ("xlm", {"summary_type": "attn"}, "supported are first"),
         ("xlm", {"asm": True}, "asm_cutoffs"),
         ("xlnet", {"d_head": 3}, "another width"),
+        ("xlnet", {"bi_data": True}, "bi_data is True: .* set it to false and give `backward`"),
         ("xlnet", {"attn_type": "uni", "same_length": True}, "not supported"),
         ("xlnet", {"ff_activation": "gelu_newer"}, "supported are gelu"),
         ("t5", {"feed_forward_proj": "double-gelu"}, "feed_forward_proj is 'double-gelu'"),

@@ -188,3 +188,26 @@ def test_languages_are_by_default_the_configs():
     found = model(ids).hidden
     np.testing.assert_array_equal(found, model(ids, language_ids=np.ones_like(ids)).hidden)
     assert np.abs(found - model(ids, language_ids=np.zeros_like(ids)).hidden).max() > 1e-3
+
+
+def test_languages_that_nobody_gave_are_named_once(capsys):
+    small = {"emb_dim": 8, "n_layers": 1, "n_heads": 2, "max_position_embeddings": 16, "n_words": 30}
+    config = Config({"model_type": "xlm", "n_langs": 2, "lang2id": {"en": 0, "fr": 1}, **small})
+    system, _ = checkpoint.record_of(config)
+    model, ids = Pretrained(system, drawn(system), published=config), np.arange(5, 11)[None]
+    model(ids, language_ids=np.ones_like(ids))
+    assert capsys.readouterr().err == ""
+    model(ids), model(ids)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "has 2 languages and the input has none" in line
+    assert "give language_ids [B, L], or for texts the field lang_id of config.json: 0 to 1 (en 0, fr 1)" in line
+
+
+def test_special_tokens_in_texts_are_text_unless_asked_for(bert):
+    """The option `specials`, False by default, of `ids_of` and `encode`."""
+    mask, texts = bert.vocab.mask, ["the [MASK] sees"]
+    asked = bert.ids_of(texts, specials=True)[0]
+    assert mask not in bert.ids_of(texts)[0] and asked.tolist().count(mask) == 1
+    wanted = bert(asked[None]).hidden[0].mean(0)
+    np.testing.assert_allclose(bert.encode(texts, specials=True)[0], wanted, atol=1e-5)
+    assert np.abs(bert.encode(texts)[0] - wanted).max() > 1e-3

@@ -1,8 +1,9 @@
 """XLNet (Yang et al. 2019): two streams, relative positions and types, a memory; with `attn_type` "uni", a left-to-right
 model.
 
-With `bi_data` Transformers reads the second half of a batch from right to left; here `backward` [B] sets the direction of
-each row. `untie_r` concerns only the initialisation: in Transformers' checkpoints every layer has its own u and v.
+With `bi_data` Transformers reads the second half of a batch from right to left. Such a config is refused; here `backward`
+[B] in a batch sets the direction of each row. `untie_r` concerns only the initialisation: in Transformers' checkpoints every
+layer has its own u and v.
 """
 
 from __future__ import annotations
@@ -60,6 +61,8 @@ def build(config: Config, architecture: str) -> System:
     config = config.renamed(
         n_token="vocab_size", hidden_size="d_model", num_hidden_layers="n_layer", num_attention_heads="n_head"
     )
+    backward = "half of a batch read from the right is not supported; set it to false and give `backward` [B] in a batch"
+    config.refuse("bi_data", False, backward)
     config.refuse("summary_proj_to_labels", False, "the classifier would be given classes in the place of states")
     core, names, tied = encoder(config), HEADS[architecture], config("tie_word_embeddings", bool, True)
     init, last = core.query, config("summary_last_dropout", float, 0.1)

@@ -2,7 +2,8 @@
 
 WordPiece (BERT), byte-level BPE (GPT-2, RoBERTa) and whole words (`data.tokenizers.words`) run on the `tokenizers`
 library, unigram and BPE (T5, XLNet, ALBERT) on `sentencepiece`. Special tokens are found by their published names, in
-published and in trained vocabularies. Text that spells a special token is ordinary text.
+published and in trained vocabularies. Text that spells a special token ("[MASK]", "</s>") is ordinary text by default; with
+`specials=True`, an option of `encode`, `encode_batch` and `frame`, it is that token (the default of Transformers).
 """
 
 from __future__ import annotations
@@ -199,9 +200,10 @@ class Tokenizer:
         return {p: self._ids[p] for p in [*named, *self.pieces[len(self.pieces) - self.sentinels :]] if p in self._ids}
 
     def encode_batch(self, texts: Sequence[str], specials: bool = False) -> list[np.ndarray]:
-        """Returns ids [T] int32 of every text without added special tokens; `specials`: those in the text are recognised.
+        """Returns ids [T] int32 of every text without added special tokens.
 
-        For a published tokenizer, `specials` is the default of transformers, its absence `split_special_tokens=True`.
+        specials  whether special tokens that a text spells are recognised; default False: they are ordinary text. For a
+                  published tokenizer, True is the default of transformers, False its `split_special_tokens=True`
         """
         if self.published is not None:
             ordinary = {piece: one for piece, one in self.published.added.items() if not one.special}
@@ -218,13 +220,14 @@ class Tokenizer:
         return rows
 
     def encode(self, text: str, specials: bool = False) -> np.ndarray:
-        """Returns ids [T] int32 of one text."""
+        """Returns ids [T] int32 of one text; `specials` as in `encode_batch`."""
         return self.encode_batch([text], specials)[0]
 
     def frame(self, first, second=None, specials: bool = False) -> tuple[np.ndarray, np.ndarray]:
         """Returns (ids [T] int32, token types [T] int32) of a text or a pair between the special tokens of its family.
 
-        `first` and `second` are texts or their ids. Raises UserError where the vocabulary lacks one of those tokens.
+        `first` and `second` are texts or their ids; `specials` as in `encode_batch`. Raises UserError where the vocabulary
+        lacks one of those tokens.
         """
         parts = [self.encode(t, specials) if isinstance(t, str) else t for t in (first, second) if t is not None]
         return self.template.fill(self._ids, parts[0], parts[1] if len(parts) > 1 else None)

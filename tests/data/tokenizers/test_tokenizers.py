@@ -77,6 +77,29 @@ def test_text_cannot_spell_a_special_token(lines, kind, style, mask):
     assert mask in tokenizer.decode(ids, skip_specials=False) and mask not in tokenizer.decode(ids)
 
 
+@pytest.mark.parametrize(
+    "kind, style, piece",
+    [("wordpiece", "bert", "[MASK]"), ("bytebpe", "roberta", "<mask>"), ("bytebpe", "roberta", "</s>"),
+     ("unigram", "t5", "</s>"), ("bpe", "xlnet", "<mask>")],
+)  # fmt: skip
+def test_the_option_specials_of_every_call(lines, kind, style, piece):
+    """False, the default: a special token that a text spells is text. True: it is that token, between the same texts."""
+    tokenizer = made(kind, style, lines)
+    text, token = f"Sta {piece} ken", tokenizer.id(piece)
+    default, asked = tokenizer.encode(text), tokenizer.encode(text, specials=True)
+    assert token not in default and asked.tolist().count(token) == 1
+    assert default.tolist() == tokenizer.encode(text, specials=False).tolist()
+    assert [row.tolist() for row in tokenizer.encode_batch([text, "Sta"])] == [
+        default.tolist(),
+        tokenizer.encode("Sta").tolist(),
+    ]
+    assert tokenizer.encode_batch([text], specials=True)[0].tolist() == asked.tolist()
+    around = lambda ids, **options: (
+        tokenizer.frame(text, "ken", **options)[0].tolist() == tokenizer.frame(ids, "ken")[0].tolist()
+    )
+    assert around(default) and around(asked, specials=True) and not around(asked)
+
+
 def test_training_is_deterministic_across_processes(tmp_path, lines):
     (tmp_path / "lines").write_text("\n".join(lines))
     code = (
