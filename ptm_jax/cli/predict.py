@@ -66,18 +66,18 @@ class Args:
     """Number of fillings, answers or similar lines."""
     pooling: Literal["mean", "cls", "max", "mean_sqrt_len", "weightedmean", "lasttoken"] | None = None
     """embed, similar: pooling of the token vectors (default: that of a sentence-transformers folder, else mean)."""
-    max_new_tokens: Annotated[int, tyro.conf.arg(metavar="N")] = 64
-    """generate: longest output in tokens."""
+    max_new_tokens: options.Number = None
+    """generate: longest output in tokens (default: the checkpoint's, else 64)."""
     start: options.Text = None
     """generate: first piece of an encoder-decoder's output, as mBART's language (default: the model's)."""
     temperature: Number = None
-    """generate: sample at this temperature (default: greedy)."""
+    """generate: sample at this temperature (default: the checkpoint's, else greedy)."""
     top_k: options.Number = None
     """generate: sample from the N most probable tokens (default: all)."""
     top_p: Number = None
     """generate: sample from the smallest set of tokens with this total probability (default: all)."""
     beams: options.Number = None
-    """generate: width of beam search (default: none)."""
+    """generate: width of beam search (default: the checkpoint's, else none)."""
     length_penalty: Number = None
     """generate: alpha of the length penalty of beam search."""
     repetition_penalty: Number = None

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
+import sys
 from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
 
 from ptm_jax import systems
-from ptm_jax.convert.records import ends
 from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.towers import Tower
 from ptm_jax.inference import inputs
-from ptm_jax.inference.decoding import decode
+from ptm_jax.inference.decoding import decode, defaults
 from ptm_jax.inference.decoding.settings import Generation
 
 
@@ -42,12 +43,9 @@ def generate(
     if why is not None:
         raise UserError(why)
     texts = inputs.texts_of(prompts, "prompts")
-    if model.pair:
-        forced = {name: ends(model.published, f"{name}_token_id", None) for name in ("forced_bos", "forced_eos")}
-        options = {**forced, **options}
-    elif start is not None:
+    if start is not None and not model.pair:
         raise UserError(f"start is for encoders with a decoder; {model.system.name} continues its prompts")
-    plan = _plan(options)
+    plan = plan_of(model, **options)
     if model.pair:
         rows = _sources(model, texts, plan.max_new_tokens)
         first = start_of(model, start)
@@ -132,15 +130,25 @@ def _text(model: Any, prompt: str, row: np.ndarray, tokens: np.ndarray) -> str:
     return prompt + whole[len(os.path.commonprefix([known, whole])) :] if prompt else whole
 
 
-def _plan(options: dict[str, Any]) -> Generation:
+def plan_of(model: Any, **options: Any) -> Generation:
+    """Returns the options of a call, completed by the settings of the model's checkpoint (`inference.decoding.defaults`).
+    Settings that change the answers and have no counterpart are named in one line on stderr, once. Raises UserError."""
     names = [field.name for field in dataclasses.fields(Generation)]
     for name in options:
         if name not in names:
             raise unknown("option of generate", name, names)
+    options, left = defaults.completed(model.published, model.pair, options)
+    if left:
+        _say(f"{model.published.file}: generation settings without a counterpart here, not applied: {', '.join(left)}")
     try:
         return Generation(**options)
     except (TypeError, ValueError) as error:
         raise UserError(f"generate: {error}") from error
+
+
+@functools.cache
+def _say(line: str) -> None:
+    print(line, file=sys.stderr)
 
 
 def generators(pairs: bool = True) -> str:

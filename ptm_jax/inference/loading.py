@@ -20,6 +20,7 @@ from ptm_jax.core.spec.classes import Kinds, kinds_of
 from ptm_jax.core.spec.rebuild import rebuild
 from ptm_jax.core.system import System, adapted, in_effect
 from ptm_jax.data.tokenizers.published import FILES, read_published
+from ptm_jax.inference.decoding import defaults
 from ptm_jax.inference.pooling import sentence_of
 from ptm_jax.inference.pretrained import Pretrained
 from ptm_jax.runs.run import Run
@@ -106,10 +107,13 @@ def from_published(
 
 
 def _with_generation(config: Config) -> Config:
-    """Adds the fields of generation_config.json to a published config. Newer checkpoints store them there."""
+    """Adds the fields of generation_config.json to a published config. Newer checkpoints store them there; settings of
+    generation in their config.json are then without effect, as in `transformers`."""
     file = Path(config.file).with_name("generation_config.json")
-    found = Config.read(file) if file.is_file() else {}
-    return Config({**config, **{name: value for name, value in found.items() if value is not None}}, config.file)
+    if not file.is_file():
+        return config
+    kept = {name: value for name, value in config.items() if name not in defaults.FIELDS}
+    return Config({**kept, **{name: value for name, value in Config.read(file).items() if value is not None}}, config.file)
 
 
 def tokenizer_of(folder: Path) -> Any:

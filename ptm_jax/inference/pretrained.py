@@ -59,7 +59,7 @@ class Pretrained:
 
     vocab      default: that of the embeddings
     tower      the network that is used
-    published  the fields of the config of a published checkpoint: names of classes, first token of answers
+    published  the fields of the config of a published checkpoint: names of classes, first token and settings of answers
     sentence   the pooling of a sentence-transformers folder, for `encode`; None: means
     """
 
@@ -291,7 +291,7 @@ class Pretrained:
     def generate(
         self,
         prompts: Sequence[str],
-        max_new_tokens: int = 64,
+        max_new_tokens: int | None = None,
         seed: int = 0,
         batch_size: int = 32,
         start: int | str | None = None,
@@ -302,7 +302,8 @@ class Pretrained:
 
         start    first token of an answer: a piece, or its id. The defaults of `start`, `forced_bos` and `forced_eos` are
                  those of the published or trained model (mBART's `start`: the last token of the source)
-        options  those of `inference.decoding.settings.Generation`
+        options  those of `inference.decoding.settings.Generation`. Their defaults, and that of max_new_tokens (else 64), are
+                 the checkpoint's published settings, with the answers of `transformers` (`inference.decoding.defaults`)
 
         Special tokens in a source are recognised. Answers have no special tokens except T5's sentinels. Raises UserError for
         a model that does not generate, contradictory options, or texts that leave no room in the position table.

@@ -150,6 +150,8 @@ def test_contradictory_options_are_refused():
         ({"answers": 2}, "answers"),
         ({"strategy": "best"}, "strategy"),
         ({"max_new_tokens": 2, "min_new_tokens": 3}, "min_new_tokens"),
+        ({"beams": 2, "length_rule": "wu"}, "'gnmt' or 'power'"),
+        ({"beams": 2, "early_stopping": "always"}, "True, False or 'never'"),
     ]:
         with pytest.raises(ValueError, match=word):
             Generation(**options)

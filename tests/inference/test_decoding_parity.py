@@ -1,14 +1,18 @@
 """Decoding of GPT-2, T5 and BART with random weights gives the tokens of `transformers` under equal settings.
 
-The library divides a beam's score by n ** alpha, GNMT by ((5 + n) / 6) ** alpha. Where answers are compared under a length
-penalty the library counts from five tokens before the answer, which ranks as GNMT does; scores differ by 6 ** alpha.
+The library divides a beam's score by n ** alpha (our length rule "power"), GNMT by ((5 + n) / 6) ** alpha. For GNMT's rule
+the library counts from five tokens before the answer, which ranks as GNMT does; scores differ by 6 ** alpha.
 """
+
+import json
 
 import numpy as np
 import pytest
 
+import ptm_jax
 from ptm_jax.convert import checkpoint
 from ptm_jax.core.towers import Tower
+from ptm_jax.inference import generating
 from ptm_jax.inference.decoding import decode
 from ptm_jax.inference.decoding import logits as rules
 from ptm_jax.inference.decoding.settings import Generation
@@ -126,6 +130,69 @@ def test_beams_under_every_rule(both, monkeypatch):
     if model.config.is_encoder_decoder:  # of a decoder alone the library forces the first token of the prompt
         options["forced_bos"] = 7
     assert ours(tower, **options)[0] == theirs(model, monkeypatch, early_stopping="never", **options)[0]
+
+
+SEEDS = (48, 49, 2, 27, 4, 41, 6, 55, 32, 33, 58, 59)  # under most, another early_stopping or alpha gives other tokens
+SETTINGS = [
+    (family, early, 2 + (i + j) % 4, SEEDS[4 * i + j]) for i, early in enumerate((True, False, "never"))
+    for j, family in enumerate(("T5", "Bart", "Pegasus", "Bart"))
+]  # fmt: skip
+SIDES = ("encoder", "decoder")
+
+
+def published(folder, family, early, beams, seed):
+    """Writes a random checkpoint with random settings: in generation_config.json, or as older ones in config.json alone.
+    Returns the model of the library that reads them."""
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    draw = np.random.default_rng(seed)
+    some = lambda least, most: int(draw.integers(least, most + 1))
+    size, heads = 2 * some(3, 7), some(1, 2)
+    shape = {f"{side}_{name}": value for side in SIDES for name, value in (("layers", some(1, 2)), ("ffn_dim", some(5, 20)))}
+    shape |= {f"{side}_attention_heads": heads for side in SIDES} | {"max_position_embeddings": 48}
+    if family == "T5":
+        shape = {"num_heads": heads, "d_kv": some(3, 6), "d_ff": some(5, 20), "num_layers": some(1, 2)}
+    kind = getattr(transformers, f"{family}ForConditionalGeneration")
+    ids = {"eos_token_id": EOS, "bos_token_id": 3, "pad_token_id": 0 if family == "T5" else 1, "decoder_start_token_id": 0}
+    config = kind.config_class(vocab_size=some(13, 16), d_model=size, **shape, **ids)
+    model = kind(config)
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        for key, p in model.named_parameters():
+            if family != "Pegasus" or "embed_positions" not in key:  # PEGASUS has a fixed table
+                p.copy_(torch.randn_like(p) * 0.25 + float(p.ndim == 1 and key.endswith("weight")))
+    settings = {
+        "num_beams": beams, "early_stopping": early, "length_penalty": round(float(draw.uniform(0.6, 2.0)), 2),
+        "no_repeat_ngram_size": some(0, 3), "min_length": some(0, 4), "max_length": some(12, 20),
+        "forced_bos_token_id": some(5, 12) if seed % 3 == 0 else None, "forced_eos_token_id": EOS if seed % 2 else None,
+    }  # fmt: skip
+    model.generation_config = transformers.GenerationConfig(**ids, **settings)
+    model.save_pretrained(folder)
+    if seed % 5 < 2:
+        (folder / "generation_config.json").unlink()
+        file = folder / "config.json"
+        file.write_text(json.dumps({**json.loads(file.read_text()), **settings}))
+    return kind.from_pretrained(folder, attn_implementation="eager").eval()
+
+
+@pytest.mark.parametrize(("family", "early", "beams", "seed"), SETTINGS)
+def test_published_settings_give_the_published_tokens(family, early, beams, seed, tmp_path):
+    import torch
+
+    oracle = published(tmp_path, family, early, beams, seed)
+    model = ptm_jax.load(tmp_path)
+    plan, start = generating.plan_of(model), generating.start_of(model)
+    assert (plan.beams, plan.early_stopping, plan.length_rule) == (beams, early, "power")
+    tower = Tower(model.module, model.params[model.tower])
+    found = decode.decode(tower, prompts(), plan, head=model.head, eos=model.vocab.eos, start=start)
+    answers, expected = [list(t[0][: n[0]]) for t, n in zip(found.tokens, found.lengths, strict=True)], []
+    for prompt in prompts():
+        ids = torch.tensor(prompt)[None].long()
+        given = {"attention_mask": torch.ones_like(ids), "return_dict_in_generate": True, "output_scores": True}
+        out = oracle.generate(ids, **given)
+        row = out.sequences[0, 1:].tolist()
+        expected.append((row[: row.index(EOS) + 1] if EOS in row else row, float(out.sequences_scores[0])))
+    assert answers == [row for row, _ in expected]
+    np.testing.assert_allclose(found.scores[:, 0], [score for _, score in expected], rtol=1e-4)
 
 
 def test_what_sampling_keeps_is_what_the_library_keeps():

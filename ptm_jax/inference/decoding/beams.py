@@ -1,10 +1,16 @@
-"""Beam search with separate finished hypotheses, and the length penalty of GNMT (Wu et al. 2016, section 7).
+"""Beam search with separate finished hypotheses, under the length rule of GNMT (Wu et al. 2016, section 7) or n ** alpha.
 
 A step ranks the 2K best continuations of a prompt. Those among the K best that end (with `eos`, or at the maximum length)
 become hypotheses, ranked by score divided by length penalty. The K best of the others continue, so the beam never shrinks.
-A prompt is done when it has K hypotheses and no continuation can beat the worst of them: sums of log-probabilities only
-decrease, and the penalty of the longest answer bounds the score of a continuation. Rules (`inference.decoding.logits`)
-apply to log-probabilities, as in the `transformers` library.
+A prompt is done when it has K hypotheses and `early_stopping` allows the end, as in the `transformers` library:
+
+"never"  no continuation can beat the worst hypothesis: sums of log-probabilities only decrease, and the penalty of the
+         longest answer bounds the score of a continuation
+False    the best continuation, scored at its present length, does not beat the worst hypothesis; with alpha > 0 a longer
+         answer could still have beaten it
+True     at once
+
+Rules (`inference.decoding.logits`) apply to log-probabilities, as in that library.
 """
 
 from __future__ import annotations
@@ -77,14 +83,15 @@ def _grown(shape, numbers, eos, prompt: int, real: Array, beams: Beams, logits: 
     ends = ends if eos is None else ends | (token == eos)
     possible = sums > NEVER / 2
     ended = ends & possible & (jnp.arange(sums.shape[1]) < width)
-    ranked = jnp.where(ended, sums / length_penalty(count, alpha), NEVER)
+    ranked = jnp.where(ended, sums / length_penalty(count, alpha, shape.length_rule), NEVER)
     done = _best_done(beams, ranked, tokens, count)
 
     sums, order = jax.lax.top_k(jnp.where(ends, NEVER, sums), width)
     lanes = jnp.take_along_axis(source, order, 1) + width * jnp.arange(rows)[:, None]
-    hope = sums[:, 0] / length_penalty(jnp.where(alpha > 0, limit, count), alpha)
+    longest = jnp.where((alpha > 0) & (shape.early_stopping == "never"), limit, count)
+    hope = sums[:, 0] / length_penalty(longest, alpha, shape.length_rule)
     worst = done.scores[:, -1]
-    closed = beams.closed | (worst > NEVER / 2) & (hope <= worst)
+    closed = beams.closed | (worst > NEVER / 2) & ((hope <= worst) | (shape.early_stopping is True))
     return Beams(
         t=count,
         tokens=jnp.take_along_axis(tokens, order[..., None], 1),

@@ -68,9 +68,11 @@ def top_p(logits: Array, p: Array | float) -> Array:
     return jnp.where(logits < jnp.take_along_axis(ordered, kept - 1, 1), NEVER, logits)
 
 
-def length_penalty(count: Array | float, alpha: Array | float) -> Array:
-    """Returns ((5 + n) / 6) ** alpha for n generated tokens (Wu et al. 2016, Eq. 14)."""
-    return ((5.0 + jnp.asarray(count, jnp.float32)) / 6.0) ** alpha
+def length_penalty(count: Array | float, alpha: Array | float, rule: str = "gnmt") -> Array:
+    """Returns the divisor of the log-probability of n generated tokens: ((5 + n) / 6) ** alpha under "gnmt" (Wu et al. 2016,
+    Eq. 14), n ** alpha under "power". n counts `eos`, and neither the prompt nor the first token of a decoder."""
+    count = jnp.asarray(count, jnp.float32)
+    return (count if rule == "power" else (5.0 + count) / 6.0) ** alpha
 
 
 def _marked(logits: Array, tokens: Array, which: Array) -> Array:

@@ -13,6 +13,7 @@ from ptm_jax.core.types import Array, record
 from ptm_jax.inference.decoding import logits as rules
 
 Strategy = Literal["greedy", "sample", "beam"]
+LENGTH_RULES = ("gnmt", "power")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,7 +23,10 @@ class Generation:
     max_new_tokens      maximum length of an answer including `eos`; at least `min_new_tokens` come before `eos`
     strategy            None: "beam" if beams > 1, "sample" if a sampling option is given, else "greedy"
     answers             number per prompt: the best of a beam, or independent samples
-    beams, length_penalty   width of the beam, and alpha of ((5 + n) / 6)^alpha (GNMT, Wu et al. 2016)
+    beams, length_penalty   width of the beam, and alpha of its length rule
+    length_rule         divisor of the log-probability of n tokens: "gnmt" is ((5 + n) / 6)^alpha (Wu et al. 2016, Eq. 14),
+                        "power" is n^alpha, as in `transformers`
+    early_stopping      end of a beam search (`inference.decoding.beams`): "never", False or True, as in `transformers`
     temperature, top_k, top_p   of sampling, applied in this order
     repetition_penalty, no_repeat_ngram   over prompt and answer; 1.0 and 0 are off
     forced_bos, forced_eos   ids of the first token of every answer, and of the last one at `max_new_tokens`
@@ -34,6 +38,8 @@ class Generation:
     answers: int = 1
     beams: int = 1
     length_penalty: float = 0.6
+    length_rule: Literal["gnmt", "power"] = "gnmt"
+    early_stopping: bool | Literal["never"] = "never"
     temperature: float = 1.0
     top_k: int | None = None
     top_p: float | None = None
@@ -68,6 +74,10 @@ class Generation:
             raise ValueError(f"beams is {self.beams}; the strategy is {self.kind!r}, which has none")
         if self.answers > (self.beams if self.kind == "beam" else 1) and self.kind != "sample":
             raise ValueError(f"{self.answers} answers need sampling, or as many beams")
+        if self.length_rule not in LENGTH_RULES:
+            raise ValueError(f"length_rule is {self.length_rule!r}; it must be {' or '.join(map(repr, LENGTH_RULES))}")
+        if self.early_stopping != "never" and not isinstance(self.early_stopping, bool):
+            raise ValueError(f"early_stopping is {self.early_stopping!r}; it must be True, False or 'never'")
 
     @property
     def _samples(self) -> bool:
@@ -80,8 +90,10 @@ class Generation:
 
     def shape(self) -> Generation:
         """Returns the static options of the compiled program. Numbers that are its arguments become placeholders."""
+        unused = {} if self.kind == "beam" else {"length_rule": "gnmt", "early_stopping": "never"}
         return dataclasses.replace(
             self,
+            **unused,
             strategy=self.kind,
             max_new_tokens=bucket(self.max_new_tokens, least=32),
             min_new_tokens=min(self.min_new_tokens, 1),
