@@ -102,6 +102,8 @@ def run(args: Args) -> int:
 
 
 def _run(args: Args) -> int:
+    if not args.workdir.strip():
+        raise UserError("--workdir is empty; give the folder of the run, or . for the one you are in")
     args = dataclasses.replace(args, task=target.task_name(args.task))
     from ptm_jax.train import cache, group, loop, setup
 

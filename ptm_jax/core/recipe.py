@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Literal
 
 spec = dataclasses.dataclass(frozen=True, kw_only=True)
@@ -178,6 +179,8 @@ class Recipe:
     def __post_init__(self):
         if not self.phases:
             raise ValueError("recipe.phases is empty; a recipe needs at least one Phase(steps, batch, length)")
+        if not 0 <= self.lr < math.inf:
+            raise ValueError(f"recipe.lr is {self.lr}; it must be a finite number of at least 0")
         for phase in self.phases:
             if phase.batch % self.accumulate:
                 raise ValueError(

@@ -140,3 +140,6 @@ class Experiment:
             raise ValueError(f"impl is {self.impl!r}; it must be one of {', '.join(get_args(Impl))}")
         if not 0 <= self.heldout < 1:
             raise ValueError(f"heldout is {self.heldout}; it must be a fraction in [0, 1)")
+        for name in ("log_every", "eval_every", "save_every"):
+            if (every := vars(self)[name]) < 0:
+                raise ValueError(f"{name} is {every}; it must be a number of steps, at least 0")

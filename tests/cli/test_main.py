@@ -131,6 +131,13 @@ def test_an_unknown_command_names_the_closest(ptm):
         ("show broken.py", ["broken.py:1:"]),
         ("show emty.py", ["Did you mean 'empty.py'"]),
         ("show bert_base --set recipe.lr=x", ["recipe.lr must be a number; given 'x'"]),
+        ("show bert_base --set recipe.lr=-1", ["recipe.lr is -1.0", "number of at least 0"]),
+        ("show bert_base --set recipe.lr=nan", ["recipe.lr must be a number; given 'nan'"]),
+        ("show bert_base --set recipe.lr=inf", ["recipe.lr is inf", "number of at least 0"]),
+        ("train bert_base --data x.txt --workdir w --set save_every=-1", ["save_every is -1", "number of steps"]),
+        ("train bert_base --data x.txt --workdir w --set eval_every=-5", ["eval_every is -5", "number of steps"]),
+        ("train bert_base --data x.txt --workdir w --set log_every=-5", ["log_every is -5", "number of steps"]),
+        ("train bert_base --data x.txt --workdir=", ["--workdir is empty", "folder"]),
         ("show bert_base --set recipe.rate=1", ["unknown field", "'rate'", "accumulate"]),
         ("show bert_base --set recipe.lr", ["--set takes path=value", "'recipe.lr'"]),
         (

@@ -93,3 +93,9 @@ def test_a_run_keeps_the_towers_that_are_used(published, tmp_path):
     assert set(config.system.towers) == {"main", "teacher"}
     with pytest.raises(UserError, match="init names no model for the tower main"):
         finetuning.experiment("sst2", (("teacher", str(folder)),), data)
+
+
+@pytest.mark.parametrize("lr", [-1.0, float("nan"), float("inf")])
+def test_a_learning_rate_that_cannot_be(tmp_path, lr):
+    with pytest.raises(UserError, match="lr .*; they must be positive, lr finite and at least 0"):
+        finetuning.experiment("sst2", str(tmp_path), str(tmp_path), lr=lr)
