@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import mosaic_interpreter as machine
 import pytest
 from cases import Case, agree, cases, grid, numbers, scores_of, visibility
-from hypothesis import given
+from hypothesis import assume, given
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.precision import Precision
@@ -66,6 +66,9 @@ def test_two_teams_walk_the_blocks_that_are_seen_and_do_not_race():
 @grid(9)
 @given(case=cases(queries=[1, 3, 37, 64, 65, 129], keys=[1, 3, 37, 64, 65, 129], rows=[1, 2], width=[8, 33, 64, 72]))
 def test_any_lengths_widths_masks_and_scores(case):
+    """A query's gradients of its scores add up to 0. Where all its keys are farther than the table reaches, they meet in one
+    entry of it, and what is left is rounding without a relative error: these cases are left out."""
+    assume("relative" not in case.extras or case.queries <= case.keys)
     check(case)
 
 
