@@ -245,7 +245,7 @@ def _steps(run, state, done, end, phase, stream, bar):
             jax.block_until_ready(metrics)
         done, since = done + 1, since + 1
         run.window.add(metrics)
-        if done % config.log_every == 0 or done == end:
+        if (config.log_every and done % config.log_every == 0) or done == end:
             run.check_finite(done)
             values, steps, tokens = run.window.close()
             seconds, clock = time.perf_counter() - clock, time.perf_counter()

@@ -24,7 +24,7 @@ from ptm_jax.data.corpora.prepare import prepare
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.runs import heldout
 from ptm_jax.runs.run import Run
-from ptm_jax.train import differing, workdirs
+from ptm_jax.train import differing, logs, workdirs
 from ptm_jax.train.loop import train
 from support import tiny_runs
 
@@ -69,7 +69,9 @@ def config(prepared):
         corruption=UnigramNoise(vocab=tiny_runs.VOCAB),
         recipe=dataclasses.replace(tiny_runs.system.recipe, phases=(Phase(steps=4, batch=4, length=16),)),
     )
-    return dataclasses.replace(tiny_runs.config, system=system, data=(str(prepared.dir),), eval_every=4, save_every=2)
+    return dataclasses.replace(
+        tiny_runs.config, system=system, data=(str(prepared.dir),), log_every=0, eval_every=4, save_every=2
+    )
 
 
 def test_facts_are_filled_in_by_reference(config, prepared):
@@ -121,6 +123,8 @@ def test_stand_ins_have_the_shape_of_the_values(fact, prepared):
 
 def test_a_run_with_facts_resumes_and_is_evaluated(config, prepared, tmp_path):
     whole = train(config, tmp_path / "a", quiet=True)
+    logged = [line["step"] for line in logs.read(tmp_path / "a") if line["split"] == "train"]
+    assert logged == [4], "log_every=0 logs at the end alone"
     assert not differing.changes(workdirs.read(tmp_path / "a"), config)
     again = train(config, tmp_path / "a", quiet=True)
     assert again.resumed_from == 4 and again.heldout == whole.heldout
