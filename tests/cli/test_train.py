@@ -165,7 +165,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(run, text, cache, tmp_path):
     tiny.assert_same_run(run, workdir)
 
 
-@pytest.mark.parametrize("name", ["write_text", "mkdir"])
+@pytest.mark.parametrize("name", ["write_bytes", "mkdir"])
 def test_a_disk_that_is_full_at_the_start(refused, text, prepared, monkeypatch, tmp_path, name):
     """Neither half a record nor half a tokenizer is left."""
     real = getattr(Path, name)

@@ -128,7 +128,7 @@ def test_what_a_program_keeps_is_near_the_published_formula():
         phases = (Phase(steps=10, batch=rows, length=64),)
         bert = systems.get("bert_mini")
         bert = dataclasses.replace(bert, recipe=dataclasses.replace(bert.recipe, phases=phases))
-        found.append(estimate._kept(lowering.published(Experiment(system=bert)), 0))
+        found.append(estimate._kept(lowering.published(Experiment(system=bert))))
     stack = bert.towers["main"].encoder.stack
     width, heads = stack.block.attention.width, stack.block.attention.heads
     published = stack.layers * 4 * 64 * width * (34 + 5 * heads * 64 / width)
