@@ -46,7 +46,7 @@ def run(args: Args) -> int:
         raise UserError(f"--max-shard-gb is {args.max_shard_gb}; give a size above 0")
     run.check_free(args.out)
     model = ptm_jax.load(args.model, tower=args.tower)
-    config = run.published_config(args.model)
-    files = run.export(args.out, model, config, dtype=args.dtype, max_shard_bytes=int(args.max_shard_gb * 1e9))
+    own = (run.published_config(args.model), run.generation_of(args.model))
+    files = run.export(args.out, model, *own, dtype=args.dtype, max_shard_bytes=int(args.max_shard_gb * 1e9))
     print(f"wrote {len(files)} files to {args.out}", *(f"  {file.name}" for file in sorted(files)), sep="\n")
     return 0

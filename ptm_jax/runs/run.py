@@ -33,6 +33,8 @@ from ptm_jax.train.freedom import Freedom
 
 CHOICE = "task.json"
 """The file in which a fine-tuning run writes the step of its chosen checkpoint (`tuning.selection`)."""
+GENERATION = "generation_config.json"
+"""The published settings of generation, in the folder of an imported model as in that of its checkpoint."""
 LARGEST = 0.5
 """The largest share of a model's parameters that may be saved as an adapter."""
 
@@ -205,9 +207,16 @@ def check_free(out: str | os.PathLike) -> None:
         raise UserError(f"{out} is there already; choose another --out, or remove it")
 
 
-def write(out: str | os.PathLike, record: Mapping[str, Any], tokenizer: Any, params: Params) -> Run:
-    """Writes a run of no steps with the record {"config": {"system"}, ...}, atomically. Raises UserError."""
+def write(
+    out: str | os.PathLike, record: Mapping[str, Any], tokenizer: Any, params: Params, beside: Sequence[Path] = ()
+) -> Run:
+    """Writes a run of no steps with the record {"config": {"system"}, ...} and copies of the files `beside`, atomically.
+
+    Raises UserError."""
     with _drafted(out) as draft:
+        draft.mkdir(parents=True)
+        for file in beside:
+            shutil.copyfile(file, draft / file.name)
         if record.get("own"):
             record = {**record, "own": {**record["own"], "folder": str(Path(out).absolute())}}
         workdirs.write(draft, record, record["config"]["system"])
@@ -224,7 +233,7 @@ def write(out: str | os.PathLike, record: Mapping[str, Any], tokenizer: Any, par
 def keep(out: str | os.PathLike, model: Any, found: checkpoint.Checkpoint) -> Run:
     """Writes an imported model as a run of no steps. The record contains the published config, for export."""
     record = {"config": {"system": spec.to_json(found.system)}, "published": dict(found.config)}
-    return write(out, record, model.tokenizer, model.params)
+    return write(out, record, model.tokenizer, model.params, generation_of(Path(found.config.file).parent))
 
 
 def average(models: Sequence[str], out: str | os.PathLike) -> Params:
@@ -255,7 +264,7 @@ def average(models: Sequence[str], out: str | os.PathLike) -> Params:
                 raise UserError(f"{model} and {models[0]} differ in their {name}; the mean is of models of one network")
         total = {path: total.get(path, 0.0) + leaf / len(models) for path, leaf in flat.items()}
     mean = paths.unflatten({path: leaf.astype(np.float32) for path, leaf in total.items()})
-    write(out, record, tokenizer, mean)
+    write(out, record, tokenizer, mean, generation_of(models[0]))
     return mean
 
 
@@ -268,15 +277,24 @@ def published_config(model: str | os.PathLike) -> Mapping[str, Any] | None:
     return json.loads(file.read_text(encoding="utf8")) if checkpoint.is_published(run.folder) else None
 
 
+def generation_of(model: str | os.PathLike) -> list[Path]:
+    """Returns [the file with the settings of generation] of a run or a published checkpoint, [] without one."""
+    file = Run.at(model).folder / GENERATION
+    return [file] if file.is_file() else []
+
+
 def export(
     out: str | os.PathLike,
     model: Any,
     config: Mapping[str, Any] | None = None,
+    beside: Sequence[Path] = (),
     *,
     dtype: str = "float32",
     max_shard_bytes: int,
 ) -> list[Path]:
-    """Writes a model as a Hugging Face directory, atomically. Returns its files. Raises UserError."""
+    """Writes a model as a Hugging Face directory with copies of the files `beside`, atomically. Returns its files.
+
+    Raises UserError."""
     from ptm_jax.data.tokenizers.published import write_published
 
     with _drafted(out) as draft:
@@ -285,6 +303,8 @@ def export(
         checkpoint.write(draft, system, params, config=config, dtype=dtype, max_shard_bytes=max_shard_bytes)
         if model.tokenizer is not None:
             write_published(model.tokenizer, draft)
+        for file in beside:
+            shutil.copyfile(file, draft / file.name)
     return [file for file in Path(out).absolute().iterdir() if file.is_file()]
 
 
