@@ -43,17 +43,17 @@ def utilisation(flops: float, seconds: float, devices: Sequence[jax.Device], dty
 
 
 @functools.cache
-def _measured(dtype: str, number: int = 0, size: int = 1024, repeats: int = 6) -> float:
-    """Measures products [size, size] x [size, size], accumulated in float32. Returns the best FLOP/s of `repeats`.
+def _measured(dtype: str, number: int = 0, sizes: Sequence[int] = (512, 1024), repeats: int = 6) -> float:
+    """Measures products [size, size] x [size, size], accumulated in float32. Returns the best FLOP/s.
 
     `number` counts the measurements."""
+    product, best = jax.jit(lambda a, b: jnp.matmul(a, b, preferred_element_type=jnp.float32)), 0.0
     with jax.default_device(jax.local_devices(backend="cpu")[0]):
-        x = jnp.full((size, size), 0.5, dtype)
-        product = jax.jit(lambda a, b: jnp.matmul(a, b, preferred_element_type=jnp.float32))
-        product(x, x).block_until_ready()
-        best = float("inf")
-        for _ in range(repeats):
-            start = time.perf_counter()
+        for size in sizes:
+            x = jnp.full((size, size), 0.5, dtype)
             product(x, x).block_until_ready()
-            best = min(best, time.perf_counter() - start)
-    return 2.0 * size**3 / best
+            for _ in range(repeats):
+                start = time.perf_counter()
+                product(x, x).block_until_ready()
+                best = max(best, 2.0 * size**3 / (time.perf_counter() - start))
+    return best

@@ -216,7 +216,7 @@ def test_bad_source_leaves_nothing(tmp_path, spec):
     ("counts.npy", lambda d: b"", "counts.npy is missing or damaged"),
     ("counts.npy", lambda d: d[:-1] + bytes([d[-1] ^ 1]), "counts.npy was changed after it was written"),
     ("counts.npy", lambda d: saved_counts(np.load(io.BytesIO(d))[:, ::-1]), "counts.npy was changed"),
-    ("train-00000-of-00001.array_record", lambda d: d[: len(d) // 2] + bytes(len(d) - len(d) // 2), "a shard of .*c is damaged .*prepare it again"),
+    ("train-00000-of-00001.array_record", lambda d: d[:9999] + bytes(len(d) - 9999), "a shard of .*c is damaged .*prepare"),
     ("train-00000-of-00001.array_record", lambda d: d[:99] + bytes([d[99] ^ 1]) + d[100:], "a shard of .*c is damaged"),
 ])  # fmt: skip
 def test_damage(tmp_path, corpus, name, damage, message):
