@@ -109,7 +109,8 @@ def test_a_vocabulary_without_a_token_that_the_system_needs(refused, prepared, t
     assert not listed("run")
     line = refused("gpt_mini", "--data", prepared, "--workdir", "run", "--set", "system.examples.separator=sep")
     assert "sep" in line and not listed("run")
-    line = refused("gpt_mini", "--data", text, "--workdir", "run", "--set", "tokenizer=TokenizerSpec(specials=bert,vocab=200)")
+    spec = "tokenizer=TokenizerSpec(specials=bert,vocab=200)"
+    line = refused("gpt_mini", "--data", text, "--workdir", "run", "--set", spec)
     assert "no eos token" in line and "ptm prepare --data SOURCE --out DIR --tokenizer bytebpe --specials gpt2" in line
 
 
