@@ -141,8 +141,12 @@ def _begun(params: Mapping[str, Any], at: str, path: str, system: System) -> Map
     absent = [name for name in target if name not in same | added]
     if strange := [name for name in absent if "/heads_" not in name and name not in renewed]:
         raise UserError(f"{path} does not fit: it has no parameter {strange[0]}; take a system with its encoder")
-    drawn, unused = [*absent, *(same & new)], [name for name in source if name not in same | new | reused]
-    parts = {"not in it, drawn anew": drawn, "in it, not used": [*unused, *(e.replace(".", "/") for e in report.extra)]}
+    unused = [name for name in source if name not in same | new | reused | {*absent}]
+    parts = {
+        "not in it, drawn anew": [*(name for name in absent if name not in source), *(same & new)],
+        "of another shape in it, drawn anew": [name for name in absent if name in source],
+        "in it, not used": [*unused, *(name.replace(".", "/") for name in report.extra)],
+    }
     if lines := [f"{what}: {_tops(sorted(names))}" for what, names in parts.items() if names]:
         console.say(f"{path}: {'; '.join(lines)}")
     return unflatten({name: _placed(source[name], leaf) if name in same else leaf for name, leaf in whole.items()})
