@@ -3,12 +3,14 @@
 Example:
   ptm export runs/quickstart --out bert-of-mine
   ptm export models/bert --out bert --dtype float16
+  ptm export runs/sst2 --out sst2 --push my-name/bert-sst2
   ptm export runs/lora --adapter --out lora.safetensors
 """
 
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
@@ -30,11 +32,16 @@ class Args:
     """Largest size of a file in GB; more tensors are split over files with an index."""
     tower: options.Text = None
     """Tower to export, as "main" or "generator" of ELECTRA (default: main)."""
+    push: Annotated[str | None, tyro.conf.arg(metavar="REPO")] = None
+    """Upload the directory to this repository of the Hugging Face Hub, as "name" or "organisation/name"."""
+    private: options.Flag = False
+    """--push: a repository that only its owner sees, where it is new."""
 
 
 def run(args: Args) -> int:
     """Writes the directory, whole or not at all."""
     import ptm_jax
+    from ptm_jax.convert import hub
     from ptm_jax.core.errors import UserError
     from ptm_jax.runs import run
 
@@ -44,9 +51,17 @@ def run(args: Args) -> int:
         return 0
     if args.max_shard_gb <= 0:
         raise UserError(f"--max-shard-gb is {args.max_shard_gb}; give a size above 0")
+    if args.push is not None:
+        hub.check_name(args.push)
     run.check_free(args.out)
-    model = ptm_jax.load(args.model, tower=args.tower)
-    own = (run.published_config(args.model), run.generation_of(args.model))
-    files = run.export(args.out, model, *own, dtype=args.dtype, max_shard_bytes=int(args.max_shard_gb * 1e9))
-    print(f"wrote {len(files)} files to {args.out}", *(f"  {file.name}" for file in sorted(files)), sep="\n")
+    chosen = run.best_checkpoint(args.model)
+    model = ptm_jax.load(chosen, tower=args.tower)
+    config = run.published_config(args.model)
+    here = run.Run.at(chosen)
+    words = {"dtype": args.dtype, "max_shard_bytes": int(args.max_shard_gb * 1e9), "run": here if here.exists else None}
+    files = run.export(args.out, model, config, **words)
+    names = sorted(file.relative_to(Path(args.out).absolute()).as_posix() for file in files)
+    print(f"wrote {len(files)} files to {args.out}", *(f"  {name}" for name in names), sep="\n")
+    if args.push is not None:
+        print(f"pushed to {hub.push_to_hub(args.out, args.push, private=args.private)}")
     return 0

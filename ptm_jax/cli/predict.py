@@ -1,5 +1,5 @@
-"""Use a model on texts: fill masks, generate, classify, tag, answer questions, embed, find similar lines. With a task of
-`ptm list --tasks`: write predictions for its test file in the benchmark's submission format.
+"""Use a model on texts: fill masks, generate, classify, tag, answer questions, embed, search, find similar lines. With a
+task of `ptm list --tasks`: write predictions for its test file in the benchmark's submission format.
 
 Example:
   ptm predict runs/mini --task fill-mask --text 'Return the [MASK] of the list.'
@@ -11,6 +11,7 @@ Example:
   ptm predict runs/mrpc --task mrpc --input MRPC/test.tsv --output MRPC.tsv
   ptm predict CHECKPOINT --adapter houlsby.safetensors --task classify --text 'a charming film'
   ptm predict runs/mini --task embed --input lines.txt --output vectors.npy
+  ptm predict sentence-transformers/all-MiniLM-L6-v2 --task search --input lines.txt --text 'how long is a list?'
   ptm predict runs/mini --task similar --input lines.txt --text 'the length of a list' --top 3
 
 A decoder continues its prompt; an encoder-decoder (T5, BART, mBART, PEGASUS) prints its output alone. Texts come from
@@ -34,11 +35,10 @@ from ptm_jax.cli import options
 from ptm_jax.core.errors import UserError, unknown
 
 Number = Annotated[float | None, tyro.conf.arg(metavar="X")]
-TASKS = ("fill-mask", "generate", "classify", "tag", "qa", "embed", "similar")
-SAMPLING = (
-    "start", "temperature", "top_k", "top_p", "beams", "length_penalty", "length_rule", "early_stopping",
-    "repetition_penalty", "no_repeat_ngram",
-)  # fmt: skip
+TASKS = ("fill-mask", "generate", "classify", "tag", "qa", "embed", "similar", "search")
+EMBEDDING = ("pooling", "prompt", "prompt_name", "truncate", "exact")
+"""Options of --task embed, similar and search only."""
+SAMPLING = ("start", "temperature", "top_k", "top_p", "beams", "length_penalty", "repetition_penalty", "no_repeat_ngram")
 """Options of --task generate only."""
 
 
@@ -47,8 +47,8 @@ class Args:
     model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
     """A workdir or one checkpoint of it, a Hugging Face directory, or a name on the Hub."""
     task: Annotated[str, tyro.conf.arg(metavar="TASK")]
-    """fill-mask, generate, classify, tag, qa, embed or similar; a task of `ptm list --tasks`, with --input; or FILE.py:NAME,
-    a task of your own."""
+    """fill-mask, generate, classify, tag, qa, embed, similar or search; a task of `ptm list --tasks`, with --input; or
+    FILE.py:NAME, a task of your own."""
     text: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="TEXT")] = ()
     """A text; repeat the option for several."""
     pair: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="TEXT")] = ()
@@ -57,6 +57,8 @@ class Args:
     """A file with one text per line, or a task's file of examples."""
     adapter: options.Path = None
     """An adapter of MODEL that `ptm export --adapter` wrote."""
+    tower: options.Text = None
+    """The network to use if the model has several, as "generator" of ELECTRA (default: main)."""
     ensemble: options.Names = ()
     """classify, tag, qa and downstream tasks: average the scores of MODEL and these models."""
     beside: options.Text = None
@@ -68,7 +70,15 @@ class Args:
     top: Annotated[int, tyro.conf.arg(metavar="N")] = 5
     """Number of fillings, answers or similar lines."""
     pooling: Literal["mean", "cls", "max", "mean_sqrt_len", "weightedmean", "lasttoken"] | None = None
-    """embed, similar: pooling of the token vectors (default: that of a sentence-transformers folder, else mean)."""
+    """embed, similar, search: pooling of the token vectors (default: a sentence-transformers folder's, else mean)."""
+    prompt: options.Text = None
+    """embed, similar, search: text before every text (default: that of a sentence-transformers folder)."""
+    prompt_name: options.Text = None
+    """embed, similar, search: name of a prompt of the folder."""
+    truncate: options.Flag = False
+    """embed, similar, search: cut texts that are too long for the model."""
+    exact: options.Flag = False
+    """embed, similar, search: vectors have the same bits whatever other texts are encoded."""
     max_new_tokens: options.Number = None
     """generate: longest output in tokens (default: the checkpoint's, else 64)."""
     start: options.Text = None
@@ -83,11 +93,6 @@ class Args:
     """generate: width of beam search (default: the checkpoint's, else none)."""
     length_penalty: Number = None
     """generate: alpha of the length penalty of beam search."""
-    length_rule: Literal["gnmt", "power"] | None = None
-    """generate: divisor of the log-probability of N tokens in beam search, ((5 + N) / 6)^alpha or N^alpha (default: the
-    checkpoint's, else gnmt)."""
-    early_stopping: Literal["true", "false", "never"] | None = None
-    """generate: end of a beam search, as in transformers (default: the checkpoint's, else never)."""
     repetition_penalty: Number = None
     """generate: divide the scores of tokens that occurred by this number, above 1."""
     no_repeat_ngram: options.Number = None
@@ -104,7 +109,7 @@ def run(args: Args) -> int:
     if args.task not in TASKS and scoring.is_task(args.task):
         return scoring.predict(args)
     _check(args)
-    load = lambda: scoring.together(scoring.load((args.model, *args.ensemble), args.adapter))
+    load = lambda: scoring.together(scoring.load((args.model, *args.ensemble), args.adapter, args.tower))
     if not args.text and args.input is None and sys.stdin.isatty():
         model = load()
         for text in _asked():
@@ -133,9 +138,10 @@ def _check(args: Args) -> None:
         raise unknown("task", args.task, [*TASKS, *catalogue.names()])
     if args.task == "qa" and not (args.text and args.pair):
         raise UserError("qa needs a question (--text) and its passage (--pair); give both")
-    if args.task == "similar" and (args.input is None or not args.text):
-        raise UserError("similar ranks the lines of --input by their similarity to --text; give both")
-    if args.task != "similar" and args.input is not None and args.text:
+    ranks = args.task in ("similar", "search")
+    if ranks and (args.input is None or not args.text):
+        raise UserError(f"{args.task} ranks the lines of --input by their similarity to --text; give both")
+    if not ranks and args.input is not None and args.text:
         raise UserError("give the texts by --text or by --input, not both")
     if args.task == "embed" and args.output is not None and not args.output.endswith((".npy", ".json")):
         raise UserError(f"embeddings are written as .npy or .json; given --output {args.output}")
@@ -149,6 +155,8 @@ def _check(args: Args) -> None:
         raise UserError(f"--ensemble needs --task classify, tag, qa or a downstream task; the task is {args.task}")
     if args.beside is not None:
         raise UserError("--beside needs a downstream task with two stages, and --input; leave it out")
+    if args.task not in ("embed", "similar", "search") and (given := options.given(args, EMBEDDING)):
+        raise UserError(f"{given[0]} needs --task embed, similar or search; the task is {args.task}")
     if args.task != "generate" and (given := options.given(args, SAMPLING)):
         raise UserError(f"{given[0]} needs --task generate; the task is {args.task}")
 
@@ -164,8 +172,6 @@ def _results(args: Args, model: Any, texts: Sequence[str], lines: Sequence[str] 
         chosen = {name: value for name in SAMPLING if (value := vars(args)[name]) is not None}
         if args.temperature is not None:
             chosen["strategy"] = "sample"
-        if args.early_stopping is not None:
-            chosen["early_stopping"] = {"true": True, "false": False}.get(args.early_stopping, "never")
         found = model.generate(texts, max_new_tokens=args.max_new_tokens, seed=args.seed, **chosen)
         return [{"prompt": text, "text": answer} for text, answer in zip(texts, found, strict=True)]
     if args.task == "classify":
@@ -183,12 +189,18 @@ def _results(args: Args, model: Any, texts: Sequence[str], lines: Sequence[str] 
         every = zip(texts, args.pair, model.answer(texts, args.pair), strict=True)
         best = lambda answer: [span._asdict() for span in answer.best[: args.top]]
         return [{"question": q, "context": c, "text": a.text, "null": a.null, "best": best(a)} for q, c, a in every]
-    vectors = model.encode(texts, pooling=args.pooling, normalize=True if args.task == "similar" else None)
+    chosen = {name: vars(args)[name] for name in EMBEDDING}
+    if args.task == "search":
+        every = zip(texts, model.search(texts, lines, args.top, **chosen), strict=True)
+        return [
+            {"text": text, "found": [{"line": i + 1, "score": s, "text": t} for i, s, t in best]} for text, best in every
+        ]
+    vectors = model.encode(texts, normalize=True if args.task == "similar" else None, **chosen)
     if args.task == "embed":
         return [{"text": text, "vector": v.tolist()} for text, v in zip(texts, vectors, strict=True)]
     if args.top < 1:
         raise UserError(f"--top is {args.top}; it must be at least 1")
-    cosines = vectors @ model.encode(lines, pooling=args.pooling, normalize=True).T
+    cosines = vectors @ model.encode(lines, normalize=True, **chosen).T
     ranked = [[(int(i), float(row[i])) for i in (-row).argsort(kind="stable")[: args.top]] for row in cosines]
     return [
         {"text": text, "similar": [{"line": i + 1, "cosine": c, "text": lines[i]} for i, c in best]}
@@ -206,6 +218,7 @@ def _lines(task: str, results: Sequence[Any]) -> Iterator[str]:
         else:
             yield result["text"] or "(no answer)" if task == "qa" else result["text"]
         yield from (f"  {best['cosine']:7.4f}  {best['text']}" for best in result.get("similar", ()))
+        yield from (f"  {best['score']:7.4f}  {best['text']}" for best in result.get("found", ()))
         masks = result.get("masks", ())
         for number, fillings in enumerate(masks, 1):
             if len(masks) > 1:

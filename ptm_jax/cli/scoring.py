@@ -36,7 +36,7 @@ def evaluate(args: Any) -> int:
     }
     part = {None: "", True: ", its held-out tenth", False: ", without its held-out tenth"}
     lines = [f"{args.task}: {len(found.examples):,} examples of {found.source.path}{part[found.source.held]}"]
-    lines += [f"  {name:<22} {options.figure(value)}" for name, value in found.metrics.items()]
+    lines += [f"  {name:<22} {value:.4f}" for name, value in found.metrics.items()]
     lines += [f"  {count} {remark}" for remark, count in found.remarks.items()]
     return options.report(document, "\n".join(lines), args.json)
 
@@ -60,14 +60,14 @@ def predict(args: Any) -> int:
     return 0
 
 
-def load(names: Sequence[str], adapter: str | None = None) -> list[Any]:
-    """Loads models; an adapter goes onto a single one. Raises UserError."""
+def load(names: Sequence[str], adapter: str | None = None, tower: str | None = None) -> list[Any]:
+    """Loads models, each with its network `tower`; an adapter goes onto a single one. Raises UserError."""
     import ptm_jax
     from ptm_jax.runs.run import best_checkpoint
 
     if adapter is not None and len(names) > 1:
         raise UserError("--adapter needs a single model; leave --ensemble out, or export the adapted models")
-    return [ptm_jax.load(best_checkpoint(name), adapter=adapter) for name in names]
+    return [ptm_jax.load(best_checkpoint(name), adapter=adapter, tower=tower) for name in names]
 
 
 def together(models: Sequence[Any], task: str | None = None) -> Any:

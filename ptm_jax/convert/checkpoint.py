@@ -17,13 +17,15 @@ from ptm_jax.convert import engine
 from ptm_jax.convert.config import Config
 from ptm_jax.convert.family import Family, families, family_of
 from ptm_jax.convert.files import open_tensors
+from ptm_jax.convert.records import PROBLEMS, label_fields
 from ptm_jax.convert.saving import write_tensors
-from ptm_jax.core import spec, towers
+from ptm_jax.core import slots, spec, towers
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.streams import stream
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
+from ptm_jax.objectives.downstream import Classification
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,16 +97,34 @@ def read(
     system, name = record_of(config, architecture, vocab)
     family = family_of(config)
     tensors = open_tensors(folder, allow_pickle=allow_pickle)
+    lines = family.lines(config, name)
     try:
         shapes = towers.abstract(system.towers, example(system))
     except ValueError as error:
         raise UserError(f"{config.file}: {str(error).splitlines()[0]}") from error
+    if name == family.bare and _lacks_pooler(tensors, shapes["main"], family, lines):
+        system = without_pooler(system)
+        shapes = {**shapes, "main": {part: tree for part, tree in shapes["main"].items() if part != "heads_pool"}}
     written = config("architectures", list, None) or [family.bare]
     draw = None if architecture in (None, written[0]) else lambda paths: _drawn(system, seed, paths)
     where = None if shardings is None else shardings(shapes)["main"]
     _check_constants(tensors, family, family.constants(config, name))
-    params, report = engine.read(tensors, shapes["main"], family, family.lines(config, name), fresh=draw, shardings=where)
+    params, report = engine.read(tensors, shapes["main"], family, lines, fresh=draw, shardings=where)
     return Checkpoint(system, {"main": params}, report, config, name)
+
+
+def without_pooler(system: System) -> System:
+    """Returns the record of a bare model that was made with `add_pooling_layer=False`."""
+    main = system.towers["main"]
+    heads = {name: head for name, head in main.heads.items() if name != "pool"}
+    return dataclasses.replace(system, towers={**system.towers, "main": dataclasses.replace(main, heads=heads)})
+
+
+def _lacks_pooler(tensors: Any, shapes: Mapping[str, Any], family: Family, lines: tuple[Any, ...]) -> bool:
+    """Returns whether the head `pool` has parameters, and the file has no tensor of them."""
+    flat = {path: leaf.shape for path, leaf in flatten(shapes).items() if path.startswith("heads_pool/")}
+    names = [name.removeprefix(family.root) for leaf in engine.leaves(flat, lines)[0].values() for name in leaf.names]
+    return bool(names) and not any(name.endswith(tuple(names)) for name in tensors.names())
 
 
 def _check_constants(tensors: Any, family: Family, constants: Mapping[str, Any], atol: float = 4e-3) -> None:
@@ -159,10 +179,24 @@ def _same(family: Family, config: Config, architecture: str, system: System) -> 
     """Returns the first relevant difference between a system's towers and those of a config; None if there is none."""
     plain = lambda value: spec.respell(value, Vocab, Vocab(size=value["main"].encoder.embed.vocab.size))
     built = family.build(config, architecture)
+    if architecture == family.bare and "pool" not in system.towers["main"].heads:
+        built = without_pooler(built)
     for name, there, here in spec.differences(plain(built.towers), plain(system.towers)):
         if name.rpartition(".")[2] not in ("precision", "initializer", "remat", "std"):
             return f"{name} is {spec.to_line(here)}, there {spec.to_line(there)}"
     return None
+
+
+def task_names(objective: Any, heads: Mapping[str, Any], labels: Any) -> dict[str, Any]:
+    """Returns the fields of a config.json with the `labels` of a head of classes, if known, and the kind of a text's."""
+    fields, head = {}, heads.get("classify", heads.get("tag"))
+    if isinstance(head, slots.ClassHead) and isinstance(labels, tuple) and len(set(labels)) == head.classes:
+        fields = label_fields(head.classes, labels)
+    if "classify" in heads:
+        kinds = {kind: name for name, kind in PROBLEMS.items()}
+        known = isinstance(objective, Classification)
+        fields["problem_type"] = kinds[objective.kind if known else "number" if head.classes == 1 else "classes"]
+    return fields
 
 
 def write(
@@ -171,10 +205,13 @@ def write(
     params: Mapping[str, Any],
     *,
     config: Mapping[str, Any] | None = None,
+    named: Mapping[str, Any] | None = None,
     dtype: str = "float32",
     max_shard_bytes: int = 5_000_000_000,
 ) -> list[Path]:
-    """Writes a directory that Transformers can load (config.json and safetensors). Returns the files. Raises UserError."""
+    """Writes a directory that Transformers can load (config.json and safetensors). Returns the files. Raises UserError.
+
+    `named` are fields of config.json beside those of the network (`task_names`)."""
     family, fields, architecture = published(system, config)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -183,7 +220,7 @@ def write(
     constants = ((name.removeprefix(root), value) for name, value in family.constants(fields, architecture).items())
     everything = ((name, np.asarray(value)) for name, value in itertools.chain(tensors, constants))
     written = write_tensors(folder, everything, dtype=dtype, max_shard_bytes=max_shard_bytes)
-    facts = {**fields, "architectures": [architecture], "dtype": dtype}
+    facts = {**fields, **(named or {}), "architectures": [architecture], "dtype": dtype}
     draft = folder / "config.draft"
     draft.write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf8")
     return [*written, draft.replace(folder / "config.json")]

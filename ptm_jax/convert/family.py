@@ -85,11 +85,15 @@ class Family:
         return named[0]
 
     def architecture_of(self, system: System) -> str:
-        """Returns the class with the heads (and the halves) of a system. Raises UserError if there is none."""
+        """Returns the class with the heads (and the halves) of a system. Raises UserError if there is none.
+
+        The bare class may lack its pooler, as if it were made with `add_pooling_layer=False`."""
         heads = {name for tower in system.towers.values() for name in tower.heads}
         pair = is_pair(system)
         for name, ours in self.heads.items():
-            if set(ours) == heads and (not self.halves or pair == (name not in self.halves)):
+            if set(ours) in (heads, heads | {"pool"} if name == self.bare else heads) and (
+                not self.halves or pair == (name not in self.halves)
+            ):
                 return name
         kind = "" if not self.halves else " of an encoder with a decoder" if pair else " of one half"
         raise UserError(

@@ -1,4 +1,4 @@
-"""Locates a checkpoint: a local directory, or a model of the Hugging Face Hub in the Hub's cache."""
+"""Locates a checkpoint: a local directory, or a model of the Hugging Face Hub in the Hub's cache. Uploads a directory."""
 
 from __future__ import annotations
 
@@ -29,10 +29,12 @@ SMALL = (
     "sentence_bert_config.json",
     "config_sentence_transformers.json",
     "*_Pooling/config.json",
+    "*_Dense/config.json",
+    "*_Dense/model.safetensors",
 )
 SAFETENSORS = ("model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors")
 FLAX = ("flax_model.msgpack", "flax_model.msgpack.index.json", "flax_model-*-of-*.msgpack")
-PICKLE = ("pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model-*-of-*.bin")
+PICKLE = ("pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model-*-of-*.bin", "*_Dense/pytorch_model.bin")
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
 
@@ -67,6 +69,42 @@ def locate(
         if any((folder / weights).exists() for weights in kind[:2]):
             break
     return folder
+
+
+def check_name(repo: str) -> None:
+    """Raises UserError for a name that no repository of the Hub can have."""
+    if not _NAME.fullmatch(repo) or ".." in repo:
+        raise UserError(f"{shown(repo)} is no name of a repository of the Hugging Face Hub; give name or organisation/name")
+
+
+def push_to_hub(
+    folder: str | os.PathLike, repo: str, *, private: bool | None = None, revision: str | None = None, message: str = ""
+) -> str:
+    """Uploads the directory of an export to a model repository of the Hub, made if it is not there. Returns its address.
+
+    `private` concerns a new repository (None: the default of its owner); `revision` is a branch. Needs the token of `hf auth
+    login` or HF_TOKEN. Raises UserError.
+    """
+    check_name(repo)
+    folder = Path(folder)
+    if not (folder / "config.json").is_file():
+        raise UserError(f"{folder} is no export (it has no config.json); write one with `ptm export MODEL --out DIR`")
+    try:
+        import huggingface_hub
+    except ImportError:
+        raise UserError("huggingface_hub is not installed; pip install huggingface_hub") from None
+    api = huggingface_hub.HfApi()
+    try:
+        repo = api.create_repo(repo, private=private, exist_ok=True).repo_id
+        words = {"repo_id": repo, "revision": revision, "commit_message": message or "Export of ptm_jax"}
+        api.upload_folder(folder_path=folder, **words)
+    except Exception as error:  # errors of the Hub, the HTTP client or the operating system
+        line = next(iter(str(error).strip().splitlines()), "")[:200]
+        reason = f"{type(error).__name__}: {line}"
+        raise UserError(
+            f"{shown(repo)} was not pushed ({reason}); check the name, and log in with `hf auth login`"
+        ) from None
+    return f"{api.endpoint}/{repo}"
 
 
 def _snapshot(name: str, revision: str | None, patterns: tuple[str, ...]) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ptm_jax.convert.config import Config
@@ -69,9 +69,9 @@ def pair_heads(config: Config, init: Any, eos: int | None) -> dict[str, Any]:
     return task_heads(config, Summary(at="eos", eos=eos, dropout=rate, initializer=init), init, rate)
 
 
-def label_fields(classes: int) -> dict[str, Any]:
-    """Returns the fields of a config.json that name the classes of a head."""
-    names = {str(i): f"LABEL_{i}" for i in range(classes)}
+def label_fields(classes: int, labels: Sequence[str] = ()) -> dict[str, Any]:
+    """Returns the fields of a config.json that name the classes of a head. Default: LABEL_0, LABEL_1, ..."""
+    names = {str(i): label for i, label in enumerate(labels or [f"LABEL_{i}" for i in range(classes)])}
     return {"id2label": names, "label2id": {name: int(i) for i, name in names.items()}}
 
 

@@ -38,6 +38,8 @@ def fill(model: Any, texts: Sequence[str], top: int) -> list[list[list[Filling]]
         other = "load one that does, as bert_mini"
         if model.pair and model.generates:
             other = "its decoder writes other text than it reads: use generate"
+        if filler := next((name for name, part in model.system.towers.items() if "mlm" in part.heads), None):
+            other = f"its tower {filler} does: give --tower {filler} (tower={filler!r} of load)"
         raise UserError(f"{model.system.name} does not fill masks; {other}")
     if top < 1 or top > vocab.size - len(vocab.specials):
         raise UserError(f"top is {top}; it must be 1 to {vocab.size - len(vocab.specials)}")

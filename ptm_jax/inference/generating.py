@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ptm_jax import systems
+from ptm_jax.convert.records import ends
 from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.towers import Tower
@@ -53,11 +54,12 @@ def generate(
     else:
         rows = _prompts(model, texts, plan.max_new_tokens)
         starts = [None] * len(rows)
+    end = ends(model.published, "eos_token_id", None) if model.vocab.eos is None else model.vocab.eos
     tower, answers = Tower(model.module, model.params[model.tower]), [None] * len(rows)
     for first, chosen in _grouped(rows, starts, batch_size):
         found = decode.decode(
             tower, [rows[i] for i in chosen], plan,
-            head=model.head, eos=model.vocab.eos, pad=model.vocab.pad or 0, seed=seed, rows=chosen, start=first,
+            head=model.head, eos=end, pad=model.vocab.pad or 0, seed=seed, rows=chosen, start=first,
         )  # fmt: skip
         for place, number in enumerate(chosen):
             several = zip(found.tokens[place], found.lengths[place], strict=True)

@@ -115,6 +115,21 @@ def bucketed(batch: dict[str, np.ndarray], limit: int | None = None, multiple: i
     return {name: np.pad(part, pads).astype(np.int32) for name, part in batch.items()}
 
 
+def cuts(rows: int, length: int, target: int) -> dict[str, Any]:
+    """Returns the slices of each output without padding. `target` is the length of the decoder's input."""
+    return {
+        "hidden": np.s_[:rows, :target],
+        "layers": np.s_[:, :rows, :target],
+        "attention": np.s_[:, :rows, :, :target, :target],
+        "pooled": np.s_[:rows],
+        "logits": np.s_[:rows, :target],
+        "source": np.s_[:rows, :length],
+        "source_layers": np.s_[:, :rows, :length],
+        "source_attention": np.s_[:, :rows, :, :length, :length],
+        "cross_attention": np.s_[:, :rows, :, :target, :length],
+    }
+
+
 def framed(model: Any, row: Sequence[int]) -> np.ndarray:
     """Adds the special tokens of the published tokenizer, or of the examples, to the ids of a text; none for a decoder."""
     tokenizer = model.tokenizer

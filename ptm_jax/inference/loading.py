@@ -12,6 +12,8 @@ from ptm_jax.convert import adapterfile, checkpoint
 from ptm_jax.convert.checkpoint import is_published
 from ptm_jax.convert.config import Config
 from ptm_jax.convert.hub import locate
+from ptm_jax.convert.records import record_with
+from ptm_jax.convert.sentence_folder import classifier, sentence_of
 from ptm_jax.core import spec
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten, unflatten
@@ -21,10 +23,10 @@ from ptm_jax.core.spec.rebuild import rebuild
 from ptm_jax.core.system import System, adapted, in_effect
 from ptm_jax.data.tokenizers.published import FILES, read_published
 from ptm_jax.inference.decoding import defaults
-from ptm_jax.inference.pooling import sentence_of
 from ptm_jax.inference.pretrained import Pretrained
 from ptm_jax.runs.run import Run
 from ptm_jax.train.step import tied
+from ptm_jax.train.workdirs import SENTENCE
 
 OPEN_SLOTS = ("examples", "corruption", "objective", "recipe", "tokenizer")
 """Slots that inference does not run. If the class of one is unknown, the slot holds its record."""
@@ -65,10 +67,10 @@ def load(
         raise UserError(f"{path} is the directory of a run; {given[0]} is for published checkpoints")
     else:
         run = Run.at(path)
-        config = _with_generation(Config(run.published, run.folder / "config.json"))
+        config = Config(run.published, run.folder / "config.json")
         system = None if adapter is not None else system_of(run.system, precision, run.kinds)
         params, meta, _ = run.restore()
-        tokenizer, sentence = run.tokenizer(meta), None
+        tokenizer, sentence = run.tokenizer(meta), sentence_of(run.folder / SENTENCE)
     if adapter is not None:
         file = adapterfile.read(adapter)
         system = system_of(file.system, precision, Run.at(path).kinds if Run.at(path).exists else None)
@@ -102,7 +104,12 @@ def from_published(
         print(f"{folder}: {line}", file=sys.stderr)
     towers = spec.respell(found.system.towers, Precision, Precision(precision))
     system = dataclasses.replace(found.system, towers=towers)
-    published, sentence = _with_generation(found.config), sentence_of(folder)
+    published, sentence = _with_generation(found.config), sentence_of(folder, allow_pickle)
+    if sentence is not None and "problem_type" in published:
+        main, params, rest = classifier(system.towers["main"], found.params["main"], sentence, published.labels)
+        if rest is not sentence:
+            system, sentence = record_with(published, system, main.encoder, main.heads, main.heads), rest
+            found = dataclasses.replace(found, system=system, params={"main": params})
     return Pretrained(system, found.params, tokenizer, published=published, sentence=sentence), found
 
 

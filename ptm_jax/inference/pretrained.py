@@ -17,13 +17,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from ptm_jax.convert.config import Config
+from ptm_jax.convert.sentence_folder import Pooling, Sentence
 from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Params, Vocab
 from ptm_jax.encoders.seq2seq import EncoderDecoder
-from ptm_jax.inference import answering, classifying, filling, generating, inputs, tags
-from ptm_jax.inference.pooling import MODES, Pooling, Sentence, pooled
+from ptm_jax.inference import answering, classifying, filling, generating, inputs, tags, vectors
 from ptm_jax.nn.attention.multihead import with_maps
 
 
@@ -60,7 +60,7 @@ class Pretrained:
     vocab      default: that of the embeddings
     tower      the network that is used
     published  the fields of the config of a published checkpoint: names of classes, first token and settings of answers
-    sentence   the pooling of a sentence-transformers folder, for `encode`; None: means
+    sentence   the settings of a sentence-transformers folder, for `encode`; None: means
     """
 
     system: Any
@@ -166,7 +166,7 @@ class Pretrained:
             if self.examples is not self.system.examples or error.args[0] not in self.examples.spec(length, self.vocab):
                 raise
             raise UserError(f"{self.system.name} reads the field {error} of a batch; give it in fields={{...}}") from error
-        cut, scores = _cuts(rows, length, target), {}
+        cut, scores = inputs.cuts(rows, length, target), {}
         for name in scored:
             head, value = self.module.heads[name], found.pop(f"scores/{name}")
             per_row = np.s_[: rows // head.readings]
@@ -226,37 +226,50 @@ class Pretrained:
         batch_size: int = 32,
         normalize: bool | None = None,
         specials: bool = False,
+        *,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
+        truncate: bool = False,
+        exact: bool = False,
+        progress: bool | None = None,
     ) -> np.ndarray:
-        """Returns vectors [n, D] float32 of texts, pooled from all tokens, including special ones (`inference.pooling`).
+        """Returns vectors [n, D] float32 of texts, pooled from all tokens, including special ones (`inference.vectors`).
 
         pooling    "cls", "max", "mean", "mean_sqrt_len", "weightedmean" or "lasttoken". Default: that of the model's
-                   sentence-transformers folder (several modes are concatenated: [n, modes * D]), else "mean"
+                   sentence-transformers folder (several modes are concatenated: [n, modes * D]) and its dense layers,
+                   else "mean"
         normalize  whether vectors have unit length. Default: that of the folder, else False
         specials   whether special tokens that a text spells, as "[MASK]", are those tokens. Default: they are ordinary text
+        prompt     text before every text; prompt_name: the name of one of the folder. Default: the folder's, or none
+        truncate   whether longer texts than the folder or the model allows are cut. Default: they raise UserError
+        exact      whether a text's vector has the same bits whatever the other texts are. Then its batch has a shape of its
+                   own length, and batch_size has no effect
+        progress   whether a bar on stderr shows the progress. Default: at a terminal, after a second
 
         Texts of similar length share a batch. Note that the first token of a causal model does not depend on other tokens.
-        Raises UserError for an unknown pooling, or where the folder has a step that is not supported and none is given.
+        Raises UserError for an unknown pooling or prompt, or where the folder has a step that is not supported and none is
+        given.
         """
-        sentence = self.sentence or Sentence()
-        if pooling is None and sentence.refused:
-            raise UserError(f"{sentence.refused}; give a pooling, for example pooling={sentence.modes[0]!r} (--pooling)")
-        modes = sentence.modes if pooling is None else (pooling,)
-        rows = self.ids_of(texts, specials)
-        if not rows:
-            return self._pooled(modes, np.zeros((1, 1), np.int32), np.ones((1, 1), np.int32))[:0]
-        found: dict[int, np.ndarray] = {}
-        for chosen, ids, mask in inputs.padded_batches(rows, batch_size, self.vocab.pad):
-            found.update(zip(chosen.tolist(), self._pooled(modes, ids, mask), strict=True))
-        vectors = np.stack([found[i] for i in range(len(rows))])
-        if sentence.normalize if normalize is None else normalize:
-            vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-        return vectors
+        options = {"prompt": prompt, "prompt_name": prompt_name, "truncate": truncate, "exact": exact, "progress": progress}
+        return vectors.encode(self, texts, pooling, batch_size, normalize, specials, **options)
 
-    def _pooled(self, modes: Sequence[str], ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
-        if wrong := [mode for mode in modes if mode not in MODES]:
-            raise unknown("pooling", str(wrong[0]), MODES)
-        hidden = self(ids, mask, logits=False).hidden.astype(np.float32)
-        return np.concatenate([pooled(mode, hidden, mask) for mode in modes], -1)
+    def similarity(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """Returns the similarity [n, m] float32 of vectors [n, D] and [m, D]: that of the model's sentence-transformers
+        folder ("cosine", "dot", or a negative distance), else the cosine."""
+        return vectors.similarity(a, b, (self.sentence or Sentence()).similarity)
+
+    def search(
+        self, queries: Sequence[str], corpus: Sequence[str] | np.ndarray, top: int = 5, **options: Any
+    ) -> list[list[vectors.Found]]:
+        """Returns the `top` texts of `corpus` for each query, as (index, score, text), most similar first.
+
+        corpus   texts, or their vectors [n, D] from `encode`
+        options  those of `encode`. A folder's prompts "query", and "document", "passage" or "corpus", stand before the texts
+                 unless a prompt is given
+
+        Raises UserError as `encode` does, or for `top` below 1.
+        """
+        return vectors.search(self, queries, corpus, top, **options)
 
     def fill_mask(self, texts: Sequence[str], top: int = 5) -> list[list[list[filling.Filling]]]:
         """Returns for each mask of each text the `top` fillings (token, probability, sentence), most probable first.
@@ -346,21 +359,6 @@ class Pretrained:
         if self.tokenizer is None:
             raise UserError("this model has no tokenizer, so it takes arrays only; give Pretrained one to use texts")
         return self.tokenizer
-
-
-def _cuts(rows: int, length: int, target: int) -> dict[str, Any]:
-    """Returns the slices of each output without padding. `target` is the length of the decoder's input."""
-    return {
-        "hidden": np.s_[:rows, :target],
-        "layers": np.s_[:, :rows, :target],
-        "attention": np.s_[:, :rows, :, :target, :target],
-        "pooled": np.s_[:rows],
-        "logits": np.s_[:rows, :target],
-        "source": np.s_[:rows, :length],
-        "source_layers": np.s_[:, :rows, :length],
-        "source_attention": np.s_[:, :rows, :, :length, :length],
-        "cross_attention": np.s_[:, :rows, :, :target, :length],
-    }
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))

@@ -189,10 +189,13 @@ class Stack(slots.Layered, nn.Module):
         elif self.share and self.groups * self.cycle > 1:
             x, results = self._grouped(scanned, layer, x, cache, context)
         else:
-            x, results = scanned(layer, self.layers, self.share)(self.block, x, cache, context)
+            x, results = self._layers(scanned, layer, x, cache, context)
         layers, attention, cache = results
         hidden = jax.tree.map(gathered, self.final_norm(x))
         return Encoded(hidden, layers, attention, cache=cache)
+
+    def _layers(self, scanned, layer, x, cache, context):
+        return scanned(layer, self.layers, self.share)(self.block, x, cache, context)
 
     def _grouped(self, scanned, layer, x, cache, context):
         """Nested scans: over the groups, over the repetitions of a cycle, over the layers of a cycle."""

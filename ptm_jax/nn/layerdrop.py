@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from ptm_jax.core import spec
 from ptm_jax.nn.blocks import Block
 from ptm_jax.nn.layers import Context
 
@@ -20,3 +21,13 @@ class DroppedBlock(Block):
             return out, probabilities, cache
         left_out = jax.random.bernoulli(self.make_rng("dropout"), self.skip)
         return jnp.where(left_out, x, out), probabilities, cache
+
+
+def dropped(block: Block, skip: float) -> Block:
+    """Returns a block that is skipped with probability `skip`; the block itself for 0."""
+    return DroppedBlock(**spec.values_of(block), skip=skip) if skip else block
+
+
+def skip_of(block: Block) -> float:
+    """Returns the probability with which a block is skipped."""
+    return block.skip if isinstance(block, DroppedBlock) else 0.0

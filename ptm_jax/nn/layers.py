@@ -74,6 +74,7 @@ class Context:
     types       [B, Lk] sentence types of the keys, the last Lq for the queries (XLNet); or None
     step        scalar training step, or None     train  whether dropout and other noise are on
     source      [B, Ls, D] input of a decoder's cross-attention, with source_visibility; or None
+    layer       scalar number of the layer in a `NumberedStack`, from 0; else None
     """
 
     visibility: Visibility | None
@@ -86,6 +87,7 @@ class Context:
     step: Any = None
     source: Any = None
     source_visibility: Visibility | None = None
+    layer: Any = None
     train: bool = static(False)
 
     def placed(self, **parts: Any) -> Scores:

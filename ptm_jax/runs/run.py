@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ptm_jax.convert import adapterfile, checkpoint
+from ptm_jax.convert import adapterfile, checkpoint, sentence_folder
 from ptm_jax.core import facts, paths, spec
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.spec.classes import Kinds
@@ -27,14 +27,13 @@ from ptm_jax.core.system import Experiment, System
 from ptm_jax.core.types import Params, Vocab
 from ptm_jax.data.corpora.store import Corpus, open_corpus
 from ptm_jax.data.tokenizers import saved
+from ptm_jax.runs import card
 from ptm_jax.train import differing, initial, workdirs
 from ptm_jax.train.checkpoints import Checkpoints, restore_params
 from ptm_jax.train.freedom import Freedom
 
 CHOICE = "task.json"
 """The file in which a fine-tuning run writes the step of its chosen checkpoint (`tuning.selection`)."""
-GENERATION = "generation_config.json"
-"""The published settings of generation, in the folder of an imported model as in that of its checkpoint."""
 LARGEST = 0.5
 """The largest share of a model's parameters that may be saved as an adapter."""
 
@@ -207,16 +206,9 @@ def check_free(out: str | os.PathLike) -> None:
         raise UserError(f"{out} is there already; choose another --out, or remove it")
 
 
-def write(
-    out: str | os.PathLike, record: Mapping[str, Any], tokenizer: Any, params: Params, beside: Sequence[Path] = ()
-) -> Run:
-    """Writes a run of no steps with the record {"config": {"system"}, ...} and copies of the files `beside`, atomically.
-
-    Raises UserError."""
+def write(out: str | os.PathLike, record: Mapping[str, Any], tokenizer: Any, params: Params) -> Run:
+    """Writes a run of no steps with the record {"config": {"system"}, ...}, atomically. Raises UserError."""
     with _drafted(out) as draft:
-        draft.mkdir(parents=True)
-        for file in beside:
-            shutil.copyfile(file, draft / file.name)
         if record.get("own"):
             record = {**record, "own": {**record["own"], "folder": str(Path(out).absolute())}}
         workdirs.write(draft, record, record["config"]["system"])
@@ -233,7 +225,10 @@ def write(
 def keep(out: str | os.PathLike, model: Any, found: checkpoint.Checkpoint) -> Run:
     """Writes an imported model as a run of no steps. The record contains the published config, for export."""
     record = {"config": {"system": spec.to_json(found.system)}, "published": dict(found.config)}
-    return write(out, record, model.tokenizer, model.params, generation_of(Path(found.config.file).parent))
+    run = write(out, record, model.tokenizer, model.params)
+    if model.sentence is not None and not model.sentence.refused:
+        sentence_folder.write(run.folder / workdirs.SENTENCE, model.sentence)
+    return run
 
 
 def average(models: Sequence[str], out: str | os.PathLike) -> Params:
@@ -264,7 +259,7 @@ def average(models: Sequence[str], out: str | os.PathLike) -> Params:
                 raise UserError(f"{model} and {models[0]} differ in their {name}; the mean is of models of one network")
         total = {path: total.get(path, 0.0) + leaf / len(models) for path, leaf in flat.items()}
     mean = paths.unflatten({path: leaf.astype(np.float32) for path, leaf in total.items()})
-    write(out, record, tokenizer, mean, generation_of(models[0]))
+    write(out, record, tokenizer, mean)
     return mean
 
 
@@ -277,35 +272,38 @@ def published_config(model: str | os.PathLike) -> Mapping[str, Any] | None:
     return json.loads(file.read_text(encoding="utf8")) if checkpoint.is_published(run.folder) else None
 
 
-def generation_of(model: str | os.PathLike) -> list[Path]:
-    """Returns [the file with the settings of generation] of a run or a published checkpoint, [] without one."""
-    file = Run.at(model).folder / GENERATION
-    return [file] if file.is_file() else []
-
-
 def export(
     out: str | os.PathLike,
     model: Any,
     config: Mapping[str, Any] | None = None,
-    beside: Sequence[Path] = (),
     *,
     dtype: str = "float32",
-    max_shard_bytes: int,
+    max_shard_bytes: int = 5_000_000_000,
+    run: Run | None = None,
 ) -> list[Path]:
-    """Writes a model as a Hugging Face directory with copies of the files `beside`, atomically. Returns its files.
+    """Writes a model as a Hugging Face directory, atomically. Returns its files. Raises UserError.
 
-    Raises UserError."""
+    The folder has a model card from the record of `run`, and the files of sentence-transformers where the model came from
+    such a folder, or classifies the mean of the states."""
     from ptm_jax.data.tokenizers.published import write_published
 
     with _drafted(out) as draft:
-        system = dataclasses.replace(model.system, towers={"main": model.module})
-        params = {"main": model.params[model.tower]}
-        checkpoint.write(draft, system, params, config=config, dtype=dtype, max_shard_bytes=max_shard_bytes)
+        sentence = model.sentence
+        module, params, last = sentence_folder.parted(model.module, model.params[model.tower])
+        named = checkpoint.task_names(model.system.objective, model.module.heads, model.examples.labels)
+        if last is not None:  # no class has this head; as a folder of sentence-transformers it is a layer on the vector
+            longest = {} if sentence is None else {"max_length": sentence.max_length, "lower": sentence.lower}
+            sentence = sentence_folder.Sentence(dense=(last,), width=len(last.kernel), **longest)
+        system = dataclasses.replace(model.system, towers={"main": module})
+        options = {"config": config, "named": named, "dtype": dtype, "max_shard_bytes": max_shard_bytes}
+        checkpoint.write(draft, system, {"main": params}, **options)
         if model.tokenizer is not None:
             write_published(model.tokenizer, draft)
-        for file in beside:
-            shutil.copyfile(file, draft / file.name)
-    return [file for file in Path(out).absolute().iterdir() if file.is_file()]
+        if sentence is not None and not sentence.refused:
+            sentence_folder.write(draft, sentence)
+        fields = json.loads((draft / "config.json").read_text(encoding="utf8"))
+        (draft / "README.md").write_text(card.card(model, fields, sentence is not None, run), encoding="utf8")
+    return [file for file in Path(out).absolute().rglob("*") if file.is_file()]
 
 
 @contextlib.contextmanager

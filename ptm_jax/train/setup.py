@@ -11,19 +11,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ptm_jax.core import facts, spec
+from ptm_jax.convert import sentence_folder
+from ptm_jax.core import spec
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.spec.own_code import sources_of
 from ptm_jax.core.system import Experiment, System
-from ptm_jax.core.types import Vocab
 from ptm_jax.data.corpora.prepare import prepare
 from ptm_jax.data.corpora.store import Corpus, open_corpus
 from ptm_jax.data.corpora.stream import Stream
 from ptm_jax.train import building, console, differing, group, initial, workdirs
-from ptm_jax.train.step import program
-
-SPECIALS = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
-"""The named tokens of `core.types.Vocab`."""
 
 
 def experiment(target: System | Experiment, data: tuple[str, ...] = ()) -> Experiment:
@@ -40,8 +36,6 @@ def begin(config: Experiment, workdir: Path, progress: Callable | None = None) -
     """
     building.check_lengths(config.system)
     initial.check(config)
-    if not (config.system.examples.labelled or (workdir / "data").is_dir() or _prepared(config)):
-        rehearse(config)
     if not group.current().index:
         corpus = _opened(config, workdir, progress)
         group.current().chosen(lambda: str(corpus.dir.absolute()))
@@ -66,7 +60,7 @@ def _opened(config: Experiment, workdir: Path, progress: Callable | None) -> Cor
 
 def corpus_of(config: Experiment, workdir: Path, progress: Callable | None = None) -> Corpus:
     """Returns the prepared corpus of an experiment: its directory, or one prepared in the workdir from its sources."""
-    if _prepared(config):
+    if len(config.data) == 1 and (Path(config.data[0]) / "manifest.json").is_file():
         return open_corpus(config.data[0])
     tokenizer = initial.with_tokenizer(config).tokenizer or config.system.tokenizer
     if tokenizer is None:
@@ -81,32 +75,6 @@ def corpus_of(config: Experiment, workdir: Path, progress: Callable | None = Non
         seed=config.seed,
         progress=progress,
     )
-
-
-def _prepared(config: Experiment) -> bool:
-    """Whether the data of an experiment are a corpus that `ptm prepare` wrote."""
-    return len(config.data) == 1 and (Path(config.data[0]) / "manifest.json").is_file()
-
-
-def rehearse(config: Experiment) -> None:
-    """Raises UserError for what cannot be trained on any corpus, from the shapes of a loss.
-
-    The vocabulary is that of a tower, with every special token: whether the corpus has one is known later."""
-    vocab = next((part for _, part in spec.walk(config.system.towers) if isinstance(part, Vocab)), None)
-    if vocab is None or vocab.size < len(SPECIALS):
-        return
-    ids = {name: number for number, name in enumerate(SPECIALS) if vocab.id(name) is None}
-    vocab = dataclasses.replace(vocab, **ids)
-    config = differing.resolve(config, vocab)
-    system = facts.stand_ins(config.system, vocab)
-    work = program(system, config.seed).defined()
-    with building.building(system):
-        fields = [system.examples.spec(phase.length, vocab) for phase in system.recipe.phases][0]
-        size = system.recipe.phases[0].batch
-        batch = {name: jax.ShapeDtypeStruct((size, *dims), dtype) for name, (dims, dtype) in fields.items()}
-        batch["rows"] = jax.ShapeDtypeStruct((size,), jnp.int32)
-        state = jax.eval_shape(work.init, batch)
-        jax.eval_shape(work.evaluate, state.params, batch, 0, state.carry)
 
 
 def stream(
@@ -155,13 +123,18 @@ def keep(config: Experiment, workdir: Path, corpus: Corpus) -> None:
 
 def _keep(config: Experiment, workdir: Path, corpus: Corpus) -> None:
     facts = {**facts_of(corpus), "path": str(corpus.dir.absolute())}
+    first = not (workdir / "config.json").exists()
     with workdirs.writing(workdir):
         record = {"config": spec.to_json(config), "corpus": facts}
         if own := sources_of(config, workdir):
             record["own"] = own
+        if command := workdirs.command(None if first else workdirs.read(workdir)):
+            record["command"] = command
         workdirs.write(workdir, record, config)
         if not (workdir / "tokenizer").exists():
             workdirs.copy_folder(corpus.dir / "tokenizer", workdir / "tokenizer")
+        if first and (source := initial.sentence_of(config.init)) is not None:
+            sentence_folder.write(workdir / workdirs.SENTENCE, source)
 
 
 def facts_of(corpus: Corpus) -> dict[str, Any]:

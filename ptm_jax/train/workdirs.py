@@ -2,9 +2,11 @@
 
 config.json    {"config": the experiment, "corpus": {"digest", "tokenizer", "vocab", "path"}}; for an imported or
                averaged model {"config": {"system"}}, with the "published" config or the models "averaged"
+               "command", optional: the words of `ptm train` that began the run
                "own", optional: where the user's own classes and functions are defined (`core.spec.own_code`)
 config.txt     the experiment, or the system, as text
 tokenizer/     the tokenizer that made the token ids
+sentence/      optional: pooling, layers and prompts of a sentence-transformers folder that the run began with
 data/          the corpus, unless it was prepared elsewhere
 checkpoints/   see `train.checkpoints`; metrics.jsonl, tensorboard/, loss.png, report.md: see `train.logs`
 """
@@ -15,7 +17,9 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import shutil
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -25,6 +29,8 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.spec.legacy import renewed
 from ptm_jax.core.types import Vocab
 from ptm_jax.data.tokenizers import saved
+
+SENTENCE = "sentence"
 
 _STEP = re.compile(r"step_(\d+)")
 
@@ -72,6 +78,13 @@ def write(workdir: Path, record: Mapping[str, Any], value: Any) -> None:
         path, data = workdir / name, text.encode()
         if not path.is_file() or path.read_bytes() != data:
             replace(path, data)
+
+
+def command(record: Mapping[str, Any] | None) -> str | None:
+    """Returns the command of a run's record, or for a new one (None) the command line of this process if it is `ptm`."""
+    if record is not None:
+        return record.get("command")
+    return shlex.join(["ptm", *sys.argv[1:]]) if Path(sys.argv[0]).name == "ptm" else None
 
 
 def vocab_of(record: Mapping[str, Any]) -> Vocab:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,7 @@ from ptm_jax.convert.config import Config
 from ptm_jax.convert.family import family_of
 from ptm_jax.convert.hub import locate
 from ptm_jax.convert.records import ends
+from ptm_jax.convert.sentence_folder import sentence_of
 from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.recipe import AdamW, Linear, Phase, Recipe
@@ -60,7 +60,7 @@ def experiment(
     task_, model = catalogue.get(task), _model(init)
     own = lambda value, name: vars(task_)[name] if value is None else value
     epochs, batch, length, lr = own(epochs, "epochs"), own(batch, "batch"), own(length, "length"), own(lr, "lr")
-    if not 0 < epochs < math.inf or batch < 1 or not 0 <= lr < math.inf:
+    if epochs <= 0 or batch < 1 or not 0 <= lr < math.inf:
         raise UserError(f"epochs is {epochs}, batch {batch}, lr {lr}; they must be positive, lr finite and at least 0")
     examples = task_.examples.settled(data)
     kind = kind_of(examples)
@@ -214,11 +214,8 @@ def _writer(system: System, init: str) -> System:
 
 def _averages(folder: Path) -> bool:
     """Whether a checkpoint was trained to represent a sentence by the mean of its states (Sentence-BERT)."""
-    try:
-        fields = json.loads((folder / "1_Pooling" / "config.json").read_text(encoding="utf8"))
-    except (OSError, ValueError):
-        return False
-    return isinstance(fields, dict) and fields.get("pooling_mode_mean_tokens") is True
+    sentence = sentence_of(folder)
+    return sentence is not None and sentence.modes == ("mean",)
 
 
 def _summary(encoder: Any) -> Summary:

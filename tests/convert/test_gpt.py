@@ -27,6 +27,8 @@ CONFIGS = {
     ("GPT2Config", "plain"): dict(),
     ("GPT2Config", "single"): dict(n_layer=1, n_head=1, n_embd=6, n_inner=5, activation_function="relu"),
     ("GPT2Config", "untied"): dict(n_head=4, n_embd=8, scale_attn_weights=False, tie_word_embeddings=False),
+    ("GPT2Config", "depth"): dict(n_layer=3, n_head=2, n_embd=10, scale_attn_by_inverse_layer_idx=True),
+    ("GPT2Config", "deeper"): dict(n_layer=4, scale_attn_by_inverse_layer_idx=True, reorder_and_upcast_attn=True),
     ("GPT2Config", "left"): dict(n_head=2, n_inner=11, activation_function="gelu_10", reorder_and_upcast_attn=True),
     ("CTRLConfig", "plain"): dict(dff=40),
     ("CTRLConfig", "single"): dict(n_layer=1, n_head=1, n_embd=6, dff=5),

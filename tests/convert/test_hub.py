@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import http.server
 import json
 import os
@@ -13,8 +14,10 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+from ptm_jax.cli.main import main
 from ptm_jax.convert import hub
 from ptm_jax.core.errors import UserError
+from support import tiny_checkpoint
 
 
 def test_a_path_is_what_it_is_and_nonsense_is_no_name(tmp_path):
@@ -140,6 +143,74 @@ def endpoint():
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
     server.server_close()
+
+
+class Uploads(Hub):
+    """A Hub that takes commits of files in base64, for the token "good"."""
+
+    files: dict[str, bytes] = {}
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.headers.get("Authorization") != "Bearer good":
+            return self.answer(401, b'{"error": "Invalid token"}')
+        address = f"http://127.0.0.1:{self.server.server_port}/org/name"
+        if self.path == "/api/repos/create":
+            return self.answer(200, json.dumps({"url": address, "id": "org/name"}).encode())
+        if self.path == "/api/validate-yaml":
+            return self.answer(200, b'{"errors": [], "warnings": []}')
+        if self.path == "/api/models/org/name/preupload/main":
+            names = [one["path"] for one in json.loads(body)["files"]]
+            files = [{"path": name, "uploadMode": "regular", "shouldIgnore": False} for name in names]
+            return self.answer(200, json.dumps({"files": files}).encode())
+        assert self.path == "/api/models/org/name/commit/main", self.path
+        for line in map(json.loads, body.splitlines()):
+            if line["key"] == "file":
+                self.files[line["value"]["path"]] = base64.b64decode(line["value"]["content"])
+        return self.answer(200, json.dumps({"commitUrl": f"{address}/commit/{SHA}", "commitOid": SHA}).encode())
+
+
+@pytest.mark.full
+def test_an_export_is_pushed_with_its_card(tmp_path):
+    tiny_checkpoint.write(tmp_path / "m")
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Uploads)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    at = f"http://127.0.0.1:{server.server_port}"
+    environment = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
+    environment |= {"HF_ENDPOINT": at, "HF_HOME": str(tmp_path / "cache"), "HF_HUB_DISABLE_XET": "1"}
+    call = "import sys; from ptm_jax.cli.main import main; sys.exit(main(sys.argv[1:]))"
+
+    def pushed(token, out):
+        words = [
+            sys.executable,
+            "-c",
+            call,
+            "export",
+            str(tmp_path / "m"),
+            "--out",
+            str(tmp_path / out),
+            "--push",
+            "org/name",
+        ]
+        words = dict(args=words, env=environment | {"HF_TOKEN": token}, capture_output=True, text=True, timeout=200)
+        return subprocess.run(**words)
+
+    done = pushed("good", "out")
+    assert done.returncode == 0 and done.stdout.splitlines()[-1] == f"pushed to {at}/org/name", done.stderr
+    assert Uploads.files == {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()}
+    assert b"library_name: transformers" in Uploads.files["README.md"]
+    done = pushed("bad", "other")
+    assert done.returncode == 1 and "'org/name' was not pushed (" in done.stderr and "log in with" in done.stderr
+    assert len([line for line in done.stderr.splitlines() if line.startswith("ptm")]) == 1
+    server.shutdown()
+    server.server_close()
+
+
+def test_what_cannot_be_pushed(tmp_path, capsys):
+    with pytest.raises(UserError, match="is no export"):
+        hub.push_to_hub(tmp_path, "org/name")
+    assert main(["export", "nowhere", "--out", str(tmp_path / "out"), "--push", "a/b/c"]) == 1
+    assert "'a/b/c' is no name of a repository" in capsys.readouterr().err
 
 
 @pytest.mark.full

@@ -11,6 +11,7 @@ import ptm_jax
 from ptm_jax.cli.main import main
 
 try:
+    import scipy.special
     import scipy.stats
     import torch
     import transformers
@@ -79,3 +80,11 @@ def test_a_quarter_of_an_epoch_of_sst2(folder, data, tmp_path, capsys):
     found = json.loads(capsys.readouterr().out)["heldout"]
     print(f"SST-2 dev after a quarter of an epoch: {found['accuracy']:.4f}")
     assert found["accuracy"] >= 0.78
+    assert main(["export", str(tmp_path / "run"), "--out", str(tmp_path / "out")]) == 0
+    texts = ["a charming film", "it never comes to life"]
+    given, again = (ptm_jax.load(tmp_path / name).classify(texts) for name in ("run", "out"))
+    assert [list(one) for one in given] == [list(one) for one in again]
+    values = lambda found: [list(one.values()) for one in found]
+    np.testing.assert_allclose(values(again), values(given), atol=1e-5)
+    peer = pytest.importorskip("sentence_transformers").SentenceTransformer(str(tmp_path / "out"), device="cpu")
+    np.testing.assert_allclose(scipy.special.softmax(peer.encode(texts), -1), values(given), atol=1e-5)

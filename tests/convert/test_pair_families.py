@@ -30,7 +30,9 @@ T5_CONFIGS = {
 BART_CONFIGS = {
     "plain": dict(d_model=24, encoder_attention_heads=3, decoder_attention_heads=2),
     "narrow": dict(d_model=8, encoder_attention_heads=1, decoder_attention_heads=4, activation_function="relu"),
-    "untied": dict(decoder_layers=2, tie_word_embeddings=False, scale_embedding=True),
+    "untied": dict(
+        decoder_layers=2, tie_word_embeddings=False, scale_embedding=True, encoder_layerdrop=0.3, decoder_layerdrop=0.2
+    ),
     "left": dict(d_model=18, encoder_layers=2, activation_function="gelu_new", max_position_embeddings=30, dropout=0.0),
 }
 CONFIGS = {"T5": T5_CONFIGS, "MT5": T5_CONFIGS, "Bart": BART_CONFIGS, "MBart": BART_CONFIGS, "Pegasus": BART_CONFIGS}
@@ -157,3 +159,25 @@ def test_the_waves_are_written(tmp_path):
     again = peers.transformers.PegasusForConditionalGeneration.from_pretrained(tmp_path / "out").state_dict()
     assert all(torch.equal(value, again[name]) for name, value in model.state_dict().items())
     assert {name for name, _ in model.named_parameters()} <= set(open_tensors(tmp_path / "out").names())
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [("bert", "bert"), ("roberta", "roberta"), ("bert", "roberta"), ("roberta", "bert")]
+)
+def test_an_encoder_with_a_decoder_of_its_kind(first, second, tmp_path):
+    """EncoderDecoderModel with halves of other sizes. Its pooler is not used, and does not come back."""
+    sizes = dict(vocab_size=61, hidden_size=12, max_position_embeddings=20, pad_token_id=0, attn_implementation="eager")
+    own = {"bert": ("Bert", {}), "roberta": ("Roberta", {"hidden_act": "relu", "layer_norm_eps": 1e-5})}
+
+    def part(kind, **words):
+        prefix, more = own[kind]
+        return getattr(peers.transformers, f"{prefix}Config")(**sizes, **more, **words)
+
+    encoder = part(first, num_hidden_layers=2, num_attention_heads=2, intermediate_size=17)
+    decoder = part(second, num_hidden_layers=1, num_attention_heads=3, intermediate_size=10)
+    config = peers.transformers.EncoderDecoderConfig.from_encoder_decoder_configs(encoder, decoder)
+    config.pad_token_id, config.decoder_start_token_id, config.eos_token_id = 0, 2, 1
+    given = peers.paired(inputs("plain"), 61, 16, seed=len(first + second))
+    del given["token_type_ids"]  # the library gives the halves none
+    pooler = [f"encoder.pooler.dense.{name}" for name in ("weight", "bias")]
+    peers.compare(tmp_path, config, [peers.Case("EncoderDecoderModel", ("lm",))], given, unused=pooler)

@@ -20,6 +20,7 @@ from ptm_jax.nn.embeddings.summed import Embeddings
 from ptm_jax.nn.layerdrop import DroppedBlock
 from ptm_jax.nn.layers import Context
 from ptm_jax.objectives.downstream import Classification
+from support.tiny_models import drawn
 
 BERT = dict(vocab_size=61, hidden_size=8, num_hidden_layers=4, num_attention_heads=2, intermediate_size=12)
 BERT |= dict(max_position_embeddings=20)
@@ -33,6 +34,7 @@ SIZES = dict.fromkeys(("bert", "roberta", "xlm-roberta", "camembert", "ernie", "
 SIZES |= dict.fromkeys(("albert", "electra", "mobilebert"), NARROW) | dict.fromkeys(("xlm", "flaubert"), XLM)
 SIZES |= dict.fromkeys(("t5", "mt5"), T5) | dict.fromkeys(("bart", "mbart", "pegasus"), BART)
 SIZES |= dict.fromkeys(("openai-gpt", "gpt2", "ctrl"), GPT)
+SIZES["encoder-decoder"] = dict(encoder={"model_type": "bert", **BERT}, decoder={"model_type": "roberta", **BERT})
 SIZES["distilbert"] = dict(vocab_size=61, dim=8, n_layers=2, n_heads=2, hidden_dim=12, max_position_embeddings=20)
 SIZES["xlnet"] = dict(vocab_size=61, d_model=8, n_head=2, n_layer=2, d_inner=12)
 SIZES["transfo-xl"] = dict(vocab_size=61, cutoffs=[20, 40], d_model=8, d_embed=8, n_head=2, d_head=4, d_inner=9, n_layer=2)
@@ -51,7 +53,9 @@ ODD = {
     "mobilebert": {"normalization_type": "layer_norm", "key_query_shared_bottleneck": False, "intra_bottleneck_size": 8},
     "xlm": {"n_langs": 3, "gelu_activation": False, "dropout": 0.3, "start_n_top": 2, "summary_type": "mean"},
     "flaubert": {"pre_norm": True, "layerdrop": 0.1, "tie_word_embeddings": False, "num_labels": 5, "causal": True},
-    "xlnet": {"attn_type": "uni", "mem_len": None, "reuse_len": 3, "clamp_len": 4, "summary_use_proj": False},
+    "gpt2": {"scale_attn_by_inverse_layer_idx": True, "scale_attn_weights": False},
+    "bart": {"encoder_layerdrop": 0.1, "decoder_layerdrop": 0.2},
+    "xlnet": {"d_head": 3, "attn_type": "uni", "mem_len": None, "reuse_len": 3, "clamp_len": 4, "summary_use_proj": False},
 }
 ODD["mobilebert"] |= {"classifier_activation": False, "layer_norm_eps": 1e-6, "trigram_input": False}
 
@@ -88,6 +92,14 @@ def test_the_library_s_mobilebert_has_its_size():
     ("family", "fields", "reason"),
     [
         ("roberta", {"position_embedding_type": "relative_key"}, "not supported"),
+        ("encoder-decoder", {"encoder": {"model_type": "gpt2"}}, "encoder: unknown model_type 'gpt2'"),
+        (
+            "encoder-decoder",
+            {"decoder": {"model_type": "bert", **BERT, "vocab_size": 7}},
+            "61 and 7 pieces are not supported",
+        ),
+        ("encoder-decoder", {"encoder": {"model_type": "bert", **BERT, "hidden_size": 4}}, "widths 4 and 8 are joined"),
+        ("encoder-decoder", {"tie_encoder_decoder": True}, "one set of layers"),
         ("camembert", {"add_cross_attention": True}, "not supported"),
         ("xlm-roberta", {"max_position_embeddings": 2}, "no row after the 2"),
         ("ernie", {"hidden_act": "softsign"}, "supported are"),
@@ -106,7 +118,6 @@ def test_the_library_s_mobilebert_has_its_size():
         ("xlm", {"summary_use_proj": False}, "states in the place of classes"),
         ("xlm", {"summary_type": "attn"}, "supported are first"),
         ("xlm", {"asm": True}, "asm_cutoffs"),
-        ("xlnet", {"d_head": 3}, "another width"),
         ("xlnet", {"bi_data": True}, "bi_data is True: .* set it to false and give `backward`"),
         ("xlnet", {"attn_type": "uni", "same_length": True}, "not supported"),
         ("xlnet", {"ff_activation": "gelu_newer"}, "supported are gelu"),
@@ -114,7 +125,6 @@ def test_the_library_s_mobilebert_has_its_size():
         ("t5", {"relative_attention_num_buckets": 2}, "relative_attention_num_buckets 2"),
         ("bart", {"normalize_before": True}, "normalize_before is True: Bart has it False"),
         ("mbart", {"add_final_layer_norm": False}, "add_final_layer_norm is False: MBart has it True"),
-        ("pegasus", {"decoder_layerdrop": 0.1}, "decoder_layerdrop is 0.1"),
         ("bart", {"decoder_attention_heads": 5}, "d_model 12 is not a multiple of decoder_attention_heads 5"),
         ("transfo-xl", {"attn_type": 2}, "attn_type"),
         ("transfo-xl", {"sample_softmax": 5}, "sample_softmax"),
@@ -155,10 +165,29 @@ def test_old_configs_have_other_names():
     assert read(model_type="distilbert", vocab_size=61, **sizes).stack.layers == 1
 
 
-def test_layerdrop_of_flaubert():
-    block = encoder("flaubert", layerdrop=0.2).stack.block
-    assert isinstance(block, DroppedBlock) and block.skip == 0.2
+def test_layerdrop():
+    halves = encoder("pegasus", encoder_layerdrop=0.2), encoder("pegasus", decoder_layerdrop=0.2)
+    for block in (
+        encoder("flaubert", layerdrop=0.2).stack.block,
+        halves[0].encoder.stack.block,
+        halves[1].decoder.stack.block,
+    ):
+        assert isinstance(block, DroppedBlock) and block.skip == 0.2
     assert not isinstance(encoder("flaubert").stack.block, DroppedBlock)
+    assert not isinstance(halves[0].decoder.stack.block, DroppedBlock)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "electra", "albert"])
+def test_a_model_without_pooler_is_read_and_written(family, tmp_path):
+    """The files of `add_pooling_layer=False`: no tensor of the pooler, and no mark in the config."""
+    system = record(family)
+    bare = checkpoint.without_pooler(system)
+    params = drawn(bare, scale=0.1)
+    checkpoint.write(tmp_path, bare, params)
+    found = checkpoint.read(tmp_path)
+    assert "pool" not in found.system.towers["main"].heads and found.architecture == families.get(family).bare
+    jax.tree.map(np.testing.assert_array_equal, found.params["main"], params["main"])
+    assert (family == "electra") == ("pool" not in system.towers["main"].heads)
 
 
 def test_languages_are_given_token_by_token():

@@ -20,7 +20,13 @@ from ptm_jax.inference.decoding.settings import Generation
 pytestmark = pytest.mark.full
 
 LONGEST, SIZE, EOS = 10, 13, 2
+HALF = dict(hidden_size=12, num_hidden_layers=2, num_attention_heads=2, intermediate_size=9, max_position_embeddings=48)
+HALF |= dict(vocab_size=SIZE, model_type="bert")
 FAMILIES = {
+    "EncoderDecoderModel": dict(
+        encoder=HALF, decoder={**HALF, "is_decoder": True, "add_cross_attention": True}, decoder_start_token_id=3,
+        pad_token_id=0,
+    ),
     "GPT2LMHeadModel": dict(n_embd=12, n_layer=2, n_head=2, n_positions=48),
     "T5ForConditionalGeneration": dict(
         d_model=12, num_heads=2, d_kv=5, d_ff=9, num_layers=2, relative_attention_num_buckets=8,

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ptm_jax import systems
+from ptm_jax.cli.main import main
 from ptm_jax.convert import checkpoint
 from ptm_jax.convert.config import Config
 from ptm_jax.core import spec
@@ -140,6 +141,20 @@ def test_what_cannot_be_filled(bert, gpt2):
         gpt2.fill_mask(["a [MASK]"])
     with pytest.raises(UserError, match="top is 0"):
         bert.fill_mask(["a [MASK]"], top=0)
+
+
+def test_a_refusal_names_the_tower_that_fills_masks(bert, run, capsys):
+    """ELECTRA: its discriminator has no vocabulary head, its generator has."""
+    detector = dataclasses.replace(bert.module, heads={"pool": bert.module.heads["pool"]})
+    towers = {"main": detector, "generator": bert.module}
+    both = {"main": bert.params["main"], "generator": bert.params["main"]}
+    electra = Pretrained(dataclasses.replace(bert.system, towers=towers), both, bert.tokenizer)
+    with pytest.raises(UserError, match="does not fill masks; its tower generator does: give --tower generator"):
+        electra.fill_mask(["the [MASK]"])
+    generator = dataclasses.replace(electra, tower="generator")
+    assert generator.fill_mask(["the [MASK]"]) == bert.fill_mask(["the [MASK]"])
+    assert main(["predict", str(run), "--task", "fill-mask", "--text", "the [MASK]", "--tower", "generator"]) == 1
+    assert "unknown tower 'generator'" in capsys.readouterr().err
 
 
 def test_perplexity_is_the_exponential_of_the_mean_loss(gpt2, bert):

@@ -20,6 +20,7 @@ from ptm_jax.nn.attention.multihead import CrossAttention
 from ptm_jax.nn.embeddings.summed import SinusoidTable, SlotPositions
 from ptm_jax.nn.heads.vocabulary import LMHead
 from ptm_jax.nn.initializers import Normal
+from ptm_jax.nn.layerdrop import dropped, skip_of
 from ptm_jax.systems.seq2seq import PEGASUS, bart, pegasus
 
 OFFSET, EPS = 2, 1e-5
@@ -66,8 +67,6 @@ class BartKind:
     def build(self, config: Config, architecture: str) -> System:
         for name, only in self.old.items():
             config.refuse(name, only, f"{self.prefix} has it {only}")
-        for name in ("encoder_layerdrop", "decoder_layerdrop"):
-            config.refuse(name, 0, "layers are not dropped out here; write 0 to train without")
         tied, init = config("tie_word_embeddings", bool, True), Normal(config("init_std", float, 0.02))
         alone = architecture.endswith("ForCausalLM")
         decoder = self.half(config, "decoder", given=tied and not alone, cross=not alone)
@@ -113,7 +112,8 @@ class BartKind:
         if cross:
             parts = (block.attention, block.norm, block.dropout, block.attention_norm)
             changes["stack.block.cross"] = CrossAttention(*parts)
-        return spec.override(core, changes)
+        core = spec.override(core, changes)
+        return spec.override(core, {"stack.block": dropped(core.stack.block, config(f"{side}_layerdrop", float, 0.0))})
 
     def lines(self, config: Config, architecture: str) -> tuple[Line, ...]:
         tied = config("tie_word_embeddings", bool, True)
@@ -176,6 +176,7 @@ class BartKind:
             fields[f"{side}_layers"] = half.stack.layers
             fields[f"{side}_attention_heads"] = half.stack.block.attention.heads
             fields[f"{side}_ffn_dim"] = half.stack.block.ffn.hidden
+            fields[f"{side}_layerdrop"] = skip_of(half.stack.block)
         return fields | task_fields(heads)
 
 

@@ -9,10 +9,11 @@ from ptm_jax.convert.config import ACTIVATIONS, PUBLISHED, Config
 from ptm_jax.convert.family import Family, classes, families
 from ptm_jax.convert.records import record_with, special_ids, task_fields, tied
 from ptm_jax.convert.table import Line
-from ptm_jax.core.spec import override
+from ptm_jax.core.spec import override, values_of
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.transformer import Transformer, transformer
+from ptm_jax.nn.attention.depth import InverseDepth, NumberedStack
 from ptm_jax.nn.embeddings.summed import LearnedPositions, Sinusoids
 from ptm_jax.nn.heads.tasks import ChoiceHead, SequenceHead, SpanHead, Summary, TokenHead
 from ptm_jax.nn.heads.vocabulary import LMHead
@@ -83,7 +84,6 @@ def build_gpt(config: Config, architecture: str) -> System:
 def build_gpt2(config: Config, architecture: str) -> System:
     std, layers = config("initializer_range", float, 0.02), config.positive("n_layer")
     config.refuse("add_cross_attention", False, "a GPT-2 with cross-attention is half of an encoder-decoder; not supported")
-    config.refuse("scale_attn_by_inverse_layer_idx", False, "layers of one stack share the scale of their scores")
     core = _decoder(
         config,
         hidden=config.positive("n_inner", None),
@@ -94,6 +94,9 @@ def build_gpt2(config: Config, architecture: str) -> System:
     )
     if not config("scale_attn_weights", bool, True):
         core = override(core, {"stack.block.attention.scale": 1.0})
+    if config("scale_attn_by_inverse_layer_idx", bool, False):
+        stack = override(core.stack, {"block.attention.relative": InverseDepth()})
+        core = override(core, {"stack": NumberedStack(**values_of(stack))})
     return _record(config, gpt2("", 2, 128, 2), core, GPT2_HEADS[architecture])
 
 
@@ -186,6 +189,7 @@ def config_gpt2(system: System) -> dict[str, Any]:
         "n_inner": block.ffn.hidden,
         "activation_function": PUBLISHED[block.ffn.activation],
         "scale_attn_weights": block.attention.scale is None,
+        "scale_attn_by_inverse_layer_idx": isinstance(block.attention.relative, InverseDepth),
     }
 
 

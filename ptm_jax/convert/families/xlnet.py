@@ -33,7 +33,7 @@ def encoder(config: Config) -> XLNetEncoder:
     """Returns the encoder of an XLNet config."""
     init, rate = Normal(config("initializer_range", float, 0.02)), config("dropout", float, 0.1)
     width, heads = config.positive("d_model", 1024), config.positive("n_head", 16)
-    config.refuse("d_head", width // heads, "heads of another width are not supported")
+    head_width = config.positive("d_head", width // heads)
     direction = config.one_of("attn_type", {"bi": "bidirectional", "uni": "causal"}, "bi")
     if direction == "causal":
         config.refuse("same_length", False, "every token seeing equally many is not supported")
@@ -43,6 +43,7 @@ def encoder(config: Config) -> XLNetEncoder:
         dropout=rate, attention_dropout=rate, inner=rate,
         activation=config.one_of("ff_activation", ACTIVATIONS, "gelu"), eps=config("layer_norm_eps", float, 1e-12),
         scores=DirectedScores, segments=True, initializer=init, clamp=clamp if clamp > 0 else None,
+        head_width=None if heads * head_width == width else head_width,
     )  # fmt: skip
     memory = config("mem_len", int, None if "mem_len" in config else 512)
     return XLNetEncoder(
@@ -104,6 +105,7 @@ def config(system: System) -> dict[str, Any]:
         "d_model": block.attention.width,
         "n_layer": core.stack.layers,
         "n_head": block.attention.heads,
+        "d_head": block.attention.each[1],
         "d_inner": block.ffn.hidden,
         "ff_activation": PUBLISHED[block.ffn.activation],
         "attn_type": {"bidirectional": "bi", "causal": "uni"}[core.direction],

@@ -1,0 +1,97 @@
+"""The model card of an export: README.md, with the YAML head that the Hugging Face Hub reads, from the record of a run."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ptm_jax.core import spec
+
+PIPELINES = {
+    "classify": "text-classification",
+    "tag": "token-classification",
+    "span": "question-answering",
+    "answer": "question-answering",
+    "choose": "multiple-choice",
+    "mlm": "fill-mask",
+    "lm": "text-generation",
+}
+"""Maps a head to the Hub's `pipeline_tag`."""
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
+
+
+def card(model: Any, config: Mapping[str, Any], sentence: bool, run: Any = None) -> str:
+    """Returns the text of README.md.
+
+    model     the `Pretrained` that was exported; `config` its config.json; `sentence` whether sentence-transformers reads it
+    run       the `Run` that it comes from, or None: the card then has no recipe, data, metrics and command
+    """
+    system, record = model.system, {} if run is None else run.record
+    facts = {"system": system.name, "paper": system.paper, "architecture": config["architectures"][0]}
+    heads = [PIPELINES[name] for name in PIPELINES if name in model.module.heads]
+    pipeline = (heads or ["sentence-similarity" if sentence else "feature-extraction"])[0]
+    head: dict[str, Any] = {
+        "library_name": "sentence-transformers" if sentence else "transformers",
+        "pipeline_tag": pipeline,
+    }
+    head["tags"] = ["ptm_jax", "jax", str(config["model_type"])]
+    experiment = record.get("config", {})
+    if isinstance(init := experiment.get("init"), str):
+        facts["begun with"] = _shown(init)
+        if _HUB_NAME.fullmatch(init) and not Path(init).exists():
+            head["base_model"] = init
+    corpus, found = record.get("corpus", {}), {}
+    if experiment.get("data"):
+        facts |= {"data": ", ".join(map(_shown, experiment["data"])), "hash of the data": corpus.get("digest")}
+        facts |= {"hash of the tokenizer": corpus.get("tokenizer"), "seed": experiment.get("seed")}
+        task, step, found = _measured(run)
+        found = {name: value for name, value in found.items() if math.isfinite(value)}
+        facts["step"] = step
+        metrics = [{"type": name, "value": value} for name, value in found.items()]
+        data = {"type": task or "text", "name": f"{task or _shown(experiment['data'][0])}, held out"}
+        result = {"task": {"type": pipeline}, "dataset": data, "metrics": metrics}
+        head["model-index"] = [{"name": system.name, "results": [result]}] if metrics else []
+    lines = ["---", yaml.safe_dump({k: v for k, v in head.items() if v}, sort_keys=False, allow_unicode=True) + "---"]
+    lines += [
+        "",
+        f"# {system.name}",
+        "",
+        "Trained with ptm_jax." if found else "Written by ptm_jax.",
+        "",
+        "| | |",
+        "|---|---|",
+    ]
+    cell = lambda value: str(value).replace("|", "\\|").replace("\n", " ")
+    lines += [f"| {name} | {cell(value)} |" for name, value in facts.items() if value not in (None, "")]
+    if found:
+        lines += ["", "## Held-out metrics", "", "| metric | value |", "|---|---|"]
+        lines += [f"| {cell(name)} | {value:.6g} |" for name, value in found.items()]
+    if experiment.get("data"):
+        lines += ["", "## Recipe", "", "```", spec.to_text(experiment["system"]["recipe"]), "```"]
+    if command := record.get("command"):
+        lines += ["", "## Command", "", "```", command, "```"]
+    return "\n".join(lines) + "\n"
+
+
+def _shown(source: str) -> str:
+    """Returns a source without the folders of this machine."""
+    return Path(source).name if Path(source).is_absolute() else source
+
+
+def _measured(run: Any) -> tuple[str | None, int | None, dict[str, float]]:
+    """Returns (task, step, held-out metrics) of the exported checkpoint: those of fine-tuning, else the last of the log."""
+    choice = run.choice()
+    if choice is not None:
+        return choice["task"], choice["step"], choice["metrics"]
+    file, last = run.folder / "metrics.jsonl", (None, {})
+    for line in file.read_text(encoding="utf8").splitlines() if file.is_file() else ():
+        found = json.loads(line)
+        if found["split"] == "heldout" and (run.step is None or found["step"] <= run.step):
+            last = found["step"], found["values"]
+    return None, *last
