@@ -14,7 +14,7 @@ LONG := tests/systems tests/train tests/bench tests/convert/test_minilm.py
 
 BEAM := tests/data/corpora/test_pipeline.py
 
-.PHONY: quickstart test test-full lint bench golden add status clean
+.PHONY: quickstart test test-full lint bench docs golden add status clean
 
 quickstart: $(VENV)/.run
 	$(BIN)/ptm train configs/quickstart.py --workdir $(WORKDIR)
@@ -26,7 +26,7 @@ quickstart: $(VENV)/.run
 test: $(VENV)/.test
 	PTM_TEST_COMPILE=fast $(PYTEST) -m "not full"
 
-test-full: $(VENV)/.parity $(VENV)/.tpu $(VENV)/.beam
+test-full: $(VENV)/.parity $(VENV)/.docs $(VENV)/.tpu $(VENV)/.beam
 	PTM_TEST_COMPILE=fast $(PYTEST) -m full $(LONG:%=--ignore %) --ignore $(BEAM)
 	PYTHONPATH=$(CURDIR)/$(VENV)/beam $(PYTEST) -m full $(BEAM)
 	$(PYTEST) -m full $(LONG)
@@ -36,6 +36,10 @@ lint: $(VENV)/.test
 
 bench: $(VENV)/.run
 	$(BIN)/python -m benchmarks
+
+# The site, in build/docs; a warning is an error.
+docs: $(VENV)/.docs
+	$(BIN)/python -m sphinx -W --keep-going -q docs build/docs
 
 golden: $(VENV)/.parity
 	PYTHONPATH=tests/encoders $(BIN)/python tests/golden/golden_oracles.py
@@ -64,6 +68,10 @@ $(VENV)/.test: $(VENV)/.run
 
 $(VENV)/.parity: $(VENV)/.test
 	$(PIP) -e ".[test,parity]"
+	touch $@
+
+$(VENV)/.docs: $(VENV)/.run
+	$(PIP) -e ".[docs]"
 	touch $@
 
 # Beam asks for an older protobuf than the one with which Transformers reads sentencepiece models.

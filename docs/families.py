@@ -1,0 +1,165 @@
+"""A page for each family of systems, from its record, its notebook in `configs/`, and the words that its tests earned."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# page: title, system that is shown, its parent (None: it begins a line), config, pattern of the family's names
+FAMILIES = {
+    "bert": ("BERT", "bert_base", None, "bert", r"bert_(base|large)(_cased|_multilingual_cased|_chinese)?"),
+    "miniatures": ("BERT miniatures", "bert_L4_H256", "bert_base", "miniatures", r"bert_(L\d+_H\d+|tiny|mini)"),
+    "bert_wwm": ("Whole word masking", "bert_large_wwm", "bert_large", "bert_wwm", r"\w+_wwm(_mini)?"),
+    "roberta": ("RoBERTa", "roberta_base", "bert_base", "roberta", r"roberta_(base|large|mini)"),
+    "albert": ("ALBERT", "albert_base", "bert_base", "albert", r"albert_\w+"),
+    "electra": ("ELECTRA", "electra_base", "bert_base", "electra", r"electra_\w+"),
+    "spanbert": ("SpanBERT", "spanbert_large", "bert_large", "spanbert", r"spanbert_\w+"),
+    "structbert": ("StructBERT", "structbert_large", "bert_large", "structbert", r"structbert_\w+"),
+    "infoword": ("InfoWord", "infoword_base", "bert_base", "infoword", r"infoword_\w+"),
+    "xlnet": ("XLNet", "xlnet_large", "bert_large", "xlnet", r"xlnet_\w+"),
+    "unilm": ("UniLM", "unilm_large", "bert_large", "unilm", r"unilm_\w+"),
+    "unilmv2": ("UniLMv2", "unilmv2_base", "unilm_base", "unilmv2", r"unilmv2_\w+"),
+    "hibert": ("HIBERT", "hibert_m", "bert_base", "hibert", r"hibert_\w+"),
+    "cloze": ("Cloze-driven pre-training", "cloze_base", "bert_base", "cloze", r"cloze_\w+"),
+    "gpt": ("GPT", "gpt", "bert_base", "gpt", r"gpt"),
+    "gpt2": ("GPT-2", "gpt2", "gpt", "gpt2", r"gpt2\w*|gpt_mini"),
+    "ctrl": ("CTRL", "ctrl", "gpt2", "ctrl", r"ctrl\w*"),
+    "megatron": ("Megatron-LM", "megatron_gpt2_8300m", "gpt2_xl", "megatron_lm", r"megatron_\w+"),
+    "turing_nlg": ("Turing-NLG", "turing_nlg", "megatron_gpt2_8300m", "turing_nlg", r"turing_nlg"),
+    "transformer_xl": ("Transformer-XL", "transformer_xl_wt103", "gpt2", "transformer_xl", r"transformer_xl_\w+"),
+    "lstm": ("LSTM language model", "lstm_medium", "gpt2", None, r"lstm_\w+"),
+    "transformer": ("Transformer", "transformer_base", None, "transformer", r"transformer_(base|big)"),
+    "universal_transformer": (
+        "Universal Transformer", "universal_transformer", "transformer_base", "universal_transformer", r"universal_\w+",
+    ),
+    "bart": ("BART", "bart_base", "transformer_base", "bart", r"bart_\w+"),
+    "mass": ("MASS", "mass_enfr", "transformer_big", "mass", r"mass_\w+"),
+    "pegasus": ("PEGASUS", "pegasus_large", "bart_large", "pegasus", r"pegasus_\w+"),
+    "t5": ("T5", "t5_base", "transformer_base", "t5", r"t5_(?!1_1)\w+"),
+    "t5_1_1": ("T5 1.1", "t5_1_1_base", "t5_base", "t5", r"t5_1_1_\w+"),
+    "table1": ("Further tasks of the survey's Table 1", "contrast_mini", "bert_mini", None, r"(bilm|contrast|ranking|noisy\w+)_mini"),
+}  # fmt: skip
+QUIET = re.compile(r"name|paper|section|rows|group|.*\bvocab\.\w+|.*\binitializer(\.\w+)?")
+"""Paths of a difference that no page shows: the description, ids of special tokens, initial scales."""
+
+
+def pages() -> dict[str, str]:
+    """Returns {file: text} of the index and of every family. Raises ValueError for a system without a family."""
+    from ptm_jax import systems
+    from ptm_jax.systems.survey import status
+
+    names = {page: [n for n in systems.names() if re.fullmatch(FAMILIES[page][-1], n)] for page in FAMILIES}
+    if lost := set(systems.names()) - {name for several in names.values() for name in several}:
+        raise ValueError(f"systems without a page: {', '.join(sorted(lost))}; add them to FAMILIES in docs/families.py")
+    found = {f"families/{page}.md": _page(page, several) for page, several in names.items()}
+    index = ["# Families", "", "One page a family. Each shows what changes in the record against the parent.", ""]
+    index += ["| family | paper | parent | systems | status |", "| --- | --- | --- | --- | --- |"]
+    for page, (title, shown, parent, *_) in FAMILIES.items():
+        words = dict.fromkeys(word for name in names[page] for word in status().get(name, {}))
+        cells = [f"[{title}]({page}.md)", systems.get(shown).paper, f"`{parent}`" if parent else "", str(len(names[page]))]
+        index.append(f"| {' | '.join([*cells, ' '.join(words)])} |")
+    tree = "\n".join(FAMILIES)
+    found["families/index.md"] = "\n".join(index) + f"\n\n```{{toctree}}\n:hidden:\n\n{tree}\n```\n"
+    return found
+
+
+def _page(page: str, names: list[str]) -> str:
+    from ptm_jax import systems
+
+    title, shown, parent, config, _ = FAMILIES[page]
+    system, note = systems.get(shown), _notebook(config) if config else {}
+    parts = [f"# {title}", note.get("", ""), f"Paper: {system.paper}. Survey: section {system.section}.", "## Difference", ""]
+    if parent:
+        parts[-1] = _differences(systems.get(parent), system, parent, shown)
+    else:
+        parts[-1] = f"It begins a line of its own: `ptm show {shown}` prints the record, and other pages their difference from it."
+    parts += ["## Sizes and status", _sizes(names), "## Oracle", _oracle(names)]
+    if note.get("commands"):
+        parts += ["## Commands", f"```\n{note['commands']}\n```"]
+    else:
+        parts += ["## Commands", "```\n" + "\n".join(f"ptm train {n} --data TEXT --workdir runs/{n}" for n in names if "mini" in n) + "\n```"]
+    parts += [f"## {name}\n\n{note[name]}" for name in ("Data", "Expected", "Measured") if name in note]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _notebook(config: str) -> dict[str, str]:
+    """{part: text} of the docstring of `configs/NAME.py`: "" the first line, commands, Data, Expected, Measured."""
+    text = ast.get_docstring(ast.parse((ROOT / "configs" / f"{config}.py").read_text(encoding="utf8")))
+    first, _, rest = text.partition("\n")
+    found = {"": re.sub(r" Rows? [\d, ]+\.$", "", first), "commands": "\n".join(re.findall(r"^ {4}(ptm .*)", text, re.M))}
+    for name, body in re.findall(r"^(Data|Expected|Measured): (.*?)(?=^[A-Z][a-z]+: |\Z)", rest, re.M | re.S):
+        found[name] = f"{found[name]}\n\n{body.strip()}" if name in found else body.strip()
+    return found
+
+
+def _differences(parent, system, one: str, other: str) -> str:
+    from ptm_jax.core import spec
+
+    short = lambda value: (line := spec.to_line(value))[:100] + ("…" if len(line) > 100 else "")
+    code = lambda text: "" if text == "'(absent)'" else "`` " + text.replace("|", "\\|") + " ``"
+    found = [(path, short(a), short(b)) for path, a, b in spec.differences(parent, system) if not QUIET.fullmatch(path)]
+    found.sort(key=lambda row: row[0].startswith("towers"))
+    lines = [f"| field | `{one}` | `{other}` |", "| --- | --- | --- |"]
+    lines += [f"| `{path}` | {code(a)} | {code(b)} |" for path, a, b in found]
+    full = f"Special ids and initial scales are left out here; `ptm show {one} --diff {other}` prints them too."
+    return "\n".join(lines) + f"\n\n{full}"
+
+
+def _sizes(names: list[str]) -> str:
+    from ptm_jax import systems
+    from ptm_jax.core import spec
+    from ptm_jax.systems.survey import status
+
+    exact = _published()
+    lines = ["| system | layers | width | heads | vocabulary | parameters | status |", "| --- | --- | --- | --- | --- | --- | --- |"]
+    for name in names:
+        record = spec.to_json(systems.get(name).towers["main"])
+        sizes = [_first(record, key) for key in ("layers", "width", "heads")]
+        vocab = (_first(record, "vocab") or {}).get("size", "")
+        count = f"{exact[name]:,}" if name in exact else ""
+        words = ", ".join(f"{word} ({date})" for word, (date, _) in status().get(name, {}).items())
+        cells = [f"`{name}`", *("" if x is None else str(x) for x in sizes), f"{vocab:,}" if vocab else "", count, words]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n\n`ptm show NAME` counts the parameters of any system. Those above are compared by a test with the released checkpoint's."
+
+
+def _first(record, key: str):
+    """The first value of `key` in a record, outermost first; None if there is none."""
+    level = [record]
+    while level:
+        inner = []
+        for part in level:
+            if isinstance(part, dict):
+                if key in part and not isinstance(part[key], bool) and part[key] is not None:
+                    if key == "vocab" or isinstance(part[key], int):
+                        return part[key]
+                inner += part.values()
+            elif isinstance(part, list):
+                inner += part
+        level = inner
+    return None
+
+
+def _published() -> dict[str, int]:
+    """The table of published sizes of tests/systems/test_sizes.py."""
+    tree = ast.parse((ROOT / "tests" / "systems" / "test_sizes.py").read_text(encoding="utf8"))
+    nodes = {node.targets[0].id: node.value for node in tree.body if isinstance(node, ast.Assign) and hasattr(node.targets[0], "id")}
+    whole = lambda node: eval(compile(ast.Expression(node), "sizes", "eval"), {"__builtins__": {}})
+    return {name: size for name, size in whole(nodes["EXACT"]).items() if name not in whole(nodes["LEFT_OUT"])}
+
+
+def _oracle(names: list[str]) -> str:
+    """What the outputs, losses and gradients are compared with, with date and commit of the run."""
+    from ptm_jax.systems.survey import WORDS, status
+
+    lines = []
+    for word in ("matches", "reproduces", "trains"):
+        for name in names:
+            if word in status().get(name, {}):
+                date, commit = status()[name][word]
+                lines.append(f"- `{name}` {word}: {WORDS[word]}; {date}, commit `{commit.rstrip('+')}`.")
+    note = {True: "Hugging Face Transformers is the independent implementation of `matches`; `tests/encoders` has the tests."}
+    return "\n".join([*lines, "", note.get(any("matches" in line for line in lines), "")]) or "No test has earned more than `built`."

