@@ -40,7 +40,7 @@ FAMILIES = {
     "pegasus": ("PEGASUS", "pegasus_large", "bart_large", "pegasus", r"pegasus_\w+"),
     "t5": ("T5", "t5_base", "transformer_base", "t5", r"t5_(?!1_1)\w+"),
     "t5_1_1": ("T5 1.1", "t5_1_1_base", "t5_base", "t5", r"t5_1_1_\w+"),
-    "table1": ("Further tasks of the survey's Table 1", "contrast_mini", "bert_mini", None, r"(bilm|contrast|ranking|noisy\w+)_mini"),
+    "table1": ("Further tasks of Table 1", "contrast_mini", "bert_mini", None, r"(bilm|contrast|ranking|noisy\w+)_mini"),
 }  # fmt: skip
 QUIET = re.compile(r"name|paper|section|rows|group|.*\bvocab\.\w+|.*\binitializer(\.\w+)?")
 """Paths of a difference that no page shows: the description, ids of special tokens, initial scales."""
@@ -71,16 +71,27 @@ def _page(page: str, names: list[str]) -> str:
 
     title, shown, parent, config, _ = FAMILIES[page]
     system, note = systems.get(shown), _notebook(config) if config else {}
-    parts = [f"# {title}", note.get("", ""), f"Paper: {system.paper}. Survey: section {system.section}.", "## Difference", ""]
+    parts = [
+        f"# {title}",
+        note.get("", ""),
+        f"Paper: {system.paper}. Survey: section {system.section}.",
+        "## Difference",
+        "",
+    ]
     if parent:
         parts[-1] = _differences(systems.get(parent), system, parent, shown)
     else:
-        parts[-1] = f"It begins a line of its own: `ptm show {shown}` prints the record, and other pages their difference from it."
+        parts[-1] = (
+            f"It begins a line of its own: `ptm show {shown}` prints the record, and other pages their difference from it."
+        )
     parts += ["## Sizes and status", _sizes(names), "## Oracle", _oracle(names)]
     if note.get("commands"):
         parts += ["## Commands", f"```\n{note['commands']}\n```"]
     else:
-        parts += ["## Commands", "```\n" + "\n".join(f"ptm train {n} --data TEXT --workdir runs/{n}" for n in names if "mini" in n) + "\n```"]
+        parts += [
+            "## Commands",
+            "```\n" + "\n".join(f"ptm train {n} --data TEXT --workdir runs/{n}" for n in names if "mini" in n) + "\n```",
+        ]
     parts += [f"## {name}\n\n{note[name]}" for name in ("Data", "Expected", "Measured") if name in note]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -114,7 +125,10 @@ def _sizes(names: list[str]) -> str:
     from ptm_jax.systems.survey import status
 
     exact = _published()
-    lines = ["| system | layers | width | heads | vocabulary | parameters | status |", "| --- | --- | --- | --- | --- | --- | --- |"]
+    lines = [
+        "| system | layers | width | heads | vocabulary | parameters | status |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
     for name in names:
         record = spec.to_json(systems.get(name).towers["main"])
         sizes = [_first(record, key) for key in ("layers", "width", "heads")]
@@ -123,7 +137,10 @@ def _sizes(names: list[str]) -> str:
         words = ", ".join(f"{word} ({date})" for word, (date, _) in status().get(name, {}).items())
         cells = [f"`{name}`", *("" if x is None else str(x) for x in sizes), f"{vocab:,}" if vocab else "", count, words]
         lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n\n`ptm show NAME` counts the parameters of any system. Those above are compared by a test with the released checkpoint's."
+    return (
+        "\n".join(lines)
+        + "\n\n`ptm show NAME` counts the parameters of any system. A test compares those above with the released ones."
+    )
 
 
 def _first(record, key: str):
@@ -146,7 +163,11 @@ def _first(record, key: str):
 def _published() -> dict[str, int]:
     """The table of published sizes of tests/systems/test_sizes.py."""
     tree = ast.parse((ROOT / "tests" / "systems" / "test_sizes.py").read_text(encoding="utf8"))
-    nodes = {node.targets[0].id: node.value for node in tree.body if isinstance(node, ast.Assign) and hasattr(node.targets[0], "id")}
+    nodes = {
+        node.targets[0].id: node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and hasattr(node.targets[0], "id")
+    }
     whole = lambda node: eval(compile(ast.Expression(node), "sizes", "eval"), {"__builtins__": {}})
     return {name: size for name, size in whole(nodes["EXACT"]).items() if name not in whole(nodes["LEFT_OUT"])}
 
@@ -161,5 +182,10 @@ def _oracle(names: list[str]) -> str:
             if word in status().get(name, {}):
                 date, commit = status()[name][word]
                 lines.append(f"- `{name}` {word}: {WORDS[word]}; {date}, commit `{commit.rstrip('+')}`.")
-    note = {True: "Hugging Face Transformers is the independent implementation of `matches`; `tests/encoders` has the tests."}
-    return "\n".join([*lines, "", note.get(any("matches" in line for line in lines), "")]) or "No test has earned more than `built`."
+    note = {
+        True: "Hugging Face Transformers is the independent implementation of `matches`; `tests/encoders` has the tests."
+    }
+    return (
+        "\n".join([*lines, "", note.get(any("matches" in line for line in lines), "")])
+        or "No test has earned more than `built`."
+    )

@@ -1,4 +1,4 @@
-"""Pages that are made from values of the package: families, objectives and their rows, tasks, adaptations, errors, modules."""
+"""Pages that are made from values of the package: families, objectives, tasks, adaptations, rows, errors, modules."""
 
 from __future__ import annotations
 
@@ -12,24 +12,23 @@ import families
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = {
     "core": "types system slots networks recipe precision spec paths towers streams errors fields",
-    "data": "rows corpora text tokenizers",
+    "data": "rows text tokenizers",
     "corruptions": "",
     "objectives": "",
+    "mesh": "",
+    "kernels": "reference choice",
+    "nn": "blocks layers attention embeddings heads",
     "encoders": "",
-    "nn": "blocks layers attention embeddings heads recurrent",
     "adapt": "",
-    "systems": "compose matrix survey",
-    "convert": "checkpoint engine family table adapterfile hub formats",
-    "train": "loop building step optimizers schedules checkpoints evaluation hosts",
+    "systems": "compose matrix survey pods",
+    "convert": "checkpoint family table adapterfile",
+    "train": "loop step optimizers schedules checkpoints",
     "runs": "",
     "inference": "",
-    "tasks": "catalogue evaluating formats kinds metrics",
+    "tasks": "catalogue evaluating kinds",
     "tuning": "",
-    "mesh": "",
-    "kernels": "",
-    "plan": "",
-    "launch": "",
-    "bench": "record suite timing report",
+    "plan": "planning estimate roofline search",
+    "launch": "job hardware",
 }
 """{room: its modules and folders whose docstrings are shown; none: all of them}."""
 
@@ -41,7 +40,9 @@ def write(out: Path) -> None:
     for name, text in pages.items():
         (out / name).parent.mkdir(parents=True, exist_ok=True)
         (out / name).write_text(text, encoding="utf8")
-    shutil.copytree(ROOT / "notebooks", out / "notebooks", ignore=lambda _, names: [n for n in names if not n.endswith(".ipynb")])
+    shutil.copytree(
+        ROOT / "notebooks", out / "notebooks", ignore=lambda _, names: [n for n in names if not n.endswith(".ipynb")]
+    )
     for path in (ROOT / "benchmarks").glob("*.md"):
         (out / "benchmarks").mkdir(exist_ok=True)
         (out / "benchmarks" / path.name).write_text(unlinked(path.read_text(encoding="utf8")), encoding="utf8")
@@ -54,7 +55,11 @@ def write(out: Path) -> None:
 def table(head: str, rows) -> str:
     """A Markdown table; `head` has the columns, separated by "|"."""
     names = head.split("|")
-    lines = [names, ["---"] * len(names), *([str(cell).replace("|", "\\|").replace("\n", " ") for cell in row] for row in rows)]
+    lines = [
+        names,
+        ["---"] * len(names),
+        *([str(cell).replace("|", "\\|").replace("\n", " ") for cell in row] for row in rows),
+    ]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n"
 
 
@@ -93,8 +98,12 @@ def matrix() -> str:
     reasons = list(dict.fromkeys(why for why in cells.values() if why))
     mark = lambda why: str(reasons.index(why) + 1) if why else "yes"
     rows = [[task, *(mark(cells[name, task]) for name in matrix.ENCODERS)] for task in matrix.TASKS]
-    text = f"# Encoders and tasks\n\nA number is a reason below the table.\n\n{table('task|' + '|'.join(matrix.ENCODERS), rows)}\n"
-    return text + "\n".join(f"{number}. {why}" for number, why in enumerate(reasons, 1)) + "\n"
+    cells = table("task|" + "|".join(matrix.ENCODERS), rows)
+    return (
+        f"# Encoders and tasks\n\nA number is a reason below the table.\n\n{cells}\n"
+        + "\n".join(f"{number}. {why}" for number, why in enumerate(reasons, 1))
+        + "\n"
+    )
 
 
 def tasks() -> str:
@@ -105,10 +114,11 @@ def tasks() -> str:
     found = [catalogue.get(name) for name in catalogue.names()]
     head = "name|examples|metrics|group|length|batch|epochs|paper"
     rows = [
-        [f"`{t.name}`", f"`{label(t.examples)}`", ", ".join(t.metrics), t.group, t.length, t.batch, t.epochs, t.paper] for t in found
+        [f"`{t.name}`", f"`{label(t.examples)}`", ", ".join(t.metrics), t.group, t.length, t.batch, t.epochs, t.paper]
+        for t in found
     ]
     return (
-        "# Downstream tasks\n\nValues of `--task` of `ptm train`, `evaluate` and `predict`; the last columns are the defaults of "
+        "# Downstream tasks\n\nValues of `--task` of `ptm train`, `evaluate` and `predict`; the last columns are defaults of "
         f"fine-tuning.\n\n{table(head, rows)}"
     )
 
@@ -150,8 +160,10 @@ def errors() -> str:
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "UserError" and node.args:
                 if len(text := _message(node.args[0])) > 12:
                     found.setdefault(path.relative_to(ROOT).parts[1].removesuffix(".py"), set()).add(text)
-    blocks = "\n".join(f"## {room}\n\n```text\n" + "\n".join(sorted(lines)) + "\n```\n" for room, lines in sorted(found.items()))
-    head = "A message is one line on stderr after `ptm:`, or the text of a `UserError` in Python. `...` stands for what was given."
+    blocks = "\n".join(
+        f"## {room}\n\n```text\n" + "\n".join(sorted(lines)) + "\n```\n" for room, lines in sorted(found.items())
+    )
+    head = "A message is one line on stderr after `ptm:`, or the text of a `UserError` in Python; `...` is what was given."
     return f"# Index of error messages\n\n{head}\n\n{blocks}"
 
 
@@ -170,8 +182,15 @@ def _modules() -> dict[str, str]:
     pages = {}
     for room, chosen in ROOMS.items():
         folder = ROOT / "ptm_jax" / room
-        inside = chosen.split() or sorted(path.name.removesuffix(".py") for path in folder.iterdir() if path.name[0] not in "_.")
-        found = [path for part in inside for path in (*sorted((folder / part).rglob("*.py")), folder / f"{part}.py") if path.is_file()]
+        inside = chosen.split() or sorted(
+            path.name.removesuffix(".py") for path in folder.iterdir() if path.name[0] not in "_."
+        )
+        found = [
+            path
+            for part in inside
+            for path in (*sorted((folder / part).rglob("*.py")), folder / f"{part}.py")
+            if path.is_file()
+        ]
         blocks = []
         for path in found:
             name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
@@ -181,4 +200,11 @@ def _modules() -> dict[str, str]:
     return pages
 
 
-PAGES = {"objectives": objectives, "matrix": matrix, "tasks": tasks, "adaptations": adaptations, "rows": rows, "errors": errors}
+PAGES = {
+    "objectives": objectives,
+    "matrix": matrix,
+    "tasks": tasks,
+    "adaptations": adaptations,
+    "rows": rows,
+    "errors": errors,
+}

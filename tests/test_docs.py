@@ -19,7 +19,7 @@ from ptm_jax.cli import main
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 PAGES = [path for path in PAGES if "generated" not in path.relative_to(ROOT).parts]
-BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
+BLOCK = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.M | re.S)
 
 
 def blocks(path, language):
