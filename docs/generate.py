@@ -118,7 +118,7 @@ def tasks() -> str:
         for t in found
     ]
     return (
-        "# Downstream tasks\n\nValues of `--task` of `ptm train`, `evaluate` and `predict`; the last columns are defaults of "
+        "# Downstream tasks\n\nValues of `--task` of `ptm train`, `evaluate`, `predict`; the last columns are defaults of "
         f"fine-tuning.\n\n{table(head, rows)}"
     )
 
