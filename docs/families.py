@@ -42,6 +42,15 @@ FAMILIES = {
     "t5_1_1": ("T5 1.1", "t5_1_1_base", "t5_base", "t5", r"t5_1_1_\w+"),
     "table1": ("Further tasks of Table 1", "contrast_mini", "bert_mini", None, r"(bilm|contrast|ranking|noisy\w+)_mini"),
 }  # fmt: skip
+MEASURED = {
+    "bert": r"step|layer/\d+|lengths|packing|vocabulary",
+    "roberta": "roberta_large",
+    "gpt2": r"generate/\d+",
+    "megatron": r"megatron_\w+",
+    "turing_nlg": "turing_nlg",
+    "t5": "t5_11b",
+}
+"""{page: first cells of the lines of `benchmarks/*.md` that measure or model the family}."""
 QUIET = re.compile(r"name|paper|section|rows|group|.*\bvocab\.\w+|.*\binitializer(\.\w+)?")
 """Paths of a difference that no page shows: the description, ids of special tokens, initial scales."""
 
@@ -93,7 +102,22 @@ def _page(page: str, names: list[str]) -> str:
             "```\n" + "\n".join(f"ptm train {n} --data TEXT --workdir runs/{n}" for n in names if "mini" in n) + "\n```",
         ]
     parts += [f"## {name}\n\n{note[name]}" for name in ("Data", "Expected", "Measured") if name in note]
+    if page in MEASURED:
+        parts += ["## Speed", *_measured(MEASURED[page])]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _measured(pattern: str) -> list[str]:
+    """The lines of tables of `benchmarks/*.md` whose first cell is of the pattern, each table under its header."""
+    found = []
+    for path in sorted((ROOT / "benchmarks").glob("*.md")):
+        lines = path.read_text(encoding="utf8").splitlines()
+        head = next((i for i, line in enumerate(lines) if line.startswith(("| benchmark", "| config"))), None)
+        rows = [line for line in lines if re.match(rf"\| ({pattern}) \|", line)]
+        if head is not None and rows:
+            text = "\n".join([*lines[head : head + 2], *rows])
+            found.append(f"From [{path.stem}](../benchmarks/{path.name}):\n\n{text}")
+    return found
 
 
 def _notebook(config: str) -> dict[str, str]:
