@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
+from ptm_jax.bench.input_stream import prepared
 from ptm_jax.core.errors import UserError
-from ptm_jax.data.corpora.prepare import prepare
 from ptm_jax.data.corpora.store import Corpus
 from ptm_jax.data.text import pydocs
 from ptm_jax.data.text.documents import split_sentences
-from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 
 Unit = Literal["sentence", "paragraph"]
 
@@ -49,4 +48,4 @@ def corpus(pieces: list[str], folder: Path, vocab: int) -> Corpus:
     """Returns a corpus with one document per piece."""
     path = folder / "text.txt"
     path.write_text("\n\n".join(pieces), encoding="utf8")
-    return prepare([str(path)], folder / "prepared", tokenizer=TokenizerSpec(kind="wordpiece", vocab=vocab, lowercase=True))
+    return prepared(path, folder / "prepared", vocab)

@@ -15,6 +15,7 @@ from ptm_jax.data.corpora.prepare import prepare
 from ptm_jax.data.rows.examples import Packed
 from ptm_jax.data.text import pydocs
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
+from ptm_jax.data.tokenizers.vocabularies import TooLarge
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,8 +43,16 @@ def _corpus(folder: Path, sizes: InputSizes) -> Any:
     documents = pydocs.documents(sizes.text)
     text = folder / "pydocs.txt"
     text.write_text("\n\n".join("\n".join(document.sentences) for document in documents), encoding="utf8")
-    tokenizer = TokenizerSpec(kind="wordpiece", vocab=sizes.vocab, lowercase=True)
-    return prepare([str(text)], folder / "prepared", tokenizer=tokenizer)
+    return prepared(text, folder / "prepared", sizes.vocab)
+
+
+def prepared(text: Path, folder: Path, vocab: int) -> Any:
+    """Returns the corpus of a text with a WordPiece vocabulary of a size, or of the largest that the text supports."""
+    tokenizer = TokenizerSpec(kind="wordpiece", vocab=vocab, lowercase=True)
+    try:
+        return prepare([str(text)], folder, tokenizer=tokenizer)
+    except TooLarge as error:
+        return prepare([str(text)], folder, tokenizer=dataclasses.replace(tokenizer, vocab=error.largest))
 
 
 def _entry(sizes, length, corpus, shards, stored, repeats, say) -> Entry:

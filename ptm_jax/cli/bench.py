@@ -53,14 +53,22 @@ def measure(args: Args, benchmarks: Mapping[str, Any], peers: Any) -> int:
         rows = {name: benchmark.summary for name, benchmark in benchmarks.items()}
         document = [{"name": name, "summary": summary} for name, summary in rows.items()]
         return options.report(document, options.table(("name", "measures"), list(rows.items())), args.json)
-    entries = []
+    entries, failed = [], None
     given = {"benchmarks": benchmarks, "sizes": suite.sized(options.pairs(args.set), benchmarks)}
     how = {"quick": args.quick, "repeats": args.repeats, "say": options.say, "peers": peers}
-    for found in suite.run(args.names, **given, **how):
-        entries += found
-        if args.out is not None:
-            options.say(f"written: {report.write(found, args.out)}")
+    try:
+        for found in suite.run(args.names, **given, **how):
+            entries += found
+            if args.out is not None:
+                options.say(f"written: {report.write(found, args.out)}")
+    except (Exception, KeyboardInterrupt) as error:
+        if not entries:
+            raise
+        failed = error
     alone = [entry for entry in entries if entry.ratio is None and "reason" in entry.settings]
     lines = [options.table(report.HEADER, [report.summary(entry) for entry in entries], width=160)]
     lines += [f"{entry.name}: no ratio: {entry.settings['reason']}" for entry in alone]
-    return options.report(report.document(entries), "\n".join(lines), args.json)
+    status = options.report(report.document(entries), "\n".join(lines), args.json)
+    if failed is not None:  # after the benchmarks that ended
+        raise failed
+    return status

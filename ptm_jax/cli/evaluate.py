@@ -103,7 +103,7 @@ def run(args: Args) -> int:
         "split": " ".join(args.data) or split,
     }
     lines = ["{task}: {examples:,} rows of {split}, checkpoint of step {step}".format(**document)]
-    lines += [f"  {name:<18} {value:.4f}" for name, value in document["metrics"].items()]
+    lines += [f"  {name:<18} {options.figure(value)}" for name, value in document["metrics"].items()]
     return options.report(document, "\n".join(lines), args.json)
 
 

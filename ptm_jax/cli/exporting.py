@@ -56,10 +56,10 @@ def run(args: Args) -> int:
     run.check_free(args.out)
     chosen = run.best_checkpoint(args.model)
     model = ptm_jax.load(chosen, tower=args.tower)
-    config = run.published_config(args.model)
+    own = (run.published_config(args.model), run.generation_of(args.model))
     here = run.Run.at(chosen)
     words = {"dtype": args.dtype, "max_shard_bytes": int(args.max_shard_gb * 1e9), "run": here if here.exists else None}
-    files = run.export(args.out, model, config, **words)
+    files = run.export(args.out, model, *own, **words)
     names = sorted(file.relative_to(Path(args.out).absolute()).as_posix() for file in files)
     print(f"wrote {len(files)} files to {args.out}", *(f"  {name}" for name in names), sep="\n")
     if args.push is not None:

@@ -3,7 +3,8 @@
 To add one: write `cli/NAME.py` and a line in `COMMANDS`. Modules are imported when their command is called, and import
 slow packages inside `run`, so that help stays quick.
 
-Exit status: 0; 1 with one line on stderr for an error that the user can fix; 2 for usage; 130 when interrupted.
+Exit status: 0; 1 with one line on stderr for an error that the user can fix; 2 for usage; 130 when interrupted (training
+saves a checkpoint first), 143 when SIGTERM stopped a run.
 PTM_DEBUG=1 shows the traceback as well.
 """
 
@@ -11,12 +12,13 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
 
 from ptm_jax.cli.explaining import explain
-from ptm_jax.core.errors import unknown
+from ptm_jax.core.errors import UserError, unknown
 
 COMMANDS = {
     "list": ("ptm_jax.cli.listing", "list systems, rows of the survey, tasks, adaptations"),
@@ -33,6 +35,8 @@ COMMANDS = {
     "bench": ("ptm_jax.cli.bench", "measure speed on this machine"),
 }
 
+PLACES = ("workdir", "out", "output", "table", "plot", "predictions", "input", "adapter", "config", "grow")
+"""Options of all commands that name a file or folder."""
 BROKEN_PIPE = 141  # exit status of a writer whose reader has closed, as shells report it
 
 
@@ -82,11 +86,15 @@ def _command(name: str, *words: str) -> int:
         args = tyro.cli(module.Args, args=words, prog=f"ptm {name}", description=module.__doc__)
     except SystemExit as stop:  # help, or a usage error that tyro has explained
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    for option in PLACES:
+        if isinstance(place := vars(args).get(option), str) and not place.strip():
+            raise UserError(f"--{option} is empty; give a path, or . for the folder you are in")
     return module.run(args)
 
 
 def _fail(message: str, status: int) -> int:
-    print(f"ptm: {' '.join(message.split())}", file=sys.stderr)
+    short = lambda number: f"{number[0][:12]}... ({len(number[0]):,} digits)"
+    print(f"ptm: {re.sub(r'[0-9]{30,}', short, ' '.join(message.split()))}", file=sys.stderr)
     return status
 
 

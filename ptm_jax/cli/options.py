@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import signal
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
@@ -11,9 +12,7 @@ from typing import Annotated, Any
 import tyro
 
 from ptm_jax.core.errors import UserError
-
-STOPPED = 143
-"""Exit status of a run that SIGTERM ended, neither done nor failed, as shells report it."""
+from ptm_jax.core.figures import figure as figure
 
 Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 """A switch without its negation: `--json`."""
@@ -84,8 +83,13 @@ def given(args: Any, names: Iterable[str]) -> list[str]:
 
 
 def stopped(result: Any) -> str:
-    """The text for a run that SIGTERM ended."""
+    """The text for a run that a signal ended."""
     return (
-        f"stopped by SIGTERM after step {result.step} of {result.steps}; the checkpoint is complete\n"
-        "run the same command again to go on"
+        f"stopped by {signal.Signals(result.signal).name} after step {result.step} of {result.steps}; the checkpoint is "
+        "complete\nrun the same command again to go on"
     )
+
+
+def status(result: Any) -> int:
+    """Exit status of a run: 0, or as shells report a signal, 143 after SIGTERM and 130 after Ctrl-C."""
+    return 128 + result.signal if result.stopped else 0

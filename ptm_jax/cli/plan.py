@@ -74,6 +74,8 @@ def run(args: Args) -> int:
         return overview.write(Path(args.table), _child, options.say, quick=args.quick)
     if args.target is None or args.topology is None:
         raise UserError("give a config and a --topology, as in: ptm plan megatron_8b --topology v5p:8x8x8")
+    if not 0 < args.efficiency <= 1:
+        raise UserError(f"--efficiency is {args.efficiency:g}; it is a share of the peak, above 0 and at most 1")
     from ptm_jax.mesh.chips import topology
     from ptm_jax.plan import summary
 
@@ -152,14 +154,12 @@ def child(request: dict[str, Any]) -> dict[str, Any]:
 
 def _config(args: Args) -> Any:
     """The experiment of the arguments."""
-    from ptm_jax.core import spec
-    from ptm_jax.core.spec.classes import kinds_of
     from ptm_jax.plan import lowering
     from ptm_jax.systems import pods
 
     words = [*options.pairs(args.set), *options.layout(args.mesh, args.rules)]
     if args.target in pods.PODS or args.target in pods.ALIASES:
-        config = spec.override(pods.experiment(args.target), spec.parse_pairs(words), kinds_of())
+        config = target.changed(pods.experiment(args.target), words)
     else:
         config = target.resolve(args.target, words, experiment=True)
     return config if args.remat is None else lowering.with_remat(config, args.remat)

@@ -38,7 +38,10 @@ Number = Annotated[float | None, tyro.conf.arg(metavar="X")]
 TASKS = ("fill-mask", "generate", "classify", "tag", "qa", "embed", "similar", "search")
 EMBEDDING = ("pooling", "prompt", "prompt_name", "truncate", "exact")
 """Options of --task embed, similar and search only."""
-SAMPLING = ("start", "temperature", "top_k", "top_p", "beams", "length_penalty", "repetition_penalty", "no_repeat_ngram")
+SAMPLING = (
+    "start", "temperature", "top_k", "top_p", "beams", "length_penalty", "length_rule", "early_stopping",
+    "repetition_penalty", "no_repeat_ngram",
+)  # fmt: skip
 """Options of --task generate only."""
 
 
@@ -93,6 +96,11 @@ class Args:
     """generate: width of beam search (default: the checkpoint's, else none)."""
     length_penalty: Number = None
     """generate: alpha of the length penalty of beam search."""
+    length_rule: Literal["gnmt", "power"] | None = None
+    """generate: divisor of the log-probability of N tokens in beam search, ((5 + N) / 6)^alpha or N^alpha (default: the
+    checkpoint's, else gnmt)."""
+    early_stopping: Literal["true", "false", "never"] | None = None
+    """generate: end of a beam search, as in transformers (default: the checkpoint's, else never)."""
     repetition_penalty: Number = None
     """generate: divide the scores of tokens that occurred by this number, above 1."""
     no_repeat_ngram: options.Number = None
@@ -172,6 +180,8 @@ def _results(args: Args, model: Any, texts: Sequence[str], lines: Sequence[str] 
         chosen = {name: value for name in SAMPLING if (value := vars(args)[name]) is not None}
         if args.temperature is not None:
             chosen["strategy"] = "sample"
+        if args.early_stopping is not None:
+            chosen["early_stopping"] = {"true": True, "false": False}.get(args.early_stopping, "never")
         found = model.generate(texts, max_new_tokens=args.max_new_tokens, seed=args.seed, **chosen)
         return [{"prompt": text, "text": answer} for text, answer in zip(texts, found, strict=True)]
     if args.task == "classify":

@@ -36,7 +36,7 @@ def evaluate(args: Any) -> int:
     }
     part = {None: "", True: ", its held-out tenth", False: ", without its held-out tenth"}
     lines = [f"{args.task}: {len(found.examples):,} examples of {found.source.path}{part[found.source.held]}"]
-    lines += [f"  {name:<22} {value:.4f}" for name, value in found.metrics.items()]
+    lines += [f"  {name:<22} {options.figure(value)}" for name, value in found.metrics.items()]
     lines += [f"  {count} {remark}" for remark, count in found.remarks.items()]
     return options.report(document, "\n".join(lines), args.json)
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ptm_jax.core.errors import UserError, closest
+from ptm_jax.core.errors import UserError, closest, unknown_of_many
 
 
 def resolve(target: str, sets: Sequence[str] = (), *, experiment: bool = False) -> Any:
@@ -21,8 +21,6 @@ def resolve(target: str, sets: Sequence[str] = (), *, experiment: bool = False) 
     System becomes an Experiment first, so that `sets` may reach its fields too. Raises UserError.
     """
     from ptm_jax.convert.checkpoint import is_published
-    from ptm_jax.core import spec
-    from ptm_jax.core.spec.classes import kinds_of
     from ptm_jax.core.system import Experiment, System
 
     if Path(target).is_dir() and (is_published(target) or not _is_system(target)):
@@ -32,9 +30,23 @@ def resolve(target: str, sets: Sequence[str] = (), *, experiment: bool = False) 
         value = load_file(target) if is_file_name else _named(target)
     if experiment and isinstance(value, System):
         value = Experiment(system=value)
+    return changed(value, sets)
+
+
+def changed(value: Any, sets: Sequence[str]) -> Any:
+    """`value` with the 'path=value' words of --set applied. Raises UserError."""
+    from ptm_jax.core import spec
+    from ptm_jax.core.spec.classes import kinds_of
+
     changes = spec.parse_pairs(sets)
     named = any(re.match(r"[A-Z]\w*\s*(\(|$)", text) for text in changes.values())
-    return spec.override(value, changes, kinds_of() if named else None)
+    try:
+        return spec.override(value, changes, kinds_of() if named else None)
+    except UserError as error:
+        if not {"adapt", "system.adapt"} & changes.keys():
+            raise
+        given = "give adaptations by --adapt, as in `ptm train SYSTEM --adapt lora`"
+        raise UserError(f"{str(error).rstrip('.')}; {given}") from error
 
 
 def _published(folder: str) -> Any:
@@ -108,8 +120,7 @@ def _named(name: str) -> Any:
         return systems.get(name)
     if Path(name).exists():
         return load_file(name)
-    known = systems.names()
-    raise UserError(f"unknown system {name!r}; `ptm list` shows the {len(known)} there are.{closest(name, known)}")
+    raise unknown_of_many("system", name, systems.names())
 
 
 def _guard(function, path: Path) -> Any:

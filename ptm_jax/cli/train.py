@@ -12,8 +12,8 @@ Example:
   srun ptm train bert_base --data prepared --workdir /shared/base --rules fsdp
 
 Under srun, mpirun, on Cloud TPU and in Kubernetes every process of a job runs the same command with a shared workdir.
-Elsewhere set JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID. Exit status: 143 after SIGTERM (checkpoint
-saved), 75 when another process is lost (run it again), 1 for errors.
+Elsewhere set JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID. Exit status: 143 after SIGTERM and 130 after
+Ctrl-C (checkpoint saved), 75 when another process is lost (run it again), 1 for errors.
 """
 
 from __future__ import annotations
@@ -102,8 +102,6 @@ def run(args: Args) -> int:
 
 
 def _run(args: Args) -> int:
-    if not args.workdir.strip():
-        raise UserError("--workdir is empty; give the folder of the run, or . for the one you are in")
     args = dataclasses.replace(args, task=target.task_name(args.task))
     from ptm_jax.train import cache, group, loop, setup
 
@@ -122,7 +120,7 @@ def _run(args: Args) -> int:
     result = loop.train(config, args.workdir)
     if not group.current().index:
         options.report(_document(result), options.stopped(result) if result.stopped else _summary(result), args.json)
-    return options.STOPPED if result.stopped else 0
+    return options.status(result)
 
 
 def _config(args: Args, words: list[str]) -> Any:
@@ -141,13 +139,11 @@ def _config(args: Args, words: list[str]) -> Any:
         raise UserError("--task fine-tunes the model of --init; leave out the system, or --task")
     if not args.init or not args.data:
         raise UserError("--task needs the model (--init) and the task's data (--data)")
-    from ptm_jax.core import spec
-    from ptm_jax.core.spec.classes import kinds_of
     from ptm_jax.tuning import finetuning
 
     asked = {"epochs": args.epochs, "batch": args.batch, "length": args.length, "lr": args.lr, "tagger": args.tagger}
     config = finetuning.experiment(args.task, _init(args.init), args.data, adapt=_adapt(args), **asked)
-    return spec.override(config, spec.parse_pairs(words), kinds_of())
+    return target.changed(config, words)
 
 
 def _mixture(args: Args, words: list[str]) -> Any:
@@ -158,19 +154,17 @@ def _mixture(args: Args, words: list[str]) -> Any:
         raise UserError("--tasks needs one model (--init) and TASK=PATH for every task (--data)")
     if args.tagger != "linear":
         raise UserError("--tagger needs one --task that tags words; leave it out")
-    from ptm_jax.core import spec
-    from ptm_jax.core.spec.classes import kinds_of
     from ptm_jax.tuning import multitask
 
     asked = {"batch": args.batch, "length": args.length, "lr": args.lr}
     asked = {name: value for name, value in asked.items() if value is not None}
     if args.epochs is not None:
-        if args.epochs < 1 or args.epochs != int(args.epochs):
+        if not (args.epochs >= 1 and args.epochs.is_integer()):
             raise UserError(f"--epochs is {args.epochs:g}; with --tasks it must be a whole number")
         asked["epochs"] = int(args.epochs)
     data = multitask.read_data(args.data, args.tasks)
     more = {"kind": args.mixing, "answer_networks": args.answer_networks}
-    return spec.override(multitask.experiment(data, args.init[0], **asked, **more), spec.parse_pairs(words), kinds_of())
+    return target.changed(multitask.experiment(data, args.init[0], **asked, **more), words)
 
 
 def _adapt(args: Args) -> tuple[Any, ...]:
@@ -199,11 +193,11 @@ def _document(result: Any) -> dict[str, Any]:
 def _summary(result: Any) -> str:
     already = result.resumed_from == result.steps
     head = f"done: {result.steps} steps" + (" (there was nothing left to do)" if already else "")
-    lines = [head, *(f"  held-out {name:<18} {value:.4f}" for name, value in result.heldout.items())]
+    lines = [head, *(f"  held-out {name:<18} {options.figure(value)}" for name, value in result.heldout.items())]
     if result.compared in result.heldout:
-        lines.append(f"  {result.baseline_name:<27} {result.baseline:.4f} nats on the same held-out data")
+        lines.append(f"  {result.baseline_name:<27} {options.figure(result.baseline)} nats on the same held-out data")
         gain = result.baseline - result.heldout[result.compared]
-        lines.append(f"  {result.compared} {'below' if gain >= 0 else 'above'} it by {abs(gain):.4f}")
+        lines.append(f"  {result.compared} {'below' if gain >= 0 else 'above'} it by {options.figure(abs(gain))}")
     for name, path in (("checkpoint", "checkpoints"), ("curve", "loss.png"), ("report", "report.md")):
         place = result.workdir / path
         place = max(place.glob("step_*"), default=place) if name == "checkpoint" else place

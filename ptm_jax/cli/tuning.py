@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ptm_jax.cli import options
+from ptm_jax.cli.options import figure
 from ptm_jax.core.errors import UserError
 
 
@@ -36,11 +37,11 @@ def run(args: Any, config: Any) -> int:
     stopped = runs[-1].ended == "stopped"
     if not group.current().index:
         options.report(_document(runs, stopped), _text(runs, stopped), args.json)
-    return options.STOPPED if stopped else 0
+    return options.status(runs[-1].result) if stopped else 0
 
 
 def _figures(metrics: Any) -> str:
-    return ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+    return ", ".join(f"{name} {figure(value)}" for name, value in metrics.items())
 
 
 def _document(runs: list[Any], stopped: bool) -> dict[str, Any]:
@@ -91,10 +92,10 @@ def _text(runs: list[Any], stopped: bool) -> str:
         tasks = _tasks(last, last.metrics)["tasks"]
         rows = [[name, f"{one['examples']:,}", _figures(one["metrics"])] for name, one in tasks.items()]
         head = f"{len(rows)} tasks, checkpoint of step {last.step}{ended}\n"
-        rows.append(["all", f"{last.examples:,}", f"mean of the first {last.main:.4f}"])
+        rows.append(["all", f"{last.examples:,}", f"mean of the first {figure(last.main)}"])
         return head + options.table(["task", "held out", "metrics"], rows)
     lines = [f"{last.task}: {last.examples:,} held-out examples, checkpoint of step {last.step}{ended}"]
-    lines += [f"  {name:<18} {value:.4f}" for name, value in last.metrics.items()]
+    lines += [f"  {name:<18} {figure(value)}" for name, value in last.metrics.items()]
     return "\n".join([*lines, f"  checkpoint         {last.checkpoint}"])
 
 
@@ -103,8 +104,8 @@ def _spread(runs: list[Any]) -> str:
     best of fewer runs."""
     from ptm_jax.tuning import selection
 
-    spread = {name: f"{mean:.4f} ± {sd:.4f}" for name, (mean, sd) in selection.spread(runs).items()}
-    table = [["metric", *spread], *([run.workdir.name, *(f"{run.metrics[m]:.4f}" for m in spread)] for run in runs)]
+    spread = {name: f"{figure(mean)} ± {figure(sd)}" for name, (mean, sd) in selection.spread(runs).items()}
+    table = [["metric", *spread], *([run.workdir.name, *(f"{figure(run.metrics[m])}" for m in spread)] for run in runs)]
     table.append(["mean ± sd", *spread.values()])
     if len(runs) <= len(spread):
         table = list(map(list, zip(*table, strict=True)))
@@ -114,6 +115,6 @@ def _spread(runs: list[Any]) -> str:
     return "\n".join([
         f"{runs[0].task}: {runs[0].examples:,} held-out examples",
         options.table(table[0], table[1:]),
-        f"best of {len(runs)}, chosen on these examples: {name} {best.main:.4f}, {best.checkpoint}",
-        f"expected best of n runs: {', '.join(f'{n}: {expected[n - 1]:.4f}' for n in counts)}",
+        f"best of {len(runs)}, chosen on these examples: {name} {figure(best.main)}, {best.checkpoint}",
+        f"expected best of n runs: {', '.join(f'{n}: {figure(expected[n - 1])}' for n in counts)}",
     ])  # fmt: skip

@@ -82,6 +82,8 @@ def read(path: str | os.PathLike) -> AdapterFile:
         raise broken(path, "does not name the model that it belongs to")
     whole = lambda shape: tuple(slice(0, size) for size in shape)
     params = {name: np.array(table.read(name, whole(entry.shape), False)) for name, entry in table.entries.items()}
+    if wrong := [name for name, array in params.items() if not np.isfinite(array).all()]:
+        raise UserError(f"{path}: {wrong[0]} has numbers that are NaN or infinite; take another adapter")
     return AdapterFile(params, lists["system"], metadata["base"], tuple(lists["rest"]), metadata.get("name", ""))
 
 

@@ -181,6 +181,13 @@ def _check_ties(tensors: Tensors, actual: Mapping[str, str], ties: Mapping[str, 
                 )
 
 
+def _finite(tensors: Tensors, name: str, value: np.ndarray) -> np.ndarray:
+    """Returns the value of a tensor. Raises UserError if a number of it is NaN or infinite."""
+    if value.dtype.kind not in "iub" and not np.isfinite(value).all():
+        raise UserError(f"{tensors.file(name)}: {name} has numbers that are NaN or infinite; take another checkpoint")
+    return value
+
+
 def _made(tensors: Tensors, actual: Mapping[str, str], leaf: Leaf, sharding: Any) -> Any:
     """Returns one parameter, reading its layers one at a time."""
 
@@ -188,10 +195,11 @@ def _made(tensors: Tensors, actual: Mapping[str, str], leaf: Leaf, sharding: Any
         window = leaf.line.window(leaf.part, index, leaf.inner)
         size = tuple(len(range(*s.indices(n))) for s, n in zip(index, leaf.inner, strict=True))
         if window is not None and size != leaf.inner:
-            piece = tensors.read_slice(actual[name], window)
+            piece = _finite(tensors, actual[name], tensors.read_slice(actual[name], window))
             return (piece.T if leaf.part == "kernel" and leaf.line.kind == "dense" else piece).reshape(size)
         try:
-            return leaf.line.read(tensors.read(actual[name]), leaf.part, leaf.inner)[index]
+            whole = _finite(tensors, actual[name], tensors.read(actual[name]))
+            return leaf.line.read(whole, leaf.part, leaf.inner)[index]
         except ValueError as error:
             raise UserError(
                 f"{tensors.file(actual[name])}: {actual[name]} {list(tensors.shape(actual[name]))} does not fit {leaf.path} "

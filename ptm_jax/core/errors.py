@@ -16,7 +16,23 @@ def closest(word: str, choices: Iterable[str]) -> str:
     return f" Did you mean {found[0]!r}?" if found else ""
 
 
+LISTED = {"system": "ptm list", "task": "ptm list --tasks"}
+"""{kind of name: the command that lists the names there are}."""
+MANY = 60
+"""Names beyond this number are not listed; the nearest are."""
+
+
 def unknown(kind: str, word: str, choices: Iterable[str]) -> UserError:
-    """The error for a name that does not exist: it lists the names there are and the closest match."""
+    """The error for a name that does not exist: the names there are, or the nearest of many, and the closest match."""
     choices = sorted(choices)
+    if len(choices) > MANY:
+        return unknown_of_many(kind, word, choices)
     return UserError(f"unknown {kind} {word!r}; there are: {', '.join(choices)}.{closest(word, choices)}")
+
+
+def unknown_of_many(kind: str, word: str, choices: Iterable[str]) -> UserError:
+    """`unknown` with the four nearest names, their number, and the command that lists them."""
+    choices = list(choices)
+    near = ", ".join(difflib.get_close_matches(word, choices, n=4, cutoff=0.4))
+    there = f"`{LISTED[kind]}` shows the {len(choices)} there are" if kind in LISTED else f"there are {len(choices)}"
+    return UserError(f"unknown {kind} {word!r}; {there}{', as ' if near else ''}{near}.{closest(word, choices)}")

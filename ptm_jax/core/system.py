@@ -58,6 +58,13 @@ class System:
     rows: tuple[int, ...] = ()
     group: str = ""
 
+    def __post_init__(self):
+        kinds = {"examples": slots.Examples, "corruption": slots.Corruption, "objective": slots.Objective}
+        for name, kind in kinds.items():
+            cls = type(vars(self)[name])
+            if cls.__module__.startswith("ptm_jax.") and not issubclass(cls, kind):
+                raise ValueError(f"{name} is {cls.__name__}, which is no core.slots.{kind.__name__}; choose another")
+
     @property
     def wrappers(self) -> tuple[slots.Wrapper, ...]:
         """The adaptations, followed by the compressions."""
@@ -140,6 +147,7 @@ class Experiment:
             raise ValueError(f"impl is {self.impl!r}; it must be one of {', '.join(get_args(Impl))}")
         if not 0 <= self.heldout < 1:
             raise ValueError(f"heldout is {self.heldout}; it must be a fraction in [0, 1)")
-        for name in ("log_every", "eval_every", "save_every"):
+        for name in ("log_every", "eval_every", "save_every", "eval_batches"):
             if (every := vars(self)[name]) < 0:
-                raise ValueError(f"{name} is {every}; it must be a number of steps, at least 0")
+                unit = "batches" if name == "eval_batches" else "steps"
+                raise ValueError(f"{name} is {every}; it must be a number of {unit}, at least 0")

@@ -67,7 +67,7 @@ def load(
         raise UserError(f"{path} is the directory of a run; {given[0]} is for published checkpoints")
     else:
         run = Run.at(path)
-        config = Config(run.published, run.folder / "config.json")
+        config = _with_generation(Config(run.published, run.folder / "config.json"))
         system = None if adapter is not None else system_of(run.system, precision, run.kinds)
         params, meta, _ = run.restore()
         tokenizer, sentence = run.tokenizer(meta), sentence_of(run.folder / SENTENCE)

@@ -19,7 +19,7 @@ import math
 import os
 import re
 import sys
-from importlib.metadata import requires
+from importlib.metadata import distributions, requires
 from pathlib import Path
 
 from ptm_jax.core.errors import UserError
@@ -134,6 +134,13 @@ def wanted() -> str:
     return next((need.split(";")[0].strip() for need in requires("jax") or () if need.startswith("libtpu")), "libtpu")
 
 
+def wrong_version(folder: Path) -> str | None:
+    """Returns the version of the libtpu in a folder if the installed JAX asks for another, else None."""
+    asked = wanted().partition("==")[2].removesuffix("*")
+    found = next((one.version for one in distributions(name="libtpu", path=[str(folder)])), None)
+    return found if found and not f"{found}.".startswith(asked.rstrip(".") + ".") else None
+
+
 def libtpu() -> Path | None:
     """Returns the folder from which a child process imports `libtpu`, or None.
 
@@ -160,6 +167,11 @@ def environment(where: Topology) -> dict[str, str]:
             raise UserError(
                 f"compiling for {where} needs the TPU compiler, libtpu, which is not installed; pip install 'ptm_jax[tpu]', "
                 f"or pip install --no-deps --target DIR '{wanted()}' and PTM_LIBTPU=DIR"
+            )
+        if found := wrong_version(folder):
+            raise UserError(
+                f"compiling for {where} needs {wanted()}, and {folder} has libtpu {found}, whose programs this JAX cannot "
+                f"read; pip install --no-deps --target DIR '{wanted()}' and PTM_LIBTPU=DIR"
             )
         kept["PYTHONPATH"] = os.pathsep.join(filter(None, [str(folder), kept.get("PYTHONPATH")]))
         kept["TPU_SKIP_MDS_QUERY"] = "1"

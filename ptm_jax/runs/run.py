@@ -34,6 +34,8 @@ from ptm_jax.train.freedom import Freedom
 
 CHOICE = "task.json"
 """The file in which a fine-tuning run writes the step of its chosen checkpoint (`tuning.selection`)."""
+GENERATION = "generation_config.json"
+"""The published settings of generation, in the folder of an imported model as in that of its checkpoint."""
 LARGEST = 0.5
 """The largest share of a model's parameters that may be saved as an adapter."""
 
@@ -206,9 +208,16 @@ def check_free(out: str | os.PathLike) -> None:
         raise UserError(f"{out} is there already; choose another --out, or remove it")
 
 
-def write(out: str | os.PathLike, record: Mapping[str, Any], tokenizer: Any, params: Params) -> Run:
-    """Writes a run of no steps with the record {"config": {"system"}, ...}, atomically. Raises UserError."""
+def write(
+    out: str | os.PathLike, record: Mapping[str, Any], tokenizer: Any, params: Params, beside: Sequence[Path] = ()
+) -> Run:
+    """Writes a run of no steps with the record {"config": {"system"}, ...} and copies of the files `beside`, atomically.
+
+    Raises UserError."""
     with _drafted(out) as draft:
+        draft.mkdir(parents=True)
+        for file in beside:
+            shutil.copyfile(file, draft / file.name)
         if record.get("own"):
             record = {**record, "own": {**record["own"], "folder": str(Path(out).absolute())}}
         workdirs.write(draft, record, record["config"]["system"])
@@ -225,7 +234,8 @@ def write(out: str | os.PathLike, record: Mapping[str, Any], tokenizer: Any, par
 def keep(out: str | os.PathLike, model: Any, found: checkpoint.Checkpoint) -> Run:
     """Writes an imported model as a run of no steps. The record contains the published config, for export."""
     record = {"config": {"system": spec.to_json(found.system)}, "published": dict(found.config)}
-    run = write(out, record, model.tokenizer, model.params)
+    settings = generation_of(Path(found.config.file).parent)
+    run = write(out, record, model.tokenizer, model.params, settings)
     if model.sentence is not None and not model.sentence.refused:
         sentence_folder.write(run.folder / workdirs.SENTENCE, model.sentence)
     return run
@@ -259,7 +269,7 @@ def average(models: Sequence[str], out: str | os.PathLike) -> Params:
                 raise UserError(f"{model} and {models[0]} differ in their {name}; the mean is of models of one network")
         total = {path: total.get(path, 0.0) + leaf / len(models) for path, leaf in flat.items()}
     mean = paths.unflatten({path: leaf.astype(np.float32) for path, leaf in total.items()})
-    write(out, record, tokenizer, mean)
+    write(out, record, tokenizer, mean, generation_of(models[0]))
     return mean
 
 
@@ -272,19 +282,26 @@ def published_config(model: str | os.PathLike) -> Mapping[str, Any] | None:
     return json.loads(file.read_text(encoding="utf8")) if checkpoint.is_published(run.folder) else None
 
 
+def generation_of(model: str | os.PathLike) -> list[Path]:
+    """Returns [the file with the settings of generation] of a run or a published checkpoint, [] without one."""
+    file = Run.at(model).folder / GENERATION
+    return [file] if file.is_file() else []
+
+
 def export(
     out: str | os.PathLike,
     model: Any,
     config: Mapping[str, Any] | None = None,
+    beside: Sequence[Path] = (),
     *,
     dtype: str = "float32",
     max_shard_bytes: int = 5_000_000_000,
     run: Run | None = None,
 ) -> list[Path]:
-    """Writes a model as a Hugging Face directory, atomically. Returns its files. Raises UserError.
+    """Writes a model as a Hugging Face directory with copies of the files `beside`, atomically. Returns its files.
 
     The folder has a model card from the record of `run`, and the files of sentence-transformers where the model came from
-    such a folder, or classifies the mean of the states."""
+    such a folder, or classifies the mean of the states. Raises UserError."""
     from ptm_jax.data.tokenizers.published import write_published
 
     with _drafted(out) as draft:
@@ -299,6 +316,8 @@ def export(
         checkpoint.write(draft, system, {"main": params}, **options)
         if model.tokenizer is not None:
             write_published(model.tokenizer, draft)
+        for file in beside:
+            shutil.copyfile(file, draft / file.name)
         if sentence is not None and not sentence.refused:
             sentence_folder.write(draft, sentence)
         fields = json.loads((draft / "config.json").read_text(encoding="utf8"))

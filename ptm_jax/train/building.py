@@ -27,7 +27,9 @@ def building(system: System) -> Iterator[None]:
         frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith((*ours, "<"))]
         where = f"{frames[-1].filename}:{frames[-1].lineno}: " if frames and _own(system) else ""
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        advice = "correct it there" if where else "change that slot, or take a corpus with a tokenizer that has it"
+        lacks = "take a corpus with a tokenizer that has it" if "this vocabulary has no" in reason else "change that slot"
+        names = [note for note in vars(error).get("__notes__", ()) if note.startswith("the batch has")]  # `train.step`
+        advice = names[0] if names else "correct it there" if where else lacks
         raise UserError(f"{system.name} cannot be trained: {where}{type(error).__name__}: {reason}; {advice}") from error
 
 

@@ -32,6 +32,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import orbax.checkpoint as ocp
 
 from ptm_jax.core import paths
@@ -256,6 +257,9 @@ def restore_params(
         wanted = {f"{name}/{key}": leaf for key, leaf in paths.flatten(like).items()}
         _compare(tree, wanted, true, store._path(step))
     found = _read(store._path(step), wanted)
+    for key, leaf in found.items():
+        if not all(np.isfinite(np.asarray(shard.data)).all() for shard in leaf.addressable_shards):
+            raise UserError(f"{store._path(step)}: {key} has numbers that are NaN or infinite; take another checkpoint")
     params = paths.unflatten({key.removeprefix(f"{name}/"): found[key] for key in wanted})
     return params, body["meta"], step
 

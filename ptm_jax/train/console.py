@@ -10,6 +10,8 @@ from typing import Any
 
 import jax
 
+from ptm_jax.core.figures import figure
+
 
 def say(text: str) -> None:
     """Prints a line on stderr in process 0."""
@@ -51,7 +53,7 @@ class Progress:
         self, done: int, values: Mapping[str, float], tokens_per_second: float, utilisation: float | None = None
     ) -> None:
         """Shows that `done` steps are finished, with the metrics since the last call."""
-        facts = {"loss": f"{values['loss']:.4f}"} if values.get("loss") is not None else {}
+        facts = {"loss": figure(values["loss"])} if values.get("loss") is not None else {}
         facts["tokens/s"] = f"{tokens_per_second:,.0f}"
         if utilisation is not None:
             facts["utilisation"] = f"{utilisation:.0%}"

@@ -1,7 +1,9 @@
 """Utilisation: the share of the devices' peak FLOP/s that a run reaches. Peaks of chips are in `mesh.chips`.
 
-For a CPU the rate of a matrix product is measured, once per process. The rate is that of the whole host, independent of the
-number of forced devices. Other processes that compute at the same time lower it.
+For a CPU the rate of a matrix product is measured in the process. The rate is that of the whole host, independent of the
+number of forced devices. It is the best of the compute type and float32, to which XLA may convert bfloat16 where that is
+faster. Other processes that compute at the same time lower it: a run that is faster measures it once more, and has no
+utilisation if it is still faster.
 """
 
 from __future__ import annotations
@@ -16,35 +18,42 @@ import jax.numpy as jnp
 from ptm_jax.mesh.chips import chip_of
 
 
-def peak_flops(device: jax.Device, dtype: str = "bfloat16") -> float | None:
-    """Returns the peak of dense matrix products of a device in FLOP/s, or None if unknown."""
+def peak_flops(device: jax.Device, dtype: str = "bfloat16", rounds: int = 1) -> float | None:
+    """Returns the peak of dense matrix products of a device in FLOP/s, or None if unknown.
+
+    rounds    measurements of a CPU, whose best counts"""
     if device.platform == "cpu":
-        return _measured(jnp.dtype(dtype).name)
+        return max(_measured(name, number) for name in {jnp.dtype(dtype).name, "float32"} for number in range(rounds))
     if (chip := chip_of(device.device_kind)) is None:
         return None
     return chip.float32 if jnp.dtype(dtype) == jnp.float32 else chip.bfloat16
 
 
 def utilisation(flops: float, seconds: float, devices: Sequence[jax.Device], dtype: str = "bfloat16") -> float | None:
-    """Returns the share of the devices' peak for `flops` in `seconds`, or None if a peak is unknown."""
+    """Returns the share of the devices' peak for `flops` in `seconds`, at most 1, or None if a peak is unknown."""
     # All CPU devices of a host share its cores.
     distinct = {("cpu", d.process_index) if d.platform == "cpu" else d: d for d in devices}
-    peaks = [peak_flops(device, dtype) for device in distinct.values()]
-    if seconds <= 0 or not peaks or None in peaks:
-        return None
-    return flops / seconds / sum(peaks)
+    for rounds in (1, 2):
+        peaks = [peak_flops(device, dtype, rounds) for device in distinct.values()]
+        if seconds <= 0 or not peaks or None in peaks:
+            return None
+        if (share := flops / seconds / sum(peaks)) <= 1:
+            return share
+    return None
 
 
 @functools.cache
-def _measured(dtype: str, size: int = 1024, repeats: int = 6) -> float:
-    """Measures products [size, size] x [size, size], accumulated in float32. Returns the best FLOP/s."""
+def _measured(dtype: str, number: int = 0, sizes: Sequence[int] = (512, 1024), repeats: int = 6) -> float:
+    """Measures products [size, size] x [size, size], accumulated in float32. Returns the best FLOP/s.
+
+    `number` counts the measurements."""
+    product, best = jax.jit(lambda a, b: jnp.matmul(a, b, preferred_element_type=jnp.float32)), 0.0
     with jax.default_device(jax.local_devices(backend="cpu")[0]):
-        x = jnp.full((size, size), 0.5, dtype)
-        product = jax.jit(lambda a, b: jnp.matmul(a, b, preferred_element_type=jnp.float32))
-        product(x, x).block_until_ready()
-        best = float("inf")
-        for _ in range(repeats):
-            start = time.perf_counter()
+        for size in sizes:
+            x = jnp.full((size, size), 0.5, dtype)
             product(x, x).block_until_ready()
-            best = min(best, time.perf_counter() - start)
-    return 2.0 * size**3 / best
+            for _ in range(repeats):
+                start = time.perf_counter()
+                product(x, x).block_until_ready()
+                best = max(best, 2.0 * size**3 / (time.perf_counter() - start))
+    return best

@@ -47,6 +47,8 @@ class Group:
     """The processes of a run. This class is a group of one process; `_Several` has the same methods."""
 
     index, count = 0, 1
+    received = signal.SIGTERM
+    """The signal that this process received, SIGTERM where another one did."""
 
     def __init__(self):
         self._wanted = False
@@ -57,9 +59,9 @@ class Group:
     def gathered(self, value: Any) -> list[Any]:
         return [value]
 
-    def ask(self) -> None:
-        """Requests an early end, after SIGTERM. Only sets a flag, because a signal handler calls it."""
-        self._wanted = True
+    def ask(self, number: int = signal.SIGTERM) -> None:
+        """Requests an early end, after a signal. Only sets flags, because a signal handler calls it."""
+        self.received, self._wanted = signal.Signals(number), True
 
     def stop(self, done: int) -> bool:
         return self._wanted
@@ -278,15 +280,27 @@ def quit_with(text: str, status: int) -> None:
 
 @contextlib.contextmanager
 def listening() -> Iterator[None]:
-    """Context manager in which SIGTERM to any process stops the group. It has no effect outside the main thread."""
+    """Context manager in which SIGTERM or Ctrl-C (SIGINT) to any process stops the group; a second Ctrl-C ends it at once.
+
+    It has no effect outside the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, lambda *_: _current.ask())
+
+    def asked(number, frame):
+        _current.ask(number)
+        if number == signal.SIGINT:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            os.write(2, b"\nfinishing this step and saving; Ctrl-C again ends at once\n")
+
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN  # as in a background job of a shell
+    numbers = (signal.SIGTERM,) if ignored else (signal.SIGTERM, signal.SIGINT)
+    before = {number: signal.signal(number, asked) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _opened() -> Group:

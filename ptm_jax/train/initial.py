@@ -14,6 +14,7 @@ import numpy as np
 
 from ptm_jax.convert import checkpoint, sentence_folder
 from ptm_jax.convert.config import Config
+from ptm_jax.convert.engine import Report
 from ptm_jax.convert.family import family_of
 from ptm_jax.convert.hub import locate
 from ptm_jax.convert.sentence_folder import Sentence
@@ -73,22 +74,20 @@ def with_tokenizer(config: Experiment) -> Experiment:
     return dataclasses.replace(config, tokenizer=TokenizerSpec(path=str(folder)))
 
 
-def params_of(path: str | os.PathLike, system: System) -> Mapping[str, Any]:
-    """Returns {tower: parameters} of a workdir, one of its checkpoints, or a published checkpoint.
+def params_of(path: str | os.PathLike, system: System) -> tuple[Mapping[str, Any], Report]:
+    """Returns ({tower: parameters}, what was new) of a workdir, one of its checkpoints, or a published checkpoint.
 
     A published checkpoint is read as the class with the heads of `system`, if the family has one (BERT's classifier
     includes the pooler)."""
     folder = locate(path)
     if not checkpoint.is_published(folder):
-        return _finished(folder, restore_params(folder)[0])
+        return _finished(folder, restore_params(folder)[0]), Report(0)
     try:
         name = family_of(Config.read(folder / "config.json")).architecture_of(system)
     except UserError:
         name = None
     found = checkpoint.read(folder, architecture=name)
-    for line in found.report.lines():
-        console.say(f"{folder}: {line}")
-    return found.params
+    return found.params, found.report
 
 
 def _finished(path: str | os.PathLike, params: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -129,16 +128,20 @@ def _begun(params: Mapping[str, Any], at: str, path: str, system: System) -> Map
     target = {name: leaf for name, leaf in whole.items() if not at or f"{name}/".startswith(f"{at}/")}
     if not target:
         raise UserError(f"init={at}={path} names no parameter of {system.name}.{closest(at, _prefixes(whole))}")
-    source = _source(at, path, system)
+    source, report = _source(at, path, system)
+    tower = next(iter(source)).split("/")[0]
+    new = {f"{tower}/{name}" for name in report.missing}  # drawn when the checkpoint was read
     own = [wrapper.owns for wrapper in system.wrappers if wrapper.owns is not None]
     added = {name for name in target if any(re.search(pattern, name) for pattern in own)}
     fresh = [wrapper.fresh for wrapper in system.wrappers if wrapper.fresh is not None]
     source = {name: leaf for name, leaf in source.items() if not any(re.search(pattern, name) for pattern in fresh)}
     renewed = {name for name in target if any(re.search(pattern, name) for pattern in fresh)}
+    reused = set()
     for name in target.keys() - source.keys():
         pooled = re.sub(r"/heads_\w+/summary/", "/heads_pool/", name)
         if pooled in source:
             source[name] = source[pooled]
+            reused.add(pooled)
     same = {name for name, leaf in target.items() if name in source and source[name].shape == leaf.shape}
     for name in target.keys() & source.keys() - same:
         if "/heads_" not in name:
@@ -149,21 +152,27 @@ def _begun(params: Mapping[str, Any], at: str, path: str, system: System) -> Map
     absent = [name for name in target if name not in same | added]
     if strange := [name for name in absent if "/heads_" not in name and name not in renewed]:
         raise UserError(f"{path} does not fit: it has no parameter {strange[0]}; take a system with its encoder")
-    if absent:
-        console.say(f"drawn anew: {_tops(absent)}")
-    if unused := [name for name in source if name not in same]:
-        console.say(f"of {path}, not used: {_tops(unused)}")
+    unused = [name for name in source if name not in same | new | reused | {*absent}]
+    parts = {
+        "not in it, drawn anew": [*(name for name in absent if name not in source), *(same & new)],
+        "of another shape in it, drawn anew": [name for name in absent if name in source],
+        "in it, not used": [*unused, *(name.replace(".", "/") for name in report.extra)],
+    }
+    if lines := [f"{what}: {_tops(sorted(names))}" for what, names in parts.items() if names]:
+        console.say(f"{path}: {'; '.join(lines)}")
     return unflatten({name: _placed(source[name], leaf) if name in same else leaf for name, leaf in whole.items()})
 
 
-def _source(at: str, path: str, system: System) -> dict[str, Any]:
-    """Returns {path: array} of a model. For one tower, of the model's tower of that name or its main tower."""
+def _source(at: str, path: str, system: System) -> tuple[dict[str, Any], Report]:
+    """Returns ({path: array}, what was new) of a model; for one tower, of its tower of that name or its main tower."""
     if not at:
-        return flatten(params_of(path, system))
+        found, report = params_of(path, system)
+        return flatten(found), report
     tower = at.split("/")[0]
-    found = params_of(path, dataclasses.replace(system, towers={"main": system.towers[tower]}))
+    found, report = params_of(path, dataclasses.replace(system, towers={"main": system.towers[tower]}))
     other = next((name for name in (tower, "main") if name in found), list(found)[-1])
-    return {name: leaf for name, leaf in flatten({tower: found[other]}).items() if f"{name}/".startswith(f"{at}/")}
+    flat = flatten({tower: found[other]})
+    return {name: leaf for name, leaf in flat.items() if f"{name}/".startswith(f"{at}/")}, report
 
 
 def _placed(new: Any, old: jax.Array) -> jax.Array:

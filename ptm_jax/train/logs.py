@@ -12,13 +12,14 @@ import io
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
+from ptm_jax.core.figures import figure
 from ptm_jax.train import workdirs
 from ptm_jax.train.console import say
 
@@ -115,9 +116,9 @@ def curve(workdir: str | os.PathLike, *, baseline: float | None = None, name: st
     lines = [line for line in read(workdir) if line["values"].get("loss") is not None]
     if not lines or jax.process_index():
         return None
-    figure = Figure(figsize=(7.0, 4.2), dpi=150, layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
+    canvas = Figure(figsize=(7.0, 4.2), dpi=150, layout="constrained")
+    FigureCanvasAgg(canvas)
+    axes = canvas.add_subplot()
     of = lambda split: [(line["step"], line["values"]["loss"]) for line in lines if line["split"] == split]
     train, heldout = of("train"), of("heldout")
     if train:
@@ -128,15 +129,15 @@ def curve(workdir: str | os.PathLike, *, baseline: float | None = None, name: st
         marker = "o" if len(heldout) <= 40 else None
         axes.plot(*zip(*heldout, strict=True), color="#d94801", marker=marker, markersize=5, label="held-out", zorder=3)
         step, loss = heldout[-1]
-        axes.annotate(f"{loss:.3f}", (step, loss), (-6, 8), textcoords="offset points", ha="right", color="#d94801")
+        axes.annotate(figure(loss), (step, loss), (-6, 8), textcoords="offset points", ha="right", color="#d94801")
     if baseline is not None and math.isfinite(baseline):
-        axes.axhline(baseline, color="#636363", linestyle="--", linewidth=1.2, label=f"{name} {baseline:.3f}")
+        axes.axhline(baseline, color="#636363", linestyle="--", linewidth=1.2, label=f"{name} {figure(baseline)}")
     axes.set(xlabel="step (updates)", ylabel="loss (nats)", title=Path(workdir).absolute().name)
     axes.set_xlim(left=0)
     axes.grid(color="#e5e5e5", linewidth=0.7)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
-    figure.savefig(drawn := io.BytesIO(), metadata={"Software": "ptm_jax"})
+    canvas.savefig(drawn := io.BytesIO(), metadata={"Software": "ptm_jax"})
     path = Path(workdir) / "loss.png"
     with workdirs.writing(path):
         workdirs.replace(path, drawn.getvalue())
@@ -151,17 +152,19 @@ def _smoothed(points, share: float = 0.05):
     return steps, (sums[places + side + 1] - sums[places - side]) / (2 * side + 1)
 
 
-def report(workdir: str | os.PathLike, summary: Mapping[str, Any]) -> Path | None:
-    """Writes WORKDIR/report.md: the summary, the last metrics of each split, the run's files. Returns its path."""
+def report(
+    workdir: str | os.PathLike, summary: Mapping[str, Any], splits: Sequence[str] = ("train", "heldout")
+) -> Path | None:
+    """Writes WORKDIR/report.md: the summary, the last metrics of the splits, the run's files. Returns its path."""
     if jax.process_index():
         return None
     workdir = Path(workdir)
-    last = {line["split"]: line for line in read(workdir)}
+    last = {line["split"]: line for line in read(workdir) if line["split"] in splits}
     rows = lambda pairs: [f"| {_cell(name)} | {_cell(value)} |" for name, value in pairs]
     text = [f"# {summary.get('system', workdir.absolute().name)}", "", "| | |", "|---|---|", *rows(summary.items())]
     for split, line in last.items():
         text += ["", f"## Last {split} metrics, step {line['step']}", "", "| metric | value |", "|---|---|"]
-        text += rows((name, f"{value:.6g}" if value is not None else "") for name, value in line["values"].items())
+        text += rows((name, figure(value)) for name, value in line["values"].items())
     if (workdir / "loss.png").exists():
         text += ["", "![Loss over steps](loss.png)"]
     text += ["", "## Files", "", "| | |", "|---|---|"]

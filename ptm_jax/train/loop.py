@@ -1,4 +1,4 @@
-"""The training loop: starts or resumes a run, logs, evaluates, saves checkpoints, and stops on SIGTERM.
+"""The training loop: starts or resumes a run, logs, evaluates, saves checkpoints, and stops on SIGTERM or Ctrl-C.
 
 A run starts in this order:
 
@@ -7,7 +7,7 @@ A run starts in this order:
     3. restore the newest intact checkpoint of WORKDIR/checkpoints, saved from any mesh; if there is none, initialise the
        state under `jit` into its shardings
     4. move the stream to the position in the checkpoint, and cut the log at its step
-    5. train until the recipe is done; after SIGTERM, finish the step, save a checkpoint and exit
+    5. train until the recipe is done; after SIGTERM or Ctrl-C, finish the step, save a checkpoint and exit
 
 A checkpoint contains the state, the data position and the sums of the current log window, so interrupted and uninterrupted
 runs write the same log and parameters.
@@ -22,6 +22,7 @@ import contextlib
 import dataclasses
 import fcntl
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -32,6 +33,7 @@ import numpy as np
 
 from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError
+from ptm_jax.core.figures import figure
 from ptm_jax.core.system import Experiment
 from ptm_jax.data.corpora.stream import merge
 from ptm_jax.mesh import rules
@@ -49,6 +51,8 @@ class Result:
     heldout        metrics on the held-out text
     baseline       loss of predicting only frequencies, of words or of classes (`baseline_name`), in nats
     compared       the metric of `heldout` to compare with it (`slots.Objective.baseline`), or None
+    signal         the signal that stopped a run
+    facts          rows of the report of a finished run, without the held-out metrics
     """
 
     workdir: Path
@@ -60,6 +64,8 @@ class Result:
     stopped: bool
     baseline_name: str = "unigram baseline"
     compared: str | None = None
+    signal: int = signal.SIGTERM
+    facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def done(self) -> bool:
@@ -196,10 +202,13 @@ def _train(run: Training, quiet: bool) -> Result:
         heldout = {} if stopped else _final(run, state)
         run.checkpoints.wait()
     compared, name = slots.objective(run.config.system.objective).baseline, run.corpus.baseline
-    result = Result(run.workdir, done, run.recipe.steps, heldout, run.baseline, resumed, stopped, name, compared)
+    ends = (name, compared, group.current().received)
+    result = Result(run.workdir, done, run.recipe.steps, heldout, run.baseline, resumed, stopped, *ends)
     if not stopped:
         logs.curve(run.workdir, baseline=run.baseline if compared else None, name=name)
-        logs.report(run.workdir, _summary(run, result))
+        result = dataclasses.replace(result, facts=_facts(run, result))
+        heldout = {f"held-out {name}": figure(value) for name, value in result.heldout.items()}
+        logs.report(run.workdir, result.facts | heldout)
     return result
 
 
@@ -263,15 +272,14 @@ def _steps(run, state, done, end, phase, stream, bar):
     return state, done
 
 
-def _summary(run, result):
+def _facts(run, result):
     return {
         "system": run.config.system.name,
         "paper": run.config.system.paper,
         "steps": result.step,
         "tokens": int(run.tokens),
         "hours": round(run.seconds / 3600, 3),
-        **({f"{result.baseline_name} (nats)": round(result.baseline, 4)} if result.compared else {}),
-        **{f"held-out {name}": round(value, 4) for name, value in result.heldout.items()},
+        **({f"{result.baseline_name} (nats)": figure(result.baseline)} if result.compared else {}),
     }
 
 

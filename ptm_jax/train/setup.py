@@ -12,14 +12,19 @@ import jax
 import jax.numpy as jnp
 
 from ptm_jax.convert import sentence_folder
-from ptm_jax.core import spec
+from ptm_jax.core import facts, spec
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.spec.own_code import sources_of
 from ptm_jax.core.system import Experiment, System
+from ptm_jax.core.types import Vocab
 from ptm_jax.data.corpora.prepare import prepare
 from ptm_jax.data.corpora.store import Corpus, open_corpus
 from ptm_jax.data.corpora.stream import Stream
 from ptm_jax.train import building, console, differing, group, initial, workdirs
+from ptm_jax.train.step import program
+
+SPECIALS = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
+"""The named tokens of `core.types.Vocab`."""
 
 
 def experiment(target: System | Experiment, data: tuple[str, ...] = ()) -> Experiment:
@@ -36,6 +41,8 @@ def begin(config: Experiment, workdir: Path, progress: Callable | None = None) -
     """
     building.check_lengths(config.system)
     initial.check(config)
+    if not (config.system.examples.labelled or (workdir / "data").is_dir() or _prepared(config)):
+        rehearse(config)
     if not group.current().index:
         corpus = _opened(config, workdir, progress)
         group.current().chosen(lambda: str(corpus.dir.absolute()))
@@ -60,7 +67,7 @@ def _opened(config: Experiment, workdir: Path, progress: Callable | None) -> Cor
 
 def corpus_of(config: Experiment, workdir: Path, progress: Callable | None = None) -> Corpus:
     """Returns the prepared corpus of an experiment: its directory, or one prepared in the workdir from its sources."""
-    if len(config.data) == 1 and (Path(config.data[0]) / "manifest.json").is_file():
+    if _prepared(config):
         return open_corpus(config.data[0])
     tokenizer = initial.with_tokenizer(config).tokenizer or config.system.tokenizer
     if tokenizer is None:
@@ -75,6 +82,32 @@ def corpus_of(config: Experiment, workdir: Path, progress: Callable | None = Non
         seed=config.seed,
         progress=progress,
     )
+
+
+def _prepared(config: Experiment) -> bool:
+    """Whether the data of an experiment are a corpus that `ptm prepare` wrote."""
+    return len(config.data) == 1 and (Path(config.data[0]) / "manifest.json").is_file()
+
+
+def rehearse(config: Experiment) -> None:
+    """Raises UserError for what cannot be trained on any corpus, from the shapes of a loss.
+
+    The vocabulary is that of a tower, with every special token: whether the corpus has one is known later."""
+    vocab = next((part for _, part in spec.walk(config.system.towers) if isinstance(part, Vocab)), None)
+    if vocab is None or vocab.size < len(SPECIALS):
+        return
+    ids = {name: number for number, name in enumerate(SPECIALS) if vocab.id(name) is None}
+    vocab = dataclasses.replace(vocab, **ids)
+    config = differing.resolve(config, vocab)
+    system = facts.stand_ins(config.system, vocab)
+    work = program(system, config.seed).defined()
+    with building.building(system):
+        fields = [system.examples.spec(phase.length, vocab) for phase in system.recipe.phases][0]
+        size = system.recipe.phases[0].batch
+        batch = {name: jax.ShapeDtypeStruct((size, *dims), dtype) for name, (dims, dtype) in fields.items()}
+        batch["rows"] = jax.ShapeDtypeStruct((size,), jnp.int32)
+        state = jax.eval_shape(work.init, batch)
+        jax.eval_shape(work.evaluate, state.params, batch, 0, state.carry)
 
 
 def stream(

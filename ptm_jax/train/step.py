@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -104,7 +105,7 @@ class Program:
         params, opt_state = rows.take(state.params), rows.take(state.opt_state, moments=True)
 
         def loss_of(params, micro) -> Loss:
-            return self.system.objective(self._bind(self._frozen(params), True), micro, key)
+            return self._loss(self._bind(self._frozen(params), True), micro, key)
 
         grads, loss = _accumulated(loss_of, params, batch, accumulate)
         grads = held(grads, self.freedom, state.step)
@@ -126,8 +127,27 @@ class Program:
         with use(self.layout):
             params = self.padding.cut(params, "params/")
             batch = self._corrupt(batch, "heldout", index, carry)
-            loss = self.system.objective(self._bind(params, False), batch, stream(self.seed, "heldout-noise", index))
+            loss = self._loss(self._bind(params, False), batch, stream(self.seed, "heldout-noise", index))
         return {**loss.metrics, "loss": Ratio(loss.sum, loss.weight)}, loss.carry
+
+    def _loss(self, towers, batch: Batch, key) -> Loss:
+        """Returns the loss of the objective. Raises UserError for another value; a KeyError gets the names there are."""
+        objective = self.system.objective
+        try:
+            loss = objective(towers, batch, key)
+        except KeyError as error:
+            error.add_note(f"the batch has the fields {', '.join(sorted(batch))}; the towers are {', '.join(towers)}")
+            raise
+        if not isinstance(loss, Loss):
+            name = type(objective).__name__
+            if isinstance(objective, types.FunctionType):
+                name = f"{objective.__name__} ({objective.__code__.co_filename}:{objective.__code__.co_firstlineno})"
+            given = f"{loss.dtype}{list(loss.shape)}" if isinstance(loss, jax.Array) else type(loss).__name__
+            raise UserError(
+                f"the objective {name} returns {given}; it must return ptm_jax.core.types.Loss(sum, weight), a sum over "
+                "the batch and the number of its terms"
+            )
+        return loss
 
     def defined(self) -> Program:
         """Returns the program for one device with reference implementations of attention and softmax.

@@ -60,7 +60,7 @@ def experiment(
     task_, model = catalogue.get(task), _model(init)
     own = lambda value, name: vars(task_)[name] if value is None else value
     epochs, batch, length, lr = own(epochs, "epochs"), own(batch, "batch"), own(length, "length"), own(lr, "lr")
-    if epochs <= 0 or batch < 1 or not 0 <= lr < math.inf:
+    if not 0 < epochs < math.inf or batch < 1 or not 0 <= lr < math.inf:
         raise UserError(f"epochs is {epochs}, batch {batch}, lr {lr}; they must be positive, lr finite and at least 0")
     examples = task_.examples.settled(data)
     kind = kind_of(examples)

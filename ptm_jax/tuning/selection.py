@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from ptm_jax.core.figures import figure
 from ptm_jax.core.system import Experiment, in_effect
 from ptm_jax.data.tokenizers import saved
 from ptm_jax.inference import loading
@@ -32,7 +33,7 @@ from ptm_jax.runs.run import CHOICE, Run
 from ptm_jax.tasks import evaluating
 from ptm_jax.tasks.catalogue import catalogue
 from ptm_jax.tasks.formats.taskdata import print_remarks
-from ptm_jax.train import loop, workdirs
+from ptm_jax.train import logs, loop, workdirs
 from ptm_jax.tuning import finetuning, multitask
 
 CURVE = "task.jsonl"
@@ -176,6 +177,15 @@ def finetune(
         return Tuned(workdir, measure.name, result.step, 0, {}, "stopped", result)
     if known is None:
         known = _chosen(workdir, measure, result.step, watcher, selection)
+    facts = {
+        "system": config.system.name,
+        **result.facts,
+        "task": known.task,
+        "chosen step": known.step,
+        "held-out examples": known.examples,
+    }
+    metrics = {f"held-out {name}": figure(value) for name, value in known.metrics.items()}
+    logs.report(workdir, facts | metrics, splits=("train",))  # the trainer's own held-out figures are of its precision
     return dataclasses.replace(known, result=result)
 
 

@@ -64,6 +64,9 @@ def test_what_is_no_adapter(lora, tmp_path):
     (tmp_path / "other.safetensors").write_bytes(whole.replace(b"ptm_jax adapter 1", b"ptm_jax adapter 9"))
     with pytest.raises(UserError, match="is not an adapter"):
         adapterfile.read(tmp_path / "other.safetensors")
+    (tmp_path / "nan.safetensors").write_bytes(whole[:-4] + np.float32(np.nan).tobytes())
+    with pytest.raises(UserError, match="nan.safetensors: .* has numbers that are NaN or infinite"):
+        adapterfile.read(tmp_path / "nan.safetensors")
 
 
 def test_a_run_goes_on_with_the_merged_model(lora, tmp_path):

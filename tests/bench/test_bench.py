@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from ptm_jax.bench import record, report, suite, timing
+from ptm_jax.bench import input_stream, record, report, suite, timing
 from ptm_jax.bench.record import Entry
 from ptm_jax.cli.main import main
 from ptm_jax.core.errors import UserError
@@ -103,6 +103,23 @@ def test_the_command_prints_one_document(capsys, monkeypatch, tmp_path):
     assert "written" in err and len(list(tmp_path.iterdir())) == 2
     assert main(["bench"]) == 0
     assert "1,000 tokens/s" in capsys.readouterr().out
+
+
+def test_what_has_ended_is_printed_where_the_next_fails(capsys, monkeypatch):
+    def run(*names, **options):
+        yield [entry()]
+        raise UserError("no room for masking")
+
+    monkeypatch.setattr(suite, "run", run)
+    assert main(["bench", "step", "masking", "--json"]) == 1
+    out, err = capsys.readouterr()
+    assert [row["name"] for row in json.loads(out)] == ["step"] and err == "ptm: no room for masking\n"
+
+
+def test_the_vocabulary_is_one_that_the_text_supports(tmp_path):
+    (tmp_path / "a.txt").write_text("\n\n".join(f"A red fox number {i} runs." for i in range(40)))
+    corpus = input_stream.prepared(tmp_path / "a.txt", tmp_path / "prepared", 8192)
+    assert 20 < corpus.vocab.size < 200
 
 
 def test_the_command_lists_and_refuses(capsys):

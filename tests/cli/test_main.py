@@ -8,6 +8,7 @@ import os
 import shlex
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import flax.linen as nn
 import pytest
@@ -15,7 +16,7 @@ import tyro
 
 from ptm_jax import systems
 from ptm_jax.cli import listing as catalogue_command
-from ptm_jax.cli import show, target
+from ptm_jax.cli import scoring, show, target
 from ptm_jax.cli.main import COMMANDS, main
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.recipe import Phase, Recipe
@@ -138,6 +139,20 @@ def test_an_unknown_command_names_the_closest(ptm):
         ("train bert_base --data x.txt --workdir w --set eval_every=-5", ["eval_every is -5", "number of steps"]),
         ("train bert_base --data x.txt --workdir w --set log_every=-5", ["log_every is -5", "number of steps"]),
         ("train bert_base --data x.txt --workdir=", ["--workdir is empty", "folder"]),
+        ("train bert_base --data x.txt --workdir w --set eval_batches=-2", ["eval_batches is -2", "number of batches"]),
+        ("prepare --data x.txt --out ''", ["--out is empty; give a path"]),
+        ("import x --out ' '", ["--out is empty"]),
+        ("export x --out ''", ["--out is empty"]),
+        ("average a b --out ''", ["--out is empty"]),
+        ("launch local bert_base --workdir ''", ["--workdir is empty"]),
+        ("bench --out ''", ["--out is empty"]),
+        ("predict x --task embed --output ''", ["--output is empty"]),
+        ("plan bert_base --topology cpu:1 --plot ''", ["--plot is empty"]),
+        ("plan bert_base --topology cpu:1 --efficiency 3", ["--efficiency is 3", "at most 1"]),
+        ("show bert_base --set corruption=NGrams()", ["corruption is NGrams, which is no core.slots.Corruption"]),
+        ("show bert_base --set adapt=lora", ["give adaptations by --adapt"]),
+        ("show bert_base --set 'recipe.schedule=Cosine(warmup=x)'", ["whole number"]),
+        (f"show bert_base --set recipe.accumulate={'7' * 90}", ["777777777777... (90 digits)"]),
         ("show bert_base --set recipe.rate=1", ["unknown field", "'rate'", "accumulate"]),
         ("show bert_base --set recipe.lr", ["--set takes path=value", "'recipe.lr'"]),
         (
@@ -273,6 +288,17 @@ def test_a_system_wins_over_a_folder_of_its_name(tmp_path):
     assert target.resolve("bert_mini") == expected
     (tmp_path / "bert_mini" / "config.json").write_text('{"config": {"system": {"towers": {}}}}')
     assert target.resolve("bert_mini") == expected
+
+
+def test_options_of_beam_search_reach_the_model(monkeypatch):
+    asked = {}
+    model = SimpleNamespace(generate=lambda texts, **options: asked.update(options) or texts)
+    monkeypatch.setattr(scoring, "load", lambda *names: model)
+    monkeypatch.setattr(scoring, "together", lambda model: model)
+    words = ["predict", "m", "--task", "generate", "--text", "x", "--length-rule", "power", "--beams", "2"]
+    for given, wanted in {"true": True, "false": False, "never": "never"}.items():
+        assert main([*words, "--early-stopping", given]) == 0
+        assert asked == {"early_stopping": wanted, "length_rule": "power", "beams": 2, "max_new_tokens": None, "seed": 0}
 
 
 def test_prepare_end_to_end(ptm, tmp_path):

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 
+import ptm_jax
 from ptm_jax.cli.main import main
 from ptm_jax.convert import checkpoint, table
 from ptm_jax.convert.config import Config
@@ -141,6 +142,16 @@ def test_a_wrong_config_is_one_line(copy, change, message):
     assert "\n" not in str(error.value) and str(copy) in str(error.value)
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_tensor_that_is_not_finite_is_named(original, tmp_path, value):
+    tensors = checkpoint.open_tensors(original[0])
+    values = {name: tensors.read(name).copy() for name in tensors}
+    name = next(name for name in values if name.endswith("layer.1.output.dense.weight"))
+    values[name][1, 2] = value
+    with pytest.raises(UserError, match=f"safetensors: {name} has numbers that are NaN or infinite"):
+        checkpoint.read(changed(original[0], tmp_path, values))
+
+
 @pytest.mark.parametrize("text", ["", "[1]", "{", "[" * 100_000])
 def test_a_config_that_is_none(copy, text):
     (copy / "config.json").write_text(text)
@@ -160,6 +171,8 @@ def test_nothing_is_half_imported(copy, tmp_path, capsys):
 def test_import_show_and_export_by_command(original, tmp_path, capsys):
     folder, _, params = original
     model, back = tmp_path / "model", tmp_path / "back"
+    folder = shutil.copytree(folder, tmp_path / "with settings")
+    (folder / "generation_config.json").write_text('{"num_beams": 3, "early_stopping": true}')
     assert main(["import", str(folder), "--out", str(model), "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["missing"] == facts["extra"] == [] and facts["architecture"] == "BertForPreTraining"
@@ -172,6 +185,8 @@ def test_import_show_and_export_by_command(original, tmp_path, capsys):
     capsys.readouterr()
     assert main(["export", str(model), "--out", str(back)]) == 0
     assert (back / "model.safetensors").read_bytes() == (folder / "model.safetensors").read_bytes()
+    assert ptm_jax.load(model).published["num_beams"] == ptm_jax.load(folder).published["num_beams"] == 3
+    assert (back / "generation_config.json").read_text() == (folder / "generation_config.json").read_text()
     assert json.loads((back / "config.json").read_text()) == json.loads((folder / "config.json").read_text())
     assert main(["export", str(folder), "--out", str(tmp_path / "half"), "--dtype", "bfloat16"]) == 0
     half = checkpoint.read(tmp_path / "half").params

@@ -4,6 +4,7 @@ import dataclasses
 import io
 import json
 import math
+import shutil
 import sys
 from pathlib import Path
 
@@ -69,6 +70,22 @@ def test_without_the_tpu_compiler_the_error_names_its_package(monkeypatch):
     monkeypatch.setattr(chips, "libtpu", lambda: None)
     with pytest.raises(UserError, match=r"pip install 'ptm_jax\[tpu\]'"):
         chips.environment(topology("v5e:2x2"))
+
+
+def test_another_tpu_compiler_than_jax_asks_for_is_named(monkeypatch, tmp_path):
+    monkeypatch.setenv("PTM_LIBTPU", str(tmp_path))
+    monkeypatch.setattr(chips, "requires", lambda name: ['jaxlib>=1; extra == "tpu"', 'libtpu==0.0.42.*; extra == "tpu"'])
+    for version, fits in (("0.0.42.1", True), ("0.0.42", True), ("0.0.4", False), ("0.0.420", False), ("0.0.39", False)):
+        shutil.rmtree(tmp_path)
+        (tmp_path / "libtpu").mkdir(parents=True)
+        facts = tmp_path / f"libtpu-{version}.dist-info" / "METADATA"
+        facts.parent.mkdir()
+        facts.write_text(f"Metadata-Version: 2.1\nName: libtpu\nVersion: {version}\n")
+        if fits:
+            assert chips.environment(topology("v5e:2x2"))["PYTHONPATH"].startswith(str(tmp_path))
+            continue
+        with pytest.raises(UserError, match=rf"libtpu {version}, .*pip install --no-deps --target DIR 'libtpu==0.0.42.\*'"):
+            chips.environment(topology("v5e:2x2"))
 
 
 def test_a_child_finds_the_tpu_compiler_and_forced_devices(monkeypatch, tmp_path):

@@ -106,13 +106,21 @@ TRAIN = "train", "--init", "PUB", "--workdir", "W"
         ([*TRAIN, "--tasks", "sst2", "--data", "D"], "are name=PATH for each of sst2"),
         ([*TRAIN, "--tasks", "sst2", "--data", "sst2=D", "--tagger", "crf"], "--tagger needs one --task"),
         ([*TRAIN, "--tasks", "sst2", "--data", "sst2=D", "--epochs", "1.5"], "must be a whole number"),
+        ([*TRAIN, "--tasks", "sst2", "--data", "sst2=D", "--epochs", "nan"], "must be a whole number"),
+        ([*TRAIN, "--task", "sst2", "--data", "D", "--epochs", "nan"], "epochs is nan, .*they must be positive"),
+        ([*TRAIN, "--task", "sst2", "--data", "D", "--epochs", "inf"], "epochs is inf, .*they must be positive"),
+        ([*TRAIN, "--task", "sst2", "--data", "ONE"], "one.tsv cannot be divided.*give more examples, or two files"),
+        ([*TRAIN, "--task", "tag", "--data", "D"], "unknown task 'tag'; `ptm list --tasks` shows the"),
+        (["predict", "PUB", "--task", "tag", "--text", "x"], "does not tag words: it has no head 'tag'; fine-tune it"),
         ([*TRAIN, "--tasks", "sst2", "--task", "rte", "--data", "sst2=D"], "leave out the system and --task"),
         ([*TRAIN, "--tasks", "ner", "--data", "ner=D"], "ner is no task on whole texts"),
     ],
 )
 def test_refusals(tagger, published, tmp_path, capsys, words, message):
     (tmp_path / "d.tsv").write_text("text\tlabel\n" + "x\t1\ny\t0\n" * 5)
+    (tmp_path / "one.tsv").write_text("text\tlabel\nx\t1\n")
     names = {"RUN": tagger[0] / "run", "PUB": published, "D": tmp_path / "d.tsv", "W": tmp_path / "w"}
+    names["ONE"] = tmp_path / "one.tsv"
     assert main(["=".join(str(names.get(part, part)) for part in word.split("=")) for word in words]) == 1
     assert re.search(message, capsys.readouterr().err)
 

@@ -1,6 +1,7 @@
 """Checkpoints under fire: kills, torn and flipped files, full and read-only disks, other meshes."""
 
 import contextlib
+import dataclasses
 import os
 import resource
 import shutil
@@ -66,6 +67,15 @@ def test_parameters_alone(tmp_path):
     assert_equal(restore_params(tmp_path, like=state_at(0).params)[0], state_at(2).params)
     with pytest.raises(UserError, match="has no 'weights'; it has: opt_state, params, step"):
         restore_params(tmp_path, name="weights")
+
+
+def test_parameters_that_are_not_finite_are_named(tmp_path):
+    state = dataclasses.replace(state_at(1), params={"main": {"kernel": jnp.ones(3), "bias": jnp.array([0.0, jnp.nan])}})
+    store = Checkpoints(tmp_path)
+    store.save(1, state, {})
+    store.wait()
+    with pytest.raises(UserError, match="step_00000001: params/main/bias has numbers that are NaN or infinite"):
+        restore_params(tmp_path)
 
 
 def test_arrays_may_be_donated_at_once(tmp_path):

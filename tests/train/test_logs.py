@@ -9,6 +9,7 @@ import jax
 import pytest
 
 from ptm_jax.core.errors import UserError
+from ptm_jax.core.figures import figure
 from ptm_jax.train import console, devices, logs
 
 
@@ -99,7 +100,7 @@ def test_curve_and_report(tmp_path):
         "# bert_mini",
         "| tokens | 1,234,567 |",
         r"| a\|b | c\|d e |",
-        "## Last heldout metrics, step 40\n\n| metric | value |\n|---|---|\n| loss | 0.15 |",
+        "## Last heldout metrics, step 40\n\n| metric | value |\n|---|---|\n| loss | 0.1500 |",
         "![Loss over steps](loss.png)",
         "| metrics | `metrics.jsonl` |",
         "| checkpoint | `checkpoints/step_00000040` |",
@@ -166,3 +167,21 @@ def test_utilisation():
     rate = devices.peak_flops(cpu, "float32")
     assert rate > 1e9 and rate == devices.peak_flops(cpu, "float32"), "measured once"
     assert devices.utilisation(rate, 2.0, [cpu, cpu], "float32") == pytest.approx(0.5)
+
+
+def test_a_cpu_that_is_faster_than_it_was_measured(monkeypatch):
+    """Measured beside another program, and with bfloat16 slower than float32: 287% was the first rate alone."""
+    rates = {("bfloat16", 0): 1e10, ("float32", 0): 2e10, ("bfloat16", 1): 1e10, ("float32", 1): 5e10}
+    monkeypatch.setattr(devices, "_measured", lambda *what: rates[what])
+    used = lambda flops, dtype="bfloat16": devices.utilisation(flops, 1.0, jax.devices("cpu")[:1], dtype)
+    assert used(1.5e10) == 0.75 and used(2.87e10) == pytest.approx(0.574) and used(6e10) is None
+
+
+@pytest.mark.parametrize(
+    "value, text", [(3.14159, "3.1416"), (0.0, "0.0000"), (-2.5, "-2.5000"), (0.00012345, "0.000123"), (None, "")]
+)
+def test_a_figure_is_the_same_text_everywhere(value, text, tmp_path):
+    assert figure(value) == text
+    with logs.RunLog(tmp_path, tensorboard=False) as log:
+        log.write(1, "heldout", {"loss": float("nan") if value is None else value}, tokens=1, seconds=1)
+    assert f"| loss | {text} |" in logs.report(tmp_path, {}).read_text()

@@ -8,15 +8,16 @@ import shutil
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 
-from ptm_jax.cli import target
+from ptm_jax.cli import options, target
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.recipe import Adafactor
-from ptm_jax.train import differing, evaluation, logs, loop, workdirs
+from ptm_jax.train import differing, evaluation, group, logs, loop, workdirs
 from support import tiny_runs as tiny
 from support.tiny_runs import ptm
 
@@ -312,6 +313,36 @@ def test_sigterm_ends_the_step_and_saves(whole, text, tmp_path, capsys, monkeypa
     assert ptm(*command) == 0
     assert f"resuming {workdir} from step 20 of {LAST}" in capsys.readouterr().err
     assert_nothing_lost(whole, workdir)
+
+
+@pytest.fixture
+def sigint():
+    """Sets the handler of SIGINT, which tests in the background would ignore, until the end of a test."""
+    before = signal.getsignal(signal.SIGINT)
+    yield lambda handler: signal.signal(signal.SIGINT, handler)
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_saves_as_sigterm_does_and_the_second_ends_at_once(capfd, sigint):
+    sigint(signal.default_int_handler)
+    with group.together() as one, group.listening():
+        signal.raise_signal(signal.SIGINT)
+        assert one.stop(0) and one.received == signal.SIGINT
+        assert "Ctrl-C again ends at once" in capfd.readouterr().err
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    stopped = loop.Result(Path(), 20, 96, {}, 0.0, None, True, signal=one.received)
+    assert options.status(stopped) == 130 and "stopped by SIGINT after step 20 of 96" in options.stopped(stopped)
+    assert options.status(dataclasses.replace(stopped, signal=signal.SIGTERM)) == 143
+    assert options.status(dataclasses.replace(stopped, stopped=False)) == 0
+
+
+def test_ctrl_c_is_left_alone_in_a_background_job(sigint):
+    sigint(signal.SIG_IGN)
+    with group.together() as one, group.listening():
+        signal.raise_signal(signal.SIGINT)
+        assert not one.stop(0)
 
 
 def test_two_runs_do_not_share_a_workdir(tmp_path):

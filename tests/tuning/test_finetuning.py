@@ -3,20 +3,23 @@
 import dataclasses
 import json
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import ptm_jax
 from ptm_jax.cli.main import main
-from ptm_jax.core import slots
+from ptm_jax.convert import checkpoint
+from ptm_jax.core import slots, towers
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.types import add_losses
 from ptm_jax.objectives.base import token_loss
 from ptm_jax.objectives.downstream import Classification
 from ptm_jax.runs.run import Run
-from ptm_jax.train import loop
+from ptm_jax.train import initial, loop
 from ptm_jax.tuning import finetuning
+from support import tiny_checkpoint
 from support.tiny_checkpoint import written
 from support.tiny_models import save_run
 
@@ -29,7 +32,12 @@ def test_a_published_checkpoint_is_fine_tuned_and_resumed(published, tmp_path, c
     out = capsys.readouterr()
     found = json.loads(out.out)
     assert found["steps"] == 8 and {"accuracy", "nll"} <= set(found["heldout"])
-    assert "drawn anew" in out.err or "made anew" in out.err
+    (line,) = [line for line in out.err.splitlines() if "anew" in line or "not used" in line]
+    assert line == f"{published}: not in it, drawn anew: main/heads_classify"
+    report = (tmp_path / "run" / "report.md").read_text()
+    assert all(f"| held-out {name} | {value:.4f} |" in report for name, value in found["metrics"].items())
+    assert "| class frequencies (nats) | 0." in report and "| hours | " in report
+    assert "heldout metrics" not in report  # the trainer's, in bfloat16, differ in the third digit
     assert main([*words, "--json"]) == 0  # nothing left to do
     assert json.loads(capsys.readouterr().out)["resumed_from"] == 8
     model = ptm_jax.load(tmp_path / "run")
@@ -38,6 +46,31 @@ def test_a_published_checkpoint_is_fine_tuned_and_resumed(published, tmp_path, c
     start = ptm_jax.load(published)
     moved = np.asarray(model.params["main"]["encoder"]["embed"]["token"]) - start.params["main"]["encoder"]["embed"]["token"]
     assert 0 < np.abs(moved).max() < 0.01  # it began there: eight small steps away
+
+
+@pytest.mark.parametrize(
+    ("fields", "line"),
+    [
+        ({}, "not in it, drawn anew: main/heads_classify"),
+        (
+            {"architectures": ["BertForMaskedLM"]},
+            "not in it, drawn anew: main/heads_classify; in it, not used: cls/predictions",
+        ),
+        (
+            {"architectures": ["BertForSequenceClassification"], "num_labels": 3},
+            "of another shape in it, drawn anew: main/heads_classify",
+        ),
+    ],
+)
+def test_what_is_new_in_a_head_is_one_line(tmp_path, capsys, fields, line):
+    """Three lines contradicted each other: made anew, drawn anew, and not used."""
+    folder = tiny_checkpoint.write(tmp_path / "hf", **fields)
+    config = finetuning.experiment("sst2", str(folder), (str(written(tmp_path / "sst2")),), length=16)
+    params = towers.init(config.system.towers, jax.random.key(0), checkpoint.example(config.system))
+    begun = initial.begin(params, str(folder), config.system)
+    assert capsys.readouterr().err == f"{folder}: {line}\n"
+    there = ptm_jax.load(folder).params["main"]["encoder"]["embed"]["token"]
+    np.testing.assert_array_equal(begun["main"]["encoder"]["embed"]["token"], there)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

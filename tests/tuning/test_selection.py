@@ -23,8 +23,8 @@ def finetune(monkeypatch):
         for step in range(every, last + 1, every):
             (workdir / "checkpoints" / f"step_{step:08d}").mkdir(parents=True, exist_ok=True)
             if watch is not None and step < last and watch(step, SimpleNamespace(system=config.system, towers={}), {}):
-                return SimpleNamespace(step=step, stopped=True)
-        return SimpleNamespace(step=step, stopped=False)
+                return SimpleNamespace(step=step, stopped=True, facts={})
+        return SimpleNamespace(step=step, stopped=False, facts={})
 
     def finetune(workdir, epochs, accuracies, every=0, **chosen):
         left, recipe = iter(accuracies), SimpleNamespace(steps=2 * epochs)

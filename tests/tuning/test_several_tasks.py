@@ -62,7 +62,7 @@ def test_several_tasks_have_a_mean_and_a_spread(published, data, tmp_path, capsy
         for step in (4, 8):
             watch(step, types.SimpleNamespace(system=config.system, towers={}), {})
         assert (config.system.recipe.steps, config.eval_every) == (12, 4)
-        return types.SimpleNamespace(step=12, steps=12, stopped=False, heldout={}, resumed_from=0)
+        return types.SimpleNamespace(step=12, steps=12, stopped=False, heldout={}, resumed_from=0, facts={})
 
     def evaluate(model, task, source):
         value = next(scores[task.name])

@@ -191,10 +191,10 @@ def _write_manifest(folder: Path, written: dict[str, list[Shard]], request: dict
             counts[row] += shard.counts()
         sums = {k: sum(s[k] for s in shards) for k in ("documents", "sentences", "tokens", "blocks")}
         facts[split] = sums | {"shards": [{k: s[k] for k in ("file", "bytes", "blocks")} for s in shards]}
-    np.save(folder / "counts.npy", counts)
+    np.save(folder / store.COUNTS, counts)
     if window := request.get("cooccurrence"):
         parts = (shard.pairs() for shard in written["train"])
-        np.save(folder / "cooccurrence.npy", pairs.total(parts, len(tokenizer.pieces), window))
+        np.save(folder / store.PAIRS, pairs.total(parts, len(tokenizer.pieces), window))
     manifest = {
         "format": store.FORMAT,
         "vocab": dataclasses.asdict(tokenizer.vocab),
@@ -204,6 +204,8 @@ def _write_manifest(folder: Path, written: dict[str, list[Shard]], request: dict
     }
     if (folder / REPORT).exists():
         manifest["cleaning"] = json.loads((folder / REPORT).read_text())
+    files = (folder / name for name in (store.COUNTS, store.PAIRS))
+    manifest["arrays"] = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files if file.exists()}
     manifest["digest"] = store.digest(manifest)
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
 

@@ -1,6 +1,6 @@
 """A prepared corpus on disk: blocks of whole documents in array_record shards, and a manifest.
 
-manifest.json                        format, vocabulary, hashes, sizes; its own digest last
+manifest.json                        format, vocabulary, hashes, sizes; its own digest last, without the hashes of `arrays`
 counts.npy                           [2, V] int64: unigram counts of train and of heldout
 tokenizer/                           read by `tokenizers.saved.load`
 train-00000-of-0000N.array_record    records are blocks
@@ -10,11 +10,14 @@ cooccurrence.npy                     optional, [N] of `cooccurrence.PAIR`: co-oc
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
 import importlib
+import io
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,7 @@ from ptm_jax.data.tokenizers import saved, tokenizing
 
 FORMAT = 1
 SPLITS = ("train", "heldout")
+COUNTS, PAIRS = "counts.npy", "cooccurrence.npy"
 
 formats = {"mixed-1": "ptm_jax.tasks.formats.mixed:MixedCorpus", "labelled-2": "ptm_jax.tasks.formats.taskdata:TaskCorpus"}
 """{format in a manifest: "module:Class"} of further kinds of corpora, imported when opened; add your own here."""
@@ -103,6 +107,32 @@ def from_bytes(record: bytes) -> Block:
     return Block(ids.astype(np.int32), lengths.astype(np.int32), counts.astype(np.int32), continued.astype(bool))
 
 
+class Blocks:
+    """The blocks of a split by number. Opening it and reading a block raise UserError for a damaged shard."""
+
+    def __init__(self, corpus: Corpus, split: str):
+        from grain.sources import ArrayRecordDataSource  # costs half a second
+
+        self._folder = corpus.dir
+        with self._whole():
+            self._source = ArrayRecordDataSource(corpus.paths(split))
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def __getitem__(self, number: int) -> Block:
+        with self._whole():
+            return from_bytes(self._source[number])
+
+    @contextlib.contextmanager
+    def _whole(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, ValueError, RuntimeError, IndexError) as error:
+            reason = str(error).split(";")[0][:120]
+            raise UserError(f"a shard of {self._folder} is damaged ({reason}); delete it and prepare it again") from None
+
+
 @dataclasses.dataclass(frozen=True)
 class Corpus:
     """A prepared directory and its parsed manifest."""
@@ -141,26 +171,34 @@ class Corpus:
 
     def counts(self, split: str = "train") -> np.ndarray:
         """Returns [V] int64: the number of occurrences of every id in a split."""
-        return self._array("counts.npy")[SPLITS.index(self._split(split))]
+        return self._array(COUNTS)[SPLITS.index(self._split(split))]
 
     def cooccurrence(self) -> np.ndarray:
         """Returns [N] of (row, column, weight), sorted: co-occurrences of ids in the train split, both directions."""
-        if not (self.dir / "cooccurrence.npy").exists():
+        if not (self.dir / PAIRS).exists():
             raise UserError(f"{self.dir} has no co-occurrences; prepare it with --cooccurrence WINDOW")
-        return self._array("cooccurrence.npy")
+        return self._array(PAIRS)
 
     def bigrams(self) -> np.ndarray:
         """Returns [N] of `bigrams.BIGRAM`: counts of adjacent ids in the train split. Reads the whole split."""
-        from grain.sources import ArrayRecordDataSource  # costs half a second
-
-        source = ArrayRecordDataSource(self.paths("train"))
-        return bigrams.count((from_bytes(source[i]) for i in range(len(source))), self.vocab.size)
+        blocks = Blocks(self, "train")
+        return bigrams.count((blocks[i] for i in range(len(blocks))), self.vocab.size)
 
     def _array(self, name: str) -> np.ndarray:
         try:
-            return np.load(self.dir / name)
+            data = (self.dir / name).read_bytes()
+            found = np.load(io.BytesIO(data))
         except (OSError, ValueError, EOFError):
             raise UserError(f"{self.dir}/{name} is missing or damaged; prepare the corpus again") from None
+        known = self.manifest.get("arrays", {}).get(name)
+        if known not in (None, hashlib.sha256(data).hexdigest()) or (name == COUNTS and not self._sums_fit(found)):
+            raise UserError(f"{self.dir}/{name} was changed after it was written; prepare the corpus again")
+        return found
+
+    def _sums_fit(self, counts: np.ndarray) -> bool:
+        """Whether counts have the shape and the sums of the manifest, which has no hash of them in older corpora."""
+        sums = [self.size(split)["tokens"] for split in SPLITS]
+        return counts.shape == (len(SPLITS), self.vocab.size) and counts.sum(1).tolist() == sums and counts.min() >= 0
 
     def size(self, split: str = "train") -> dict[str, Any]:
         """Returns `documents`, `sentences`, `tokens`, `blocks` and `shards` of a split."""
@@ -177,8 +215,8 @@ class Corpus:
 
 
 def digest(manifest: dict[str, Any]) -> str:
-    """Returns the sha256 of a manifest without its own digest."""
-    body = {k: v for k, v in manifest.items() if k != "digest"}
+    """Returns the sha256 of a manifest without its own digest, and without `arrays`, which older ones lack."""
+    body = {k: v for k, v in manifest.items() if k not in ("digest", "arrays")}
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 

@@ -78,7 +78,7 @@ class _Groups:
             blocks = range(first, min(first + self.size, self._blocks))
         else:
             blocks = _order(self.seed, epoch, self._blocks)[run * self.size : (run + 1) * self.size]
-        block = store.join([store.from_bytes(self.source[int(i)]) for i in blocks])
+        block = store.join([self.source[int(i)] for i in blocks])
         block = dataclasses.replace(block, words=self.words, spellings=self.spellings)
         rng = np.random.default_rng([self.seed, epoch, run, 1])
         found = self.examples.rows(block, length=self.length, vocab=self.corpus.vocab, rng=rng)
@@ -303,7 +303,7 @@ def _groups(corpus: store.Corpus, split: str, examples: Examples, length: int, b
         count, parts = max(1, min(count, size["blocks"] // batch)), max(1, -(-batch // size["blocks"]))
     words = corpus.word_starts() if examples.needs_words else None
     spellings = examples.table(corpus.tokenizer()) if examples.spells else None
-    source = grain.sources.ArrayRecordDataSource(corpus.paths(split))
+    source = store.Blocks(corpus, split)
     return _Groups(corpus, split, examples, length, seed, count, row, source, words, consecutive, parts, spellings)
 
 

@@ -15,9 +15,10 @@ def special(vocab, name: str | None) -> int | None:
     try:
         return vocab.need(name)[0]
     except ValueError:
+        style = "--tokenizer bytebpe --specials gpt2" if name in ("bos", "eos") else "--specials bert"
         raise UserError(
-            f"the tokenizer has no {name} token, which these examples need; prepare the corpus with another "
-            "tokenizer.specials, or choose examples that do without"
+            f"the tokenizer has no {name} token, which these examples need; `ptm prepare --data SOURCE --out DIR {style}` "
+            "makes one that has it"
         ) from None
 
 

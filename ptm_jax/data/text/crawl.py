@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import lzma
+import re
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,9 @@ from typing import BinaryIO
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.data.text.documents import Document, document
+
+PIECE = 1 << 20
+"""Bytes that are asked for at once: a record's own length may be wrong by any factor."""
 
 
 def wet(stream: BinaryIO, path: Path) -> Iterator[Document]:
@@ -31,11 +35,14 @@ def wet(stream: BinaryIO, path: Path) -> Iterator[Document]:
         while (header := line()).strip():
             name, _, value = header.decode("utf-8", "replace").partition(":")
             fields[name.strip().lower()] = value.strip()
-        try:
-            size = int(fields["content-length"])
-        except (KeyError, ValueError):
-            raise UserError(f"{path} has a record without its length before byte {position}; fetch it again") from None
-        content = stream.read(size)
+        given = fields.get("content-length", "")
+        if not re.fullmatch("[0-9]{1,18}", given):
+            what = f"of length {given[:40]!r}" if given else "without its length"
+            raise UserError(f"{path} has a record {what} before byte {position}; fetch it again")
+        size, parts = int(given), []
+        while (rest := size - sum(map(len, parts))) and (part := stream.read(min(rest, PIECE))):
+            parts.append(part)
+        content = b"".join(parts)
         position += len(content)
         if len(content) < size:
             raise UserError(f"{path} ends within a record (byte {position} of its text); fetch it again")

@@ -15,7 +15,7 @@ import json
 import lzma
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -53,8 +53,7 @@ def file_format(path: Path) -> str | None:
 
 def read(path: Path) -> Iterator[Document]:
     """Yields the documents of one file. Raises UserError for a file that is damaged, empty or not UTF-8."""
-    tsv = lambda path: _rows(line.split("\t") for line in _lines(path))
-    lines = {".txt": _text, ".jsonl": _jsonl, ".csv": _csv, ".tsv": tsv, ".parquet": _parquet}
+    lines = {".txt": _text, ".jsonl": _jsonl, ".csv": _csv, ".tsv": _tsv, ".parquet": _parquet}
     streams = {".xml": wiki.documents, ".wet": crawl.wet, ".tar": crawl.texts}
     kind, found = file_format(path), False
     try:
@@ -167,29 +166,44 @@ def _jsonl(path: Path) -> Iterator[Document]:
             yield item
 
 
-def _csv(path: Path) -> Iterator[Document]:
+def csv_rows(path: Path, lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
+    """Yields (number of its first line, fields) of each row of a CSV. Raises UserError for a quote in a wrong place."""
     csv.field_size_limit(1 << 30)
-    reader = csv.reader(line + "\n" for line in _lines(path))
+    reader, start = csv.reader(lines, strict=True), 1
     try:
-        yield from _rows(reader)
+        for row in reader:
+            if row:
+                yield start, row
+            start = reader.line_num + 1
     except csv.Error as error:
-        raise UserError(f"{path}:{reader.line_num} is not CSV ({error}); check its quotes") from None
+        reason = "a quote is never closed" if "end of data" in str(error) else error
+        raise UserError(f"{path}:{start} is not CSV ({reason}); check its quotes") from None
 
 
-def _rows(rows: Iterator[list[str]]) -> Iterator[Document]:
+def _csv(path: Path) -> Iterator[Document]:
+    return _rows(path, csv_rows(path, (line + "\n" for line in _lines(path))), "quotes around a field with a comma")
+
+
+def _tsv(path: Path) -> Iterator[Document]:
+    rows = ((number, line.split("\t")) for number, line in enumerate(_lines(path), 1) if line.strip())
+    return _rows(path, rows, "blanks for tabs in a field")
+
+
+def _rows(path: Path, rows: Iterator[tuple[int, list[str]]], advice: str) -> Iterator[Document]:
     """Yields every row's text: the column with a known name, else the longest. A first row of bare words is a header."""
     head = list(itertools.islice(rows, 100))
     if not head:
         return
-    names = [cell.strip().lower() for cell in head[0]]
+    names = [cell.strip().lower() for cell in head[0][1]]
     known = [names.index(name) for name in TEXT_FIELDS if name in names]
-    width = max(map(len, head))
-    sizes = [sum(len(row[i]) for row in head if i < len(row)) for i in range(width)]
+    sizes = [sum(len(row[i]) for _, row in head if i < len(row)) for i in range(len(names))]
     column = known[0] if known else sizes.index(max(sizes))
     bare = len(head) > 1 and all(re.fullmatch(r"[A-Za-z_#][\w#.-]{0,30}|", name) for name in names)
-    start = 1 if known or (bare and width > 1) else 0
-    for row in itertools.chain(head[start:], rows):
-        if column < len(row) and (item := document(row[column].splitlines())):
+    start = 1 if known or (bare and len(names) > 1) else 0
+    for line, row in itertools.chain(head[start:], rows):
+        if len(row) != len(names):
+            raise UserError(f"{path}:{line}: {len(row)} columns, the first line has {len(names)}; write {advice}")
+        if item := document(row[column].splitlines()):
             yield item
 
 

@@ -44,7 +44,7 @@ def make(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
         )
     backend = train(spec, size, texts)
     if len(backend.pieces) < size:
-        raise _too_large(spec, len(backend.pieces))
+        raise TooLarge(spec, len(backend.pieces))
     return Tokenizer(backend, kind=spec.kind, sentinels=spec.sentinels, lowercase=spec.lowercase)
 
 
@@ -90,11 +90,15 @@ def _read(path: Path, spec: TokenizerSpec):
     return kind, HuggingFace.read(path)
 
 
-def _too_large(spec: TokenizerSpec, largest: int) -> UserError:
-    return UserError(
-        f"a {spec.kind} vocabulary of {spec.vocab} is larger than the text supports; "
-        f"the largest that works is {largest + spec.sentinels}: set tokenizer.vocab to that or less, or give more text"
-    )
+class TooLarge(UserError):
+    """A vocabulary that is larger than the text supports. `largest` is the size that works."""
+
+    def __init__(self, spec: TokenizerSpec, pieces: int):
+        self.largest = pieces + spec.sentinels
+        super().__init__(
+            f"a {spec.kind} vocabulary of {spec.vocab} is larger than the text supports; "
+            f"the largest that works is {self.largest}: set tokenizer.vocab to that or less, or give more text"
+        )
 
 
 def _special(backend):
@@ -166,7 +170,7 @@ def _sentencepiece(spec: TokenizerSpec, size: int, texts: Iterable[str]) -> Sent
         )  # fmt: skip
     except RuntimeError as error:
         if found := re.search(r"value <= (\d+)", str(error)):
-            raise _too_large(spec, int(found[1])) from None
+            raise TooLarge(spec, int(found[1])) from None
         reason = str(error).splitlines()[0]
         if found := re.search(r"smaller than required_chars. (\d+) vs (\d+)", reason):
             reason = f"its characters alone need {int(found[2]) + spec.sentinels}"

@@ -68,13 +68,13 @@ class Questions(TaskExamples):
         articles, places = tabular.json_data(Path(path), self.encoding, "articles, which SQuAD's format has")
         for article in articles:
             for paragraph in need(f"{path}:1", article, "paragraphs"):
-                context = need(f"{path}:1", paragraph, "context")
+                context = str(need(f"{path}:1", paragraph, "context"))
                 for entry in need(f"{path}:1", paragraph, "qas"):
                     index = str(need(f"{path}:1", entry, "id"))
                     yield self._asked(places.of(index), index, context, entry, remarks, labels)
 
     def _asked(self, place, index, context, entry, remarks, labels) -> Asked:
-        question = need(place, entry, "question")
+        question = str(need(place, entry, "question"))
         if not question.strip() or not context.strip():
             raise UserError(f"{place}: the {'question' if context.strip() else 'text'} is empty; correct it, or remove it")
         found = entry.get("answers", []) if not labels else need(place, entry, "answers")

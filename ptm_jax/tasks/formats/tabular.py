@@ -16,7 +16,6 @@ SuperGLUE's nested formats are in `tasks.formats.unrolled`.
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import io
 import itertools
@@ -90,10 +89,12 @@ def rows(
 
 
 def need(place: str, record: Any, *names: str) -> Any:
-    """The first of the named fields that a JSON object has. Raises UserError where it has none."""
+    """The first of the named fields that a JSON object has. Raises UserError where it has none, or a null."""
     there = record if isinstance(record, dict) else {}
     for name in names:
         if name in there:
+            if there[name] is None:
+                raise UserError(f"{place}: the field {name} is null; correct the line, or remove it")
             return there[name]
     raise UserError(f"{place} has no field {' or '.join(names)}; it has: {', '.join(filter(None, there)) or 'nothing'}")
 
@@ -135,7 +136,7 @@ def digest(path: str) -> str:
 
 def _table(path: Path, text: str, commas: bool, columns: Sequence[str], needed: Sequence[Sequence[str]]) -> Iterator[Row]:
     """Tabs separate the fields, quotes are ordinary characters; a .csv is read as spreadsheets write it."""
-    found = _csv(path, text) if commas else _tsv(text)
+    found = textfiles.csv_rows(path, io.StringIO(text, newline="")) if commas else _tsv(text)
     line, first = next(found, (0, []))
     named = not columns or any(name in first for group in needed for name in group)
     names = first if named else columns
@@ -154,15 +155,6 @@ def _tsv(text: str) -> Iterator[tuple[int, list[str]]]:
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip("\r"):
             yield number, line.rstrip("\r").split("\t")
-
-
-def _csv(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
-    csv.field_size_limit(1 << 30)
-    reader = csv.reader(io.StringIO(text, newline=""))
-    try:
-        yield from ((reader.line_num, row) for row in reader if row)
-    except csv.Error as error:
-        raise UserError(f"{path}:{reader.line_num} is not CSV ({error}); check its quotes") from None
 
 
 def _json(path: Path, text: str) -> Iterator[Row]:

@@ -12,6 +12,7 @@ import functools
 import json
 import shutil
 import sys
+import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -125,13 +126,20 @@ class TaskExamples(slots.Examples):
 
     def examples(self, source: Source, remarks: Remarks | None = None, labels: bool = True) -> list[Any]:
         """Returns the examples of a source or its part. Raises UserError if there are none."""
-        found = list(self.read(source.path, remarks, labels))
+        try:
+            found = list(self.read(source.path, remarks, labels))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise UserError(f"{source.path} is not in the format of {type(self).__name__} ({reason}); correct it") from error
         if not found:
             raise UserError(f"{source.path} has no examples below its first line")
         if source.held is None:
             return found
         kept = _tenth([self.unit(example, number) for number, example in enumerate(found)])
-        return [example for example, held in zip(found, kept, strict=True) if held == source.held]
+        part = [example for example, held in zip(found, kept, strict=True) if held == source.held]
+        if not part:
+            raise UserError(f"{source.path} cannot be divided: a tenth of it is held out; give more examples, or two files")
+        return part
 
     @staticmethod
     def unit(example: Any, number: int) -> Any:
@@ -258,7 +266,7 @@ def load_records(path: Path) -> list[Record]:
     try:
         with np.load(path) as file:
             arrays = dict(file)
-    except (OSError, ValueError, KeyError, EOFError):
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         raise UserError(f"{path} is missing or damaged; delete {path.parent} and run again") from None
     names = [name for name in arrays if not name.endswith(".lengths")]
     records: list[dict[str, np.ndarray]] = [{} for _ in range(len(arrays[f"{names[0]}.lengths"]))]

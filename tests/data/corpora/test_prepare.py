@@ -1,6 +1,7 @@
 """Preparation: the same bytes whatever the workers and interruptions, nothing half written, refusals in one line."""
 
 import fcntl
+import io
 import json
 import shutil
 import subprocess
@@ -213,6 +214,10 @@ def test_bad_source_leaves_nothing(tmp_path, spec):
     ("heldout-00000-of-00001.array_record", None, "is missing"),
     ("tokenizer/tokenizer.json", lambda d: b"{}", "no readable tokenizer"),
     ("counts.npy", lambda d: b"", "counts.npy is missing or damaged"),
+    ("counts.npy", lambda d: d[:-1] + bytes([d[-1] ^ 1]), "counts.npy was changed after it was written"),
+    ("counts.npy", lambda d: saved_counts(np.load(io.BytesIO(d))[:, ::-1]), "counts.npy was changed"),
+    ("train-00000-of-00001.array_record", lambda d: d[:9999] + bytes(len(d) - 9999), "a shard of .*c is damaged .*prepare"),
+    ("train-00000-of-00001.array_record", lambda d: d[:99] + bytes([d[99] ^ 1]) + d[100:], "a shard of .*c is damaged"),
 ])  # fmt: skip
 def test_damage(tmp_path, corpus, name, damage, message):
     path = shutil.copytree(corpus.dir, tmp_path / "c") / name
@@ -221,6 +226,24 @@ def test_damage(tmp_path, corpus, name, damage, message):
         found = store.open_corpus(tmp_path / "c")
         found.tokenizer()
         found.counts()
+        blocks = store.Blocks(found, "train")
+        assert [blocks[i] for i in range(len(blocks))]
+
+
+def saved_counts(counts):
+    np.save(file := io.BytesIO(), counts)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("change", [lambda c: c[:, :-1], lambda c: c + np.eye(*c.shape, dtype=c.dtype), lambda c: c[0]])
+def test_counts_of_a_corpus_without_their_hash_are_compared_with_the_manifest(tmp_path, corpus, change):
+    folder = shutil.copytree(corpus.dir, tmp_path / "c")
+    manifest = {name: part for name, part in corpus.manifest.items() if name != "arrays"}  # as older versions wrote it
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    assert np.array_equal(store.open_corpus(folder).counts(), corpus.counts())
+    (folder / "counts.npy").write_bytes(saved_counts(change(np.load(folder / "counts.npy"))))
+    with pytest.raises(UserError, match="counts.npy was changed"):
+        store.open_corpus(folder).counts()
 
 
 class Mine:

@@ -39,6 +39,19 @@ ZST = functools.partial(pyarrow.Codec("zstd").compress, asbytes=True)
 PACK = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".zst": ZST}
 
 
+@pytest.mark.parametrize(("name", "text", "message"), [
+    ("a.csv", "id,text\n1,one two\n2,three, four\n", r"a\.csv:3: 3 columns, the first line has 2; write quotes"),
+    ("a.csv", "id,text\n1,one two\n2\n", r"a\.csv:3: 1 columns, the first line has 2"),
+    ("a.csv", 'id,text\n1,"one\ntwo"\n2,"three\n3,four\n4,five\n', r"a\.csv:4 is not CSV \(a quote is never closed\)"),
+    ("a.csv", 'id,text\n1,"one\n2,"two"\n', r"a\.csv:2 is not CSV"),
+    ("a.tsv", "id\ttext\n1\tone\n\n2\tthree\tfour\n", r"a\.tsv:4: 3 columns, the first line has 2; write blanks"),
+])  # fmt: skip
+def test_ragged_rows_and_open_quotes_name_their_line(tmp_path, name, text, message):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(UserError, match=message):
+        list(sources.documents([str(tmp_path / name)]))
+
+
 @pytest.mark.parametrize("packed", PACK)
 @pytest.mark.parametrize("suffix", [".txt", ".jsonl", ".csv", ".tsv", ".parquet"])
 def test_formats(tmp_path, suffix, packed):

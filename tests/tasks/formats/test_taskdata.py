@@ -19,6 +19,7 @@ from ptm_jax.tasks.formats import taskdata
 from ptm_jax.tasks.formats.choices import Choices
 from ptm_jax.tasks.formats.labelled import Labelled
 from ptm_jax.tasks.formats.questions import Questions
+from ptm_jax.tasks.formats.tabular import Source
 from ptm_jax.tasks.formats.tagged import Sentence, Tagged
 from ptm_jax.tasks.formats.targets import Targets
 from ptm_jax.tasks.formats.taskdata import Remarks
@@ -133,6 +134,9 @@ def squad(answers, context="Ann was born in 1912 .", **more):
         (Labelled(format="wic"), "a.jsonl", LINE(dict(sentence1="a", start1=0, end1=9)), "a.jsonl:1: .*outside sentence1"),
         (Tagged(), "a.conll", "Ann B-PER\nwon\n", "a.conll:2: 1 column; expected a word and its tag"),
         (Tagged(labels=("O",)), "a.conll", "x O\nAnn B-PER\n", "a.conll:2: the tag is 'B-PER'; there are O"),
+        (Labelled(), "a.csv", 'text,label\nx,1\n"y,1\nz,0\n', r"a.csv:3 is not CSV \(a quote is never closed\)"),
+        (Questions(), "a.json", squad([("1999", 3)], context=None), "a.json:1: the field context is null"),
+        (Questions(), "a.json", squad([("1912", 3)], question=None), "a.json:9: question q1: the field question is null"),
         (Tagged(format="columns"), "a.tsv", "w\tt\na b\tO\n", "a.tsv:2: 2 words and 1 tags"),
         (Tagged(format="columns"), "a.tsv", "w\tt\n \tO\n", "a.tsv:2: the sentence is empty"),
         (Tagged(format="conllu"), "a.conllu", "1\tx\n", "a.conllu:1: 2 columns; a line of CoNLL-U has 10"),
@@ -148,6 +152,15 @@ def squad(answers, context="Ann was born in 1912 .", **more):
 def test_broken_files_name_file_and_line(tmp_path, examples, name, text, message):
     with pytest.raises(UserError, match=message):
         list(examples.read(written(tmp_path, name, text)))
+
+
+def test_a_file_of_another_shape_and_a_single_example(tmp_path):
+    path = written(tmp_path, "a.json", '{"data": [{"paragraphs": 5}]}')
+    with pytest.raises(UserError, match="a.json is not in the format of Questions"):
+        Questions().examples(Source(str(path)))
+    path = written(tmp_path, "a.tsv", "text\tlabel\nx\t1\n")
+    with pytest.raises(UserError, match="a.tsv cannot be divided: .*give more examples, or two files"):
+        Labelled().examples(Source(str(path), False))
 
 
 def test_what_is_mended_or_left_out_is_counted(tmp_path):
