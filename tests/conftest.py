@@ -26,6 +26,10 @@ from _pytest.skipping import evaluate_skip_marks
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("PTM_CACHE", "off")  # programs of an earlier run are not what is tested
+if (worker := os.environ.get("PYTEST_XDIST_WORKER", "")) and hasattr(os, "sched_setaffinity"):
+    # A core for each worker: the threads of several JAX processes wait for one another on shared cores.
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[int(worker[2:]) % len(cores)]})
 if os.environ.get("PTM_TEST_COMPILE") == "fast":
     # Compiling dominates the short tests; without optimisation they take a third of the time. Before JAX is imported.
     quick = ["--xla_backend_optimization_level=0"]

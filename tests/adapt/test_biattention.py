@@ -90,6 +90,7 @@ def test_two_texts_are_conditioned_on_each_other_and_one_on_itself(params):
     np.testing.assert_array_equal(network(params, padded, np.where(SEGMENTS > 0, TYPES, 1)), found)
 
 
+@pytest.mark.rotate(3)
 def test_it_is_trained_alone_beside_a_frozen_encoder():
     system = classifier("feature", "mix", "bcn(hidden=2, reductions=(2,), pieces=2)")
     assert refusal(system) is None

@@ -19,6 +19,7 @@ ADDED = {
 }  # fmt: skip
 
 
+@pytest.mark.rotate(3)
 @pytest.mark.parametrize(
     ("name", "adapt"),
     [

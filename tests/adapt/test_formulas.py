@@ -135,6 +135,7 @@ def test_the_last_parameters():
     assert mean(recent, "main", age > 0)["w"][0] == pytest.approx(2.5)
 
 
+@pytest.mark.rotate(3)
 def test_a_self_ensemble_is_evaluated_as_the_mean_of_its_last_steps():
     trace = run(classifier("self_ensemble(last=2)"), steps=3)
     (adaptation,) = trace.program.system.adapt
@@ -193,6 +194,7 @@ def test_means_stand_alone():
         OwnTeacher(task=lambda towers, batch, key: None, teachers=("teacher",))
 
 
+@pytest.mark.rotate(3)
 def test_the_language_model_fades():
     """gamma from 0.2 to 0.1: half-way at sqrt(0.02). The loss is the task's plus gamma times the language model's."""
     fading = FadingLanguage(task=None, language=None, first=0.2, last=0.1, steps=10)

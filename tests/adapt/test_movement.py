@@ -53,6 +53,7 @@ def test_what_moves(adapt, pattern):
         assert program.freedom.rate("main/encoder/stack/block/ffn/up/kernel") == 0.5
 
 
+@pytest.mark.rotate(2)
 @pytest.mark.parametrize(
     "adapt",
     ["houlsby(width=3)", "lora(rank=2)", "pals(width=4, heads=2)", "k_adapter(reads=(0, -1), width=4, heads=2, layers=1)"],

@@ -142,6 +142,7 @@ def test_a_workdir_that_cannot_be_written(refused, text, prepared, tmp_path, pla
     assert listed(tmp_path) == ["file"]
 
 
+@pytest.mark.rotate(3)
 def test_a_read_only_workdir_keeps_what_it_has(run, refused, text, monkeypatch, tmp_path):
     shutil.copytree(run, tmp_path / "run")
     shutil.rmtree(tmp_path / "run" / "checkpoints" / "step_00000009")
@@ -176,6 +177,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(run, text, cache, tmp_path):
     tiny.assert_same_run(run, workdir)
 
 
+@pytest.mark.rotate(3)
 @pytest.mark.parametrize("name", ["write_bytes", "mkdir"])
 def test_a_disk_that_is_full_at_the_start(refused, text, prepared, monkeypatch, tmp_path, name):
     """Neither half a record nor half a tokenizer is left."""

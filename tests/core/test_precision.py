@@ -86,6 +86,7 @@ for layers in (1, 3):
 """
 
 
+@pytest.mark.rotate(3)
 def test_scanned_bfloat16_products_run_on_this_cpu():
     """Weight gradients inside a scan once failed at run time: 'Unsupported element type for DotThunk'.
 

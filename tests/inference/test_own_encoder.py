@@ -33,6 +33,7 @@ def trained(tmp_path_factory):
     return file, folder / "run"
 
 
+@pytest.mark.rotate(2)
 def test_it_is_evaluated_and_predicts(trained, capsys):
     _, run = trained
     assert main(["evaluate", str(run), "--json"]) == 0

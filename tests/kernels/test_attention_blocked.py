@@ -26,6 +26,7 @@ def check(case, tolerance=1e-5, precision=Precision()):
     agree(run, case, tolerance)
 
 
+@pytest.mark.rotate(2)
 @grid(3)
 @given(case=MANY)
 def test_blocks_equal_the_definition(case):

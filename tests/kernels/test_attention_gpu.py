@@ -50,6 +50,7 @@ CASES = {
 }
 
 
+@pytest.mark.rotate(2)
 @interpreter
 @pytest.mark.parametrize("name", CASES)
 def test_agrees_with_the_reference(name):

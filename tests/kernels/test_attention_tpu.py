@@ -24,6 +24,7 @@ def check(case, tolerance=1e-5, precision="float32", interpret=True):
     agree(run, case, tolerance)
 
 
+@pytest.mark.rotate(2)
 @grid(3)
 @given(case=cases())
 def test_agrees_with_the_reference(case):
@@ -37,6 +38,7 @@ def test_agrees_with_the_reference_on_more(case):
     check(case)
 
 
+@pytest.mark.rotate(2)
 def test_everything_at_once():
     check(Case(queries=24, keys=40, order="causal", extras=frozenset(EXTRAS), dropout=0.2))
 

@@ -8,6 +8,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from ptm_jax.core import slots as core_slots
 from ptm_jax.core.system import refusal
@@ -79,6 +80,7 @@ def test_every_corruption_is_here():
     assert not missing, f"give {missing} a value in OWN"
 
 
+@pytest.mark.rotate(3)
 @each
 def test_a_draw_is_a_function_of_the_key(name):
     run, batch = compiled(name), batch_of(name)

@@ -111,6 +111,7 @@ def other(name, field, where):
     return changed
 
 
+@pytest.mark.rotate(3)
 @each
 def test_rows_are_alone(name):
     order = np.roll(np.arange(ROWS), 1)
@@ -169,6 +170,7 @@ def test_the_declared_direction_is_what_changes(name):
         assert (source != plain(name))[3].any(-1).all(), "the whole target sees the source"
 
 
+@pytest.mark.rotate(3)
 @each
 def test_bfloat16_is_near_float32(name):
     halved = spec.respell(module(name), Precision, lambda _: Precision("bfloat16"))
@@ -178,6 +180,7 @@ def test_bfloat16_is_near_float32(name):
     assert np.abs(found - plain(name))[real].mean() < 0.1 * plain(name)[real].std()
 
 
+@pytest.mark.rotate(3)
 @pytest.mark.parametrize("name", KINDS)
 def test_what_a_head_is_initialised_by_is_what_it_reads(name):
     tower = module(name)

@@ -123,6 +123,7 @@ def test_every_objective_is_here():
     assert not missing, f"give {missing} a value in OWN"
 
 
+@pytest.mark.rotate(3)
 @each
 def test_a_batch_without_weight_has_no_loss_and_no_gradient(name):
     gradients, loss = compiled(name)(params_of(), emptied(np.arange(ROWS)))
@@ -174,6 +175,7 @@ def test_padding_has_no_gradient(name):
     assert (slopes[np.asarray(batch()["segment_ids"]) == 0] == 0).all()
 
 
+@pytest.mark.rotate(3)
 @each
 def test_bfloat16_is_near_float32(name):
     halved = jax.tree.map(lambda x: x.astype(jnp.bfloat16), params_of())

@@ -196,6 +196,7 @@ def task():
     return tower, Encoded(hidden=hidden), batch, np.asarray(tower.read("tag", Encoded(hidden=hidden), batch))
 
 
+@pytest.mark.rotate(2)
 @pytest.mark.parametrize("constrain", ["decoding", "always"])
 def test_the_objective_is_the_sum_over_rows(task, constrain):
     tower, encoded, batch, given = task

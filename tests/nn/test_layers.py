@@ -88,6 +88,7 @@ def test_the_scan_equals_a_python_loop_over_layers_with_parameters_of_their_own(
     np.testing.assert_allclose(encoded.hidden, h, atol=1e-5)
 
 
+@pytest.mark.rotate(2)
 def test_remat_changes_memory_not_values():
     plain, *others = (stack(remat=remat, dropout=0.1) for remat in ("none", "full", "dots"))
     params = begun(plain, X, STILL)

@@ -104,6 +104,7 @@ TASKS = {
 }
 
 
+@pytest.mark.rotate(3)
 @pytest.mark.parametrize(("objective", "names"), TASKS.values(), ids=TASKS.keys())
 def test_memory_is_handed_on_under_every_objective(objective, names):
     """Two batches through Transformer-XL: the second reads what the first left, in halves as in one piece."""

@@ -183,6 +183,7 @@ def test_days_and_cost_follow_from_the_step(tiny):
     assert found["tokens_per_second"] == pytest.approx(8 * 16 / found["step_seconds"])
 
 
+@pytest.mark.rotate(3)
 def test_weak_scaling_begins_at_one_and_is_drawn(tiny, tmp_path):
     found = scaling.curve(tiny, topology("h200x4"))
     assert [chips_ for chips_, _ in found] == [1, 2, 4] and found[0][1] == 1 and found[-1][1] <= 1
@@ -190,6 +191,7 @@ def test_weak_scaling_begins_at_one_and_is_drawn(tiny, tmp_path):
     assert (tmp_path / "curve.png").stat().st_size > 1000
 
 
+@pytest.mark.rotate(3)
 def test_every_pod_config_has_a_mesh_that_its_rules_fit():
     for name in pods.PODS:
         config = lowering.published(pods.experiment(name))
@@ -199,6 +201,7 @@ def test_every_pod_config_has_a_mesh_that_its_rules_fit():
     assert pods.experiment("megatron_gpt2_8300m") == pods.experiment("megatron_8b")
 
 
+@pytest.mark.rotate(3)
 def test_the_overview_resumes(document, tmp_path):
     path, asked = tmp_path / "plans.md", []
 
@@ -264,6 +267,7 @@ ENTRY %main () -> f32[] {
     assert lowering.residuals(text, {}) == 4 * 8 * 16 * 4
 
 
+@pytest.mark.rotate(3)
 def test_the_command_plans_in_a_child_and_prints_errors_in_a_line(capsys, tmp_path):
     plot = tmp_path / "curve.png"
     words = ["bert_tiny", "--topology", "h200x2", "--json", "--set", "recipe.phases.0.batch=8", "--plot", str(plot)]
@@ -295,6 +299,7 @@ def test_the_real_step_is_compiled(where, monkeypatch, tmp_path, capsys):
     assert warm["compile_seconds"] < 0.1 * cold["compile_seconds"]
 
 
+@pytest.mark.rotate(3)
 def test_the_child_reads_its_request_on_stdin(monkeypatch, capsys, tmp_path):
     out = tmp_path / "out.json"
     monkeypatch.setattr(sys, "stdin", io.StringIO("{"))

@@ -42,6 +42,7 @@ def test_a_tie_to_nowhere_is_an_error():
         start(bert(ties=(tie,)), sentences())
 
 
+@pytest.mark.rotate(2)
 def test_frozen_parameters_have_no_share_in_the_gradient():
     frozen = bert(adapt=(Freeze(r"encoder/"),))
     norms = {}

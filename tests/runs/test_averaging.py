@@ -31,6 +31,7 @@ def runs(request, tmp_path_factory):
     return folders, used
 
 
+@pytest.mark.rotate(3)
 def test_the_mean_of_networks(runs, tmp_path, capsys):
     folders, used = runs
     out = tmp_path / "soup"

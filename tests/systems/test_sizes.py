@@ -313,6 +313,7 @@ def test_the_frozen_figures_of_torch_are_torchs():
         assert sum(p.numel() for p in peer.parameters()) - 4 * width == expected
 
 
+@pytest.mark.rotate(3)
 def test_t5_starts_with_the_published_products_of_its_attention_matrices():
     """Queries at (D K)^-0.5 beside keys at D^-0.5, values at D^-0.5 before outputs at (H K)^-0.5: what scores and
     branches are made of are the products, which is where the scale of attention went (Raffel et al. 2020, section 2.1)."""

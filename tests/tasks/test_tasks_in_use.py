@@ -52,6 +52,7 @@ def tagger(published, tmp_path_factory):
     return folder, words, json.loads(out.getvalue())
 
 
+@pytest.mark.rotate(3)
 def test_a_tagger_is_trained_and_its_best_epoch_chosen(tagger):
     folder, _, found = tagger
     assert found["task"] == "ner" and found["steps"] == 9 and found["examples"] == 9

@@ -113,6 +113,7 @@ def test_a_damaged_checkpoint_is_passed_over(whole, text, tmp_path, capsys, how)
     assert len(lines) == 1 and f"step_{LAST:08d}" in lines[0] and "using that of step 88" in lines[0]
 
 
+@pytest.mark.rotate(3)
 def test_a_run_without_an_intact_checkpoint_starts_again_with_a_warning(whole, text, tmp_path, capsys):
     workdir = tmp_path / "run"
     cut(whole, workdir, 11)
@@ -122,6 +123,7 @@ def test_a_run_without_an_intact_checkpoint_starts_again_with_a_warning(whole, t
     assert tiny.metrics(whole) == tiny.metrics(workdir) and tiny.checkpoint(whole) == tiny.checkpoint(workdir)
 
 
+@pytest.mark.rotate(3)
 def test_log_interval_mesh_and_rules_may_change(whole, text, tmp_path):
     """Window sums lie in the checkpoint: a window of twenty steps goes on across the restart at step 84."""
     workdir, there = tmp_path / "run", tmp_path / "there"
@@ -211,6 +213,7 @@ def test_the_sums_of_a_window_are_the_checkpoints_own():
     assert evaluation.Window(kept).close()[:2] == ({"loss": 2.0}, 1)
 
 
+@pytest.mark.rotate(2)
 def test_a_loss_that_is_not_finite_is_not_kept(text, tmp_path, capsys):
     words = ["recipe.lr=1e30", "recipe.clip=none", "save_every=1", "log_every=5", "recipe.phases.0.length=32"]
     assert ptm("train", tiny.FILE, "--data", text, "--workdir", tmp_path / "run", "--set", *words) == 1
@@ -221,6 +224,7 @@ def test_a_loss_that_is_not_finite_is_not_kept(text, tmp_path, capsys):
     assert np.isfinite(kept["meta"]["window"]["loss"]).all()
 
 
+@pytest.mark.rotate(3)
 def test_a_run_without_held_out_text_whose_state_is_donated(text, tmp_path, capsys, monkeypatch):
     first, start = [], loop.Training.start
     monkeypatch.setattr(loop.Training, "start", lambda run: first.append(start(run)) or first[0])

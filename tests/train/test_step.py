@@ -99,6 +99,7 @@ def test_eight_micro_batches_give_the_update_of_one_batch(once):
             np.testing.assert_allclose(*values, rtol=2e-6, err_msg=name)
 
 
+@pytest.mark.rotate(2)
 def test_a_seed_gives_the_same_bits_and_another_one_does_not(once):
     again, other = steps(tiny(), BATCHES), steps(tiny(), BATCHES, seed=1)
     assert bits(again[3][0]) == bits(once[3][0])
@@ -125,6 +126,7 @@ def test_a_batch_without_weight_changes_nothing():
         assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(after.opt_state))
 
 
+@pytest.mark.rotate(3)
 def test_bfloat16_trains_as_float32_does():
     system = tiny()
     low = dataclasses.replace(system, towers=spec.respell(system.towers, Precision, Precision("bfloat16")))

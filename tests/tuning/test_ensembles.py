@@ -48,6 +48,7 @@ def test_classes_have_the_geometric_mean_of_their_probabilities(three, tmp_path)
     assert [row.label for row in both] == ["01"[row.argmax()] for row in mean]
 
 
+@pytest.mark.rotate(3)
 def test_numbers_tags_choices_and_spans_have_the_mean(three):
     ids = np.random.default_rng(0).integers(5, 20, (4, 9))
     tags = Tagged(labels=("O", "B-a", "I-a"))
