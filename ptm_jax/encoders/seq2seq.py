@@ -96,6 +96,10 @@ class EncoderDecoder(Embedded):
         decoded = self.decoder(batch, train, table=self._shared_table(), **given)
         return dataclasses.replace(decoded, cache=dataclasses.replace(cache, own=decoded.cache[0]))
 
+    def table(self):
+        """Returns the table [V, D] of the decoder's tokens, which a tied vocabulary head shares."""
+        return self.encoder.table() if self.decoder.embed.given else self.decoder.table()
+
     def _shared_table(self):
         return self.encoder.table() if self.decoder.embed.given else None
 

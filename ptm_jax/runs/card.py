@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,7 @@ def card(model: Any, config: Mapping[str, Any], sentence: bool, run: Any = None)
     if experiment.get("data"):
         lines += ["", "## Recipe", "", "```", spec.to_text(experiment["system"]["recipe"]), "```"]
     if command := record.get("command"):
-        lines += ["", "## Command", "", "```", command, "```"]
+        lines += ["", "## Command", "", "```", shlex.join(_shown(word) for word in shlex.split(command)), "```"]
     return "\n".join(lines) + "\n"
 
 

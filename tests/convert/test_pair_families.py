@@ -177,6 +177,7 @@ def test_an_encoder_with_a_decoder_of_its_kind(first, second, tmp_path):
     decoder = part(second, num_hidden_layers=1, num_attention_heads=3, intermediate_size=10)
     config = peers.transformers.EncoderDecoderConfig.from_encoder_decoder_configs(encoder, decoder)
     config.pad_token_id, config.decoder_start_token_id, config.eos_token_id = 0, 2, 1
+    config.encoder._attn_implementation = config.decoder._attn_implementation = "eager"
     given = peers.paired(inputs("plain"), 61, 16, seed=len(first + second))
     del given["token_type_ids"]  # the library gives the halves none
     pooler = [f"encoder.pooler.dense.{name}" for name in ("weight", "bias")]

@@ -15,7 +15,11 @@ from ptm_jax.train import workdirs
 def test_a_card_has_system_recipe_data_metrics_and_command(tmp_path):
     system = get("bert_mini")
     config = {"system": spec.to_json(system), "init": "org/name", "data": ["/home/me/corpus.txt", "pydocs"], "seed": 7}
-    record = {"config": config, "corpus": {"digest": "ab12", "tokenizer": "cd34"}, "command": "ptm train bert_mini"}
+    record = {
+        "config": config,
+        "corpus": {"digest": "ab12", "tokenizer": "cd34"},
+        "command": "ptm train bert_mini --data /home/me/corpus.txt",
+    }
     workdirs.write(tmp_path, record, system)
     rows = [(1, "train", {"loss": 9.0}), (2, "heldout", {"loss": 4.5, "nll": float("nan")}), (3, "heldout", {"loss": 1.0})]
     lines = [json.dumps({"step": step, "split": split, "values": values}) for step, split, values in rows]
@@ -32,7 +36,8 @@ def test_a_card_has_system_recipe_data_metrics_and_command(tmp_path):
     (result,) = found.data.eval_results
     assert (result.metric_type, result.metric_value, result.dataset_name) == ("loss", 4.5, "corpus.txt, held out")
     for words in ("| hash of the data | ab12 |", "| data | corpus.txt, pydocs |", "| step | 2 |", "| loss | 4.5 |",
-                  f"lr: {system.recipe.lr:g}", "```\nptm train bert_mini\n```", "| seed | 7 |"):  # fmt: skip
+                  f"lr: {system.recipe.lr:g}",
+                  "```\nptm train bert_mini --data corpus.txt\n```", "| seed | 7 |"):  # fmt: skip
         assert words in found.text, words
     assert "/home/me" not in text
     bare = huggingface_hub.ModelCard(card(model, fields, True))
