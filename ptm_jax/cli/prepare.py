@@ -55,6 +55,8 @@ class Args:
     """Processes (default: one per core, one for little text). The result does not depend on it."""
     block_tokens: Number = None
     """Tokens of a block, the unit of reading and shuffling (default: 8192)."""
+    document_bytes: Number = None
+    """Bytes of one document at most, decompressed (default: 134217728); a longer one is an error."""
     clean: Literal["none", "c4", "openwebtext"] = "none"
     """Cleaning rules: C4 (lines, pages, repeated spans) or OpenWebText (at least 128 words)."""
     bad_words: Path = None
@@ -95,7 +97,8 @@ def run(args: Args) -> int:
         print("\n".join(runner.flags()))
         return 0
     began = time.monotonic()
-    options = {} if args.block_tokens is None else {"block_tokens": args.block_tokens}
+    given = {"block_tokens": args.block_tokens, "document_bytes": args.document_bytes}
+    options = {name: value for name, value in given.items() if value is not None}
     with bars() as progress:
         corpus = prepare.prepare(
             args.data,
@@ -136,7 +139,7 @@ def _check(args: Args) -> None:
         raise UserError("--lowercase and --no-lowercase are both given; leave one out")
     if not 0 <= args.heldout < 1:
         raise UserError(f"--heldout is {args.heldout}; it must be a fraction in [0, 1)")
-    for name in ("vocab", "workers", "block_tokens"):
+    for name in ("vocab", "workers", "block_tokens", "document_bytes"):
         value = vars(args)[name]
         if value is not None and value < 1:
             raise UserError(f"--{name.replace('_', '-')} is {value}; it must be at least 1")

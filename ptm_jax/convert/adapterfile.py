@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from ptm_jax.convert.formats.safetensors_files import layout, open_safetensors
-from ptm_jax.convert.formats.tensors import broken, parse_json
 from ptm_jax.core.errors import UserError
+from ptm_jax.core.reading import broken, parse_json
 
 FORMAT = "ptm_jax adapter 1"
 

@@ -22,6 +22,7 @@ from ptm_jax.convert.saving import write_tensors
 from ptm_jax.core import slots, spec, towers
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.paths import flatten
+from ptm_jax.core.reading import read_bytes
 from ptm_jax.core.streams import stream
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
@@ -42,8 +43,8 @@ class Checkpoint:
 def is_published(path: str | os.PathLike) -> bool:
     """Returns whether a directory holds a Hugging Face checkpoint: a config.json with a model_type."""
     try:
-        fields = json.loads((Path(path) / "config.json").read_text(encoding="utf8"))
-    except (OSError, ValueError, RecursionError):
+        fields = json.loads(read_bytes(Path(path) / "config.json"))
+    except (UserError, ValueError, RecursionError):
         return False
     return isinstance(fields, dict) and "model_type" in fields and "config" not in fields
 
@@ -94,9 +95,10 @@ def read(
     """
     folder = Path(folder)
     config = Config.read(folder / "config.json" if folder.is_dir() else folder.parent / "config.json")
-    system, name = record_of(config, architecture, vocab)
     family = family_of(config)
     tensors = open_tensors(folder, allow_pickle=allow_pickle)
+    config = config.within(map(tensors.shape, tensors))
+    system, name = record_of(config, architecture, vocab)
     lines = family.lines(config, name)
     try:
         shapes = towers.abstract(system.towers, example(system))

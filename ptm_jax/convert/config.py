@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ptm_jax.core.errors import UserError, closest
+from ptm_jax.core.reading import read_bytes, shown
+
+LARGEST = 2**31 - 1
+"""The largest whole number in a config: sizes and ids are int32 in every framework."""
+PARTS = 10_000
+"""The largest number of layers, or of other parts that repeat."""
 
 _MISSING = object()
 _TYPES = {
@@ -21,23 +28,24 @@ _TYPES = {
 
 
 class Config(Mapping):
-    """The fields of a config.json. `config("hidden_size", int)` is required; a default makes the field optional."""
+    """The fields of a config.json. `config("hidden_size", int)` is required; a default makes the field optional.
 
-    def __init__(self, fields: Mapping[str, Any], file: str | Path = "config.json"):
-        self._fields, self.file = dict(fields), str(file)
+    `most` is the largest size (`positive`) and `parts` the largest number of parts (`count`) that it may have.
+    """
+
+    def __init__(self, fields: Mapping[str, Any], file: str | Path = "config.json", most: int = LARGEST, parts: int = PARTS):
+        self._fields, self.file, self.most, self.parts = dict(fields), str(file), most, parts
 
     @classmethod
     def read(cls, file: str | Path) -> Config:
         """Reads a file. Raises UserError if it is missing or is not a JSON object."""
         file = Path(file)
         try:
-            fields = json.loads(file.read_text(encoding="utf8"))
+            fields = json.loads(read_bytes(file).decode())
             if not isinstance(fields, dict):
                 raise ValueError("it holds no object")
-        except OSError as error:
-            raise UserError(
-                f"{file} cannot be read ({error.strerror or error}); a checkpoint needs its config.json"
-            ) from None
+        except UserError as error:
+            raise UserError(f"{error}; a checkpoint needs its config.json") from None
         except (ValueError, RecursionError) as error:
             raise UserError(f"{file} is not a config ({error})") from None
         return cls(fields, file)
@@ -57,23 +65,52 @@ class Config(Mapping):
             expected = next(
                 (word for word, types in _TYPES.items() if types == wanted), getattr(kind, "__name__", str(kind))
             )
-            raise UserError(f"{self.file}: {name} is {value!r}; expected a {expected}")
+            raise UserError(f"{self.file}: {name} is {shown(value)}; expected a {expected}")
+        if isinstance(value, int) and abs(value) > LARGEST:
+            raise UserError(f"{self.file}: {name} is {shown(value)}; expected a number of at most {LARGEST:,}")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UserError(f"{self.file}: {name} is {value}; expected a finite number")
         return value
 
     def positive(self, name: str, default: Any = _MISSING) -> int:
-        """Returns an integer field that must be at least 1."""
+        """Returns an integer field from 1 to `most`."""
         value = self(name, int, default)
         if value is not None and value < 1:
             raise UserError(f"{self.file}: {name} is {value}; it must be at least 1")
+        if value is not None and value > self.most:
+            raise UserError(f"{self.file}: {name} is {value:,}, too large for its tensors: expected at most {self.most:,}")
         return value
+
+    def count(self, name: str, default: Any = _MISSING) -> int:
+        """Returns the number of parts that repeat (layers), from 1 to `parts`."""
+        value = self.positive(name, default)
+        if value > self.parts:
+            raise UserError(f"{self.file}: {name} is {value:,}, too many for its tensors: expected at most {self.parts:,}")
+        return value
+
+    def numbers(self, name: str, default: Any = _MISSING) -> tuple[int, ...]:
+        """Returns a list of at most `parts` whole numbers."""
+        values = self(name, list, default)
+        if len(values) > self.parts or not all(type(value) is int and abs(value) <= LARGEST for value in values):
+            raise UserError(f"{self.file}: {name} is {shown(values)}; expected at most {self.parts:,} whole numbers")
+        return tuple(values)
+
+    def within(self, shapes: Iterable[tuple[int, ...]]) -> Config:
+        """Returns the config with the bounds that the shapes of a checkpoint's tensors set.
+
+        No width or vocabulary exceeds the number of their elements, no number of layers the number of tensors. A million
+        positions and a hundred layers are always allowed: tables may be computed and layers shared.
+        """
+        sizes = [math.prod(shape) for shape in shapes]
+        return Config(self._fields, self.file, max(sum(sizes), 1 << 20), min(PARTS, max(len(sizes), 100)))
 
     def one_of(self, name: str, choices: Mapping[str, Any], default: Any = _MISSING) -> Any:
         """Returns the entry of `choices` for the field's value."""
         value = self(name, None, default)
-        if value not in choices:
+        if not isinstance(value, str) or value not in choices:
             raise UserError(
-                f"{self.file}: {name} is {value!r}; supported are {', '.join(map(str, choices))}."
-                f"{closest(str(value), choices)}"
+                f"{self.file}: {name} is {shown(value)}; supported are {', '.join(map(str, choices))}."
+                f"{closest(str(value)[:100], choices)}"
             )
         return choices[value]
 
@@ -81,7 +118,7 @@ class Config(Mapping):
         """Raises UserError if the field is present and differs from `but`."""
         value = self._fields.get(name)
         if value is not None and value != but:
-            raise UserError(f"{self.file}: {name} is {value!r}: {reason}")
+            raise UserError(f"{self.file}: {name} is {shown(value)}: {reason}")
 
     @property
     def labels(self) -> int:
@@ -91,7 +128,7 @@ class Config(Mapping):
 
     def filled(self, **defaults: Any) -> Config:
         """Returns the config with values for the fields that the file lacks."""
-        return Config({**defaults, **self}, self.file)
+        return Config({**defaults, **self}, self.file, self.most, self.parts)
 
     def renamed(self, **names: str) -> Config:
         """Returns the config with fields added under their current names, if the file uses the old ones: `old=current`."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -70,8 +71,13 @@ class Leaf:
         return self.shape[self.line.depth :]
 
 
-def leaves(shapes: Mapping[str, tuple[int, ...]], lines: tuple[Line, ...]) -> tuple[dict[str, Leaf], tuple[str, ...]]:
-    """Returns ({path: Leaf}, paths without a line) for {path: shape}."""
+def leaves(
+    shapes: Mapping[str, tuple[int, ...]], lines: tuple[Line, ...], most: int | None = None
+) -> tuple[dict[str, Leaf], tuple[str, ...]]:
+    """Returns ({path: Leaf}, paths without a line) for {path: shape}.
+
+    Raises UserError, before it builds their names, for a parameter that is made of more than `most` tensors.
+    """
     found, rest = {}, []
     for path, shape in shapes.items():
         match = next(((line, hit) for line in lines if (hit := line.leaf(path)) is not None), None)
@@ -79,6 +85,9 @@ def leaves(shapes: Mapping[str, tuple[int, ...]], lines: tuple[Line, ...]) -> tu
             rest.append(path)
             continue
         line, (name, part) = match
+        if most is not None and math.prod(shape[: line.depth]) > most:
+            several = " x ".join(map(str, shape[: line.depth]))
+            raise UserError(f"the config has {several} layers of {name}, and the checkpoint has {most} tensors in all")
         counts = itertools.product(*(range(n) for n in shape[: line.depth]))
         names = tuple(_counted(name, count) for count in counts)
         found[path] = Leaf(path, tuple(shape), line, part, names)
@@ -109,7 +118,7 @@ def read(
     """
     flat = flatten(shapes)
     where = None if shardings is None else flatten(shardings)
-    found, rest = leaves({path: leaf.shape for path, leaf in flat.items()}, lines)
+    found, rest = leaves({path: leaf.shape for path, leaf in flat.items()}, lines, most=len(tensors))
     if rest:
         raise UserError(
             f"{tensors.folder}: the table of {family.model_type} has no line for {', '.join(rest[:3])}; report this"

@@ -80,8 +80,8 @@ class Family:
         named = config("architectures", list, None)
         if not named:
             return self.bare
-        if named[0] not in self.heads:
-            raise UserError(f"{config.file}: {unknown('architecture', str(named[0]), self.heads)}")
+        if not isinstance(named[0], str) or named[0] not in self.heads:
+            raise UserError(f"{config.file}: {unknown('architecture', str(named[0])[:100], self.heads)}")
         return named[0]
 
     def architecture_of(self, system: System) -> str:
@@ -117,5 +117,5 @@ def family_of(config: Config) -> Family:
     """Returns the family of a config. Raises UserError for an unknown `model_type`."""
     name = config("model_type", str)
     if name not in families:
-        raise UserError(f"{config.file}: {unknown('model_type', name, families.names())}")
+        raise UserError(f"{config.file}: {unknown('model_type', name[:100], families.names())}")
     return families.get(name)

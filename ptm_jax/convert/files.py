@@ -22,9 +22,10 @@ import numpy as np
 
 from ptm_jax.convert.formats.flax_msgpack import open_flax, torch_entries
 from ptm_jax.convert.formats.safetensors_files import open_safetensors
-from ptm_jax.convert.formats.tensors import Entry, Room, Stored, broken, read_json, shown, size_of
+from ptm_jax.convert.formats.tensors import Entry, Room, Stored
 from ptm_jax.convert.formats.torch_pickle import Pickled
 from ptm_jax.core.errors import UserError, closest
+from ptm_jax.core.reading import broken, read_json, shown, size_of
 
 Format = Literal["safetensors", "flax", "pickle"]
 

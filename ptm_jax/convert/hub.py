@@ -7,8 +7,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from ptm_jax.convert.formats.tensors import shown
 from ptm_jax.core.errors import UserError
+from ptm_jax.core.reading import shown
 
 # Configuration and the files of every tokenizer. Of the weights below, the first available format is fetched.
 SMALL = (

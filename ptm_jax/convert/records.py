@@ -26,7 +26,7 @@ PROBLEMS = {"single_label_classification": "classes", "regression": "number", "m
 def ends(config: Config, name: str, default: int | None) -> int | None:
     """Returns a special id of a config; the first one of a list."""
     value = config(name, None, default)
-    return value[0] if isinstance(value, list) and value else config(name, int, default)
+    return Config({name: value[0] if isinstance(value, list) and value else value}, config.file)(name, int, default)
 
 
 def vocab_of(config: Config, *size: int, **specials: int | None) -> Vocab:

@@ -20,8 +20,9 @@ from typing import Any, Literal
 import numpy as np
 
 from ptm_jax.convert.formats.safetensors_files import layout
-from ptm_jax.convert.formats.tensors import DTYPES, FLOATS, TYPES, bytes_of, shown
+from ptm_jax.convert.formats.tensors import DTYPES, FLOATS, TYPES, bytes_of
 from ptm_jax.core.errors import UserError
+from ptm_jax.core.reading import shown
 
 _INDEX = "model.safetensors.index.json"
 _WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors|model\.safetensors\.index\.json")

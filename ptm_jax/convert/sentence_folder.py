@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, get_args
@@ -21,6 +22,7 @@ import numpy as np
 from ptm_jax.convert.files import open_tensors
 from ptm_jax.convert.saving import write_tensors
 from ptm_jax.core.errors import UserError
+from ptm_jax.core.reading import read_bytes, shown
 from ptm_jax.encoders.model import Model
 from ptm_jax.nn.heads.tasks import SequenceHead, Summary
 
@@ -80,7 +82,7 @@ class Sentence:
 def sentence_of(folder: str | Path, allow_pickle: bool = False) -> Sentence | None:
     """Returns the `Sentence` of a folder with a modules.json, None for one without. Raises UserError for a damaged file."""
     folder = Path(folder)
-    if not (folder / "modules.json").is_file():
+    if not os.path.lexists(folder / "modules.json"):
         return None
     steps = _json(folder / "modules.json", list)
     if not all(isinstance(step, dict) and isinstance(step.get("type"), str) for step in steps):
@@ -102,7 +104,7 @@ def sentence_of(folder: str | Path, allow_pickle: bool = False) -> Sentence | No
             normalize = True
         else:
             known = "supported are one Pooling, then Dense, then Normalize"
-            facts.setdefault("refused", f"{folder}/modules.json has the step {name}; {known}")
+            facts.setdefault("refused", f"{folder}/modules.json has the step {shown(name)}; {known}")
     return Sentence(modes or ("mean",), normalize, dense=tuple(dense), **facts)
 
 
@@ -165,7 +167,7 @@ def _pooling(sentence: Sentence) -> dict[str, Any]:
 
 
 def _place(folder: Path, step: Mapping[str, Any]) -> Path:
-    path = PurePosixPath(str(step.get("path") or ""))
+    path = PurePosixPath(str(step.get("path") or "")[:200])
     if path.is_absolute() or ".." in path.parts:
         raise UserError(
             f"{folder}/modules.json names the folder {str(path)!r}, outside its own; copy the whole folder again"
@@ -180,7 +182,7 @@ def _modes(file: Path, fields: Mapping[str, Any]) -> tuple[str, ...]:
         return tuple(mode for flag, mode in _FLAGS.items() if fields.get(flag)) or ("mean",)
     found = tuple(str(name).removesuffix("_tokens") for name in (named if isinstance(named, list) else [named]))
     if wrong := [name for name in found if name not in MODES]:
-        raise UserError(f"{file}: pooling_mode is {wrong[0]!r}; supported are {', '.join(MODES)}")
+        raise UserError(f"{file}: pooling_mode is {shown(wrong[0])}; supported are {', '.join(MODES)}")
     return found
 
 
@@ -190,7 +192,7 @@ def _dense(place: Path, allow_pickle: bool) -> Dense:
     named = str(fields.get("activation_function", "torch.nn.modules.activation.Tanh"))
     activation, own = named.rpartition(".")[2], "sentence_embedding"
     if activation not in ACTIVATIONS or not named.startswith("torch."):
-        raise UserError(f"{place} has the activation {named!r}; supported are torch.nn's {', '.join(ACTIVATIONS)}")
+        raise UserError(f"{place} has the activation {shown(named)}; supported are torch.nn's {', '.join(ACTIVATIONS)}")
     for name, only in {"use_residual": False, "module_input_name": own, "module_output_name": own}.items():
         if fields.get(name, only) not in (only, None):
             raise UserError(f"{place} has {name} {fields[name]!r}; supported is {only!r}")
@@ -228,8 +230,8 @@ def _settings(folder: Path) -> dict[str, Any]:
 
 def _json(file: Path, kind: type) -> Any:
     try:
-        value = json.loads(file.read_text(encoding="utf8"))
-    except (OSError, ValueError, RecursionError) as error:
+        value = json.loads(read_bytes(file))
+    except (UserError, ValueError, RecursionError) as error:
         raise UserError(f"{file} cannot be read ({error}); copy the whole folder again") from None
     if not isinstance(value, kind):
         raise UserError(f"{file} holds a {type(value).__name__}; expected a JSON {kind.__name__}; copy the folder again")

@@ -117,7 +117,7 @@ def _with_generation(config: Config) -> Config:
     """Adds the fields of generation_config.json to a published config. Newer checkpoints store them there; settings of
     generation in their config.json are then without effect, as in `transformers`."""
     file = Path(config.file).with_name("generation_config.json")
-    if not file.is_file():
+    if not os.path.lexists(file):
         return config
     kept = {name: value for name, value in config.items() if name not in defaults.FIELDS}
     return Config({**kept, **{name: value for name, value in Config.read(file).items() if value is not None}}, config.file)

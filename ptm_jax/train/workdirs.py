@@ -26,6 +26,7 @@ from typing import Any
 
 from ptm_jax.core import spec
 from ptm_jax.core.errors import UserError
+from ptm_jax.core.reading import read_bytes, shown
 from ptm_jax.core.spec.legacy import renewed
 from ptm_jax.core.types import Vocab
 from ptm_jax.data.tokenizers import saved
@@ -62,12 +63,12 @@ def read(workdir: Path, *, corpus: bool = False) -> dict[str, Any]:
             f"{workdir} is no workdir of a run (it has no config.json); name one that `ptm train` or `ptm import` wrote"
         )
     try:
-        record = renewed(json.loads(file.read_text(encoding="utf8")))
+        record = renewed(json.loads(read_bytes(file)))
         record["config"]["system"]["towers"]
         if corpus:
             record["corpus"]["digest"], record["corpus"]["vocab"]["size"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{file} is no record of a run ({error!r}); restore it, or choose another workdir") from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise UserError(f"{file} is no record of a run ({shown(error)}); restore it, or choose another workdir") from error
     return record
 
 

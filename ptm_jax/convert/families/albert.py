@@ -28,7 +28,7 @@ ROOT, HEADS = "albert.", classes("Albert", {"Model": ("pool",), "ForPreTraining"
 
 def _sharing(config: Config) -> tuple[int, int]:
     """Returns (number of layer groups, number of parameter sets that each group cycles through)."""
-    return config.positive("num_hidden_groups", 1), config.positive("inner_group_num", 1)
+    return config.count("num_hidden_groups", 1), config.count("inner_group_num", 1)
 
 
 def encoder(config: Config) -> Transformer:

@@ -85,10 +85,13 @@ class BartKind:
         width, heads = config.positive("d_model"), config.positive(f"{side}_attention_heads")
         if width % heads:
             raise ValueError(f"d_model {width} is not a multiple of {side}_attention_heads {heads}")
-        limit, init = config.positive("max_position_embeddings"), Normal(config("init_std", float, 0.02))
+        limit = config.positive("max_position_embeddings")
+        if self.waves and limit * width > config.most:
+            raise ValueError(f"max_position_embeddings {limit} x d_model {width} is too large a table for its tensors")
+        init = Normal(config("init_std", float, 0.02))
         core = transformer(
             vocab=vocab_of(config, **self.special),
-            layers=config.positive(f"{side}_layers"),
+            layers=config.count(f"{side}_layers"),
             width=width,
             heads=heads,
             hidden=config.positive(f"{side}_ffn_dim"),

@@ -33,7 +33,7 @@ def encoder(config: Config) -> Transformer:
     config.refuse("position_embedding_type", "absolute", "relative keys of BERT are not supported")
     return transformer(
         vocab=vocab_of(config, pad=None),
-        layers=config.positive("num_hidden_layers"),
+        layers=config.count("num_hidden_layers"),
         width=config.positive("hidden_size"),
         heads=config.positive("num_attention_heads"),
         hidden=config.positive("intermediate_size"),

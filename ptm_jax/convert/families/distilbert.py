@@ -41,7 +41,7 @@ def encoder(config: Config) -> Transformer:
     init, rate = Normal(config("initializer_range", float, 0.02)), config("dropout", float, 0.1)
     core = transformer(
         vocab=vocab_of(config, pad=None),
-        layers=config.positive("n_layers"),
+        layers=config.count("n_layers"),
         width=config.positive("dim"),
         heads=config.positive("n_heads"),
         hidden=config.positive("hidden_dim"),

@@ -64,7 +64,7 @@ def _decoder(config: Config, **words: Any) -> Transformer:
         words["positions"] = LearnedPositions(config.positive("n_positions"), initializer=init)
     core = transformer(
         vocab=_vocab(config),
-        layers=config.positive("n_layer"),
+        layers=config.count("n_layer"),
         width=config.positive("n_embd"),
         heads=config.positive("n_head"),
         dropout=config("resid_pdrop", float, 0.1),
@@ -82,7 +82,7 @@ def build_gpt(config: Config, architecture: str) -> System:
 
 
 def build_gpt2(config: Config, architecture: str) -> System:
-    std, layers = config("initializer_range", float, 0.02), config.positive("n_layer")
+    std, layers = config("initializer_range", float, 0.02), config.count("n_layer")
     config.refuse("add_cross_attention", False, "a GPT-2 with cross-attention is half of an encoder-decoder; not supported")
     core = _decoder(
         config,

@@ -65,7 +65,7 @@ def _block(config: Config, sizes: Sizes, init: Any) -> Any:
     inside, rate = config("use_bottleneck", bool, True), config("hidden_dropout_prob", float, 0.0)
     activation = config.one_of("hidden_act", ACTIVATIONS, "relu")
     ffn = FeedForward(config.positive("intermediate_size"), activation, initializer=init)
-    more = config.positive("num_feedforward_networks", 4) - 1
+    more = config.count("num_feedforward_networks", 4) - 1
     block = Block(
         attention=Attention(
             heads=config.positive("num_attention_heads"),
@@ -110,7 +110,7 @@ def encoder(config: Config) -> Transformer:
         expand=expand,
         initializer=init,
     )
-    stack = Stack(block=_block(config, sizes, init), layers=config.positive("num_hidden_layers"))
+    stack = Stack(block=_block(config, sizes, init), layers=config.count("num_hidden_layers"))
     return Transformer(embed=embed, stack=stack)
 
 
@@ -143,7 +143,7 @@ def _block_lines(config: Config, layer: str) -> tuple[Line, ...]:
     shared, output = f"{layer}bottleneck.attention", f"{layer}output"
     more = [
         line
-        for j in range(config.positive("num_feedforward_networks", 4) - 1)
+        for j in range(config.count("num_feedforward_networks", 4) - 1)
         for line in (
             Line(f"{block}/cross/ffns_{j}/up", f"{layer}ffn.{j}.intermediate.dense", "dense"),
             Line(f"{block}/cross/ffns_{j}/down", f"{layer}ffn.{j}.output.dense", "dense"),

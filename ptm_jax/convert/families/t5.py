@@ -11,6 +11,7 @@ from ptm_jax.convert.family import Family, classes, families, is_pair
 from ptm_jax.convert.records import pair_heads, record_with, task_fields, vocab_of
 from ptm_jax.convert.table import Line
 from ptm_jax.core.errors import UserError
+from ptm_jax.core.reading import shown
 from ptm_jax.core.spec import override, respell
 from ptm_jax.core.system import System
 from ptm_jax.encoders.seq2seq import EncoderDecoder
@@ -36,7 +37,7 @@ def activation(config: Config) -> tuple[str, bool]:
     gate, _, name = written.rpartition("-")
     if gate not in ("", "gated") or name not in ACTIVATIONS:
         raise UserError(
-            f"{config.file}: feed_forward_proj is {written!r}; supported are NAME and gated-NAME, NAME being one of "
+            f"{config.file}: feed_forward_proj is {shown(written)}; supported are NAME and gated-NAME, NAME being one of "
             f"{', '.join(ACTIVATIONS)}"
         )
     return ("gelu_tanh" if written == "gated-gelu" else ACTIVATIONS[name]), gate == "gated"
@@ -65,7 +66,7 @@ def network(config: Config) -> EncoderDecoder:
     act, gated = activation(config)
     vocab = vocab_of(config, pad=0, eos=1)
     names = ("num_layers", "d_model", "num_heads", "d_kv", "d_ff")
-    sizes = [config.positive(name) for name in names]
+    sizes = [config.count(name) if name == "num_layers" else config.positive(name) for name in names]
     rate, factor = config("dropout_rate", float, 0.1), config("initializer_factor", float, 1.0)
     change = lambda **words: lambda part: dataclasses.replace(part, **words)
     buckets = config.positive("relative_attention_num_buckets", 32)
@@ -84,7 +85,7 @@ def network(config: Config) -> EncoderDecoder:
     }
     for kind, edit in edits.items():
         net = respell(net, kind, edit)
-    layers, start = config.positive("num_decoder_layers", sizes[0]), config("decoder_start_token_id", int, vocab.pad)
+    layers, start = config.count("num_decoder_layers", sizes[0]), config("decoder_start_token_id", int, vocab.pad)
     return override(net, {"decoder.stack.layers": layers, "start": start})
 
 

@@ -17,6 +17,7 @@ from ptm_jax.convert.family import Family, classes, families
 from ptm_jax.convert.records import label_fields, record_with, vocab_of
 from ptm_jax.convert.table import Line
 from ptm_jax.core.errors import UserError
+from ptm_jax.core.reading import shown
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.xl import TransformerXL
@@ -38,9 +39,7 @@ def _vocab(config: Config) -> Vocab:
 
 def _cut(config: Config) -> dict[str, Any]:
     """Returns the cluster settings of a config: `cutoffs`, `divide` and the width of the tables."""
-    cutoffs = tuple(config("cutoffs", list, list(CUTOFFS)))
-    if not all(isinstance(cut, int) and not isinstance(cut, bool) for cut in cutoffs):
-        raise UserError(f"{config.file}: cutoffs is {list(cutoffs)!r}; expected whole numbers")
+    cutoffs = config.numbers("cutoffs", CUTOFFS)
     clusters(_vocab(config), cutoffs)
     width, table = config.positive("d_model", 1024), config.positive("d_embed", 1024)
     divide = config.positive("div_val", 4)
@@ -49,14 +48,14 @@ def _cut(config: Config) -> dict[str, Any]:
 
 def _projections(config: Config) -> str:
     """Returns which projections the head shares with the embeddings: "none", "tail" or "all"."""
-    count = len(config("cutoffs", list, list(CUTOFFS)))
+    count = len(config.numbers("cutoffs", CUTOFFS))
     tail = config("proj_share_all_but_first", bool, True)
     given = config("tie_projs", list, [False] + [tail] * count)
     given = [*map(bool, given), *[False] * (count + 1 - len(given))]
     kinds = {"none": [False] * (count + 1), "tail": [False] + [True] * count, "all": [True] * (count + 1)}
     found = next((name for name, ties in kinds.items() if ties == given), None)
     if found is None:
-        raise UserError(f"{config.file}: tie_projs is {given}: supported are none, all, and all but the first")
+        raise UserError(f"{config.file}: tie_projs is {shown(given)}: supported are none, all, and all but the first")
     return found
 
 
@@ -72,7 +71,7 @@ def encoder(config: Config) -> TransformerXL:
     if memory <= 0 and same:
         raise UserError(f"{config.file}: same_length with mem_len {memory} hides every token; set same_length to false")
     stack = recurrent(
-        config.positive("n_layer", 18), width, heads, config.positive("d_inner", 4096),
+        config.count("n_layer", 18), width, heads, config.positive("d_inner", 4096),
         dropout=rate, attention_dropout=config("dropatt", float, 0.0), inner=rate, activation="relu",
         eps=config("layer_norm_epsilon", float, 1e-5), norm="pre" if config("pre_lnorm", bool, False) else "post",
         scores=ShiftedScores, segments=False, initializer=init, clamp=clamp if clamp > 0 else None,

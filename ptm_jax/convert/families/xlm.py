@@ -90,7 +90,7 @@ def vocabulary_head(config: Config, vocab: Vocab, init: Any) -> Any:
     (Transformers can neither run its adaptive softmax on a batch nor load a tied one.)
     """
     if config("asm", bool, False):
-        cutoffs = tuple(config("asm_cutoffs", list))
+        cutoffs = config.numbers("asm_cutoffs")
         return AdaptiveSoftmaxHead(vocab, cutoffs, float(config("asm_div_value", float)), initializer=init)
     return LMHead(vocab=vocab, bias=True, tied=config("tie_word_embeddings", bool, True), initializer=init)
 
@@ -113,7 +113,7 @@ def encoder(config: Config) -> Transformer:
     others = {"unk": config("unk_index", int, 3), "mask": config("mask_index", int, 5), "sep": vocab.eos}
     core = transformer(
         vocab=dataclasses.replace(vocab, **others),
-        layers=config.positive("n_layers", 12),
+        layers=config.count("n_layers", 12),
         width=width,
         heads=config.positive("n_heads", 16),
         positions=LearnedPositions(config.positive("max_position_embeddings", 512), initializer=drawn),

@@ -39,7 +39,7 @@ def encoder(config: Config) -> XLNetEncoder:
         config.refuse("same_length", False, "every token seeing equally many is not supported")
     clamp = config("clamp_len", int, -1)
     stack = recurrent(
-        config.positive("n_layer", 24), width, heads, config.positive("d_inner", 4096),
+        config.count("n_layer", 24), width, heads, config.positive("d_inner", 4096),
         dropout=rate, attention_dropout=rate, inner=rate,
         activation=config.one_of("ff_activation", ACTIVATIONS, "gelu"), eps=config("layer_norm_eps", float, 1e-12),
         scores=DirectedScores, segments=True, initializer=init, clamp=clamp if clamp > 0 else None,

@@ -18,7 +18,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ptm_jax.convert.formats.tensors import TYPES, Entry, Stored, broken, bytes_of, reading, shown, size_of
+from ptm_jax.convert.formats.tensors import TYPES, Entry, Stored, bytes_of
+from ptm_jax.core.reading import broken, reading, shown, size_of
 
 _DEPTH = 64
 _TEXT = 1 << 16  # bytes of the longest name

@@ -11,10 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ptm_jax.convert.formats.tensors import DTYPES, Entry, Stored, broken, bytes_of, parse_json, reading, shown, size_of
+from ptm_jax.convert.formats.tensors import DTYPES, Entry, Stored, bytes_of
 from ptm_jax.core.errors import UserError
-
-_MAX_HEADER = 100_000_000
+from ptm_jax.core.reading import LARGEST_JSON, broken, parse_json, reading, shown, size_of
 
 
 def open_safetensors(path: Path) -> Stored:
@@ -26,9 +25,9 @@ def open_safetensors(path: Path) -> Stored:
             raise broken(path, f"is no safetensors file: it has {size} bytes")
         length, brace = int.from_bytes(lead, "little"), file.read(1)
         # A header of 640 or 19,280 bytes begins like a pickle or a zip: only the byte after the length decides.
-        if lead[:2] in (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04") and (brace != b"{" or length > _MAX_HEADER):
+        if lead[:2] in (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04") and (brace != b"{" or length > LARGEST_JSON):
             raise broken(path, "is no safetensors file but a pickle under another name")
-        if length > min(_MAX_HEADER, size - 8):
+        if length > min(LARGEST_JSON, size - 8):
             raise broken(
                 path, f"its header claims {length:,} bytes, but the file has {size:,}: truncated, or no safetensors file"
             )

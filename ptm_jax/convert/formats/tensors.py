@@ -6,23 +6,18 @@ error is a one-line `UserError` that names the file and the tensor.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import json
 import math
 import mmap
 import os
-import stat
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-from ptm_jax.core.errors import UserError
+from ptm_jax.core.reading import broken, reading
 
 # Supported element types, by their safetensors names. All files are little-endian.
 DTYPES = {
@@ -44,7 +39,6 @@ FLOATS = frozenset({"F16", "BF16", "F32", "F64"})
 TYPES = {dtype.name: name for name, dtype in DTYPES.items()}
 """Maps the types' names in numpy, torch and Flax to those of safetensors."""
 
-_MAX_JSON = 100_000_000  # safetensors' limit for a header
 _MAPPED = 1 << 22  # bytes; larger arrays are allocated with mmap
 _PIECE = 1 << 22  # bytes read at a time if they must be converted or sliced; a piece stays in the cache
 ALIGN = 64  # bytes; XLA on a CPU uses an aligned array without a copy
@@ -73,68 +67,11 @@ class Entry:
         return self.stored if self.axes is None else tuple(self.stored[axis] for axis in self.axes)
 
 
-def shown(name: Any) -> str:
-    """Returns a name from a file for an error message: quoted, escaped and shortened."""
-    text = repr(name)
-    return text if len(text) <= 120 else f"{text[:100]}...{text[-10:]}"
-
-
-def broken(path: Path, why: str, tensor: str | None = None) -> UserError:
-    """Returns the error for an unusable file (and a tensor in it)."""
-    where = str(path) if str(path).isprintable() else repr(str(path))
-    return UserError(f"{where}: {why}" if tensor is None else f"{where}: tensor {shown(tensor)} {why}")
-
-
-@contextlib.contextmanager
-def reading(path: Path) -> Iterator[None]:
-    """Converts an OSError inside the block to a UserError about `path`."""
-    try:
-        yield
-    except OSError as error:
-        raise broken(path, f"cannot be read ({error.strerror or error})") from None
-
-
-def size_of(path: Path) -> int:
-    """Returns the bytes of a regular file. Refuses other files, since reading them could block or never end."""
-    with reading(path):
-        found = path.stat()
-    if not stat.S_ISREG(found.st_mode):
-        raise broken(path, "is not a regular file")
-    return found.st_size
-
-
 def bytes_of(dtype: str, shape: tuple[int, ...]) -> int | None:
     """Returns the size of an array in bytes; None if no array can have that shape, not even an empty one."""
     if len(shape) > 32 or math.prod(max(dim, 1) for dim in shape) * DTYPES[dtype].itemsize >= 1 << 62:
         return None
     return math.prod(shape) * DTYPES[dtype].itemsize
-
-
-def parse_json(path: Path, raw: bytes, what: str) -> Any:
-    """Parses JSON from a file. Raises UserError for repeated keys."""
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            names = [name for name, _ in pairs]
-            twice = next(name for name in names if names.count(name) > 1)
-            raise broken(path, f"{what} names {shown(twice)} twice")
-        return found
-
-    try:
-        text = raw.decode("utf8")
-        return json.loads(text, object_pairs_hook=unique)
-    except (ValueError, RecursionError):
-        raise broken(path, f"{what} is not JSON") from None
-
-
-def read_json(path: Path, what: str) -> Any:
-    """Reads a JSON file."""
-    if size_of(path) > _MAX_JSON:
-        raise broken(path, f"{what} is larger than {_MAX_JSON:,} bytes")
-    with reading(path):
-        raw = path.read_bytes()
-    return parse_json(path, raw, what)
 
 
 def aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ptm_jax.convert.formats.tensors import DTYPES, FLOATS, TYPES, Entry, box_of, broken, bytes_of, shown, size_of
+from ptm_jax.convert.formats.tensors import DTYPES, FLOATS, TYPES, Entry, box_of, bytes_of
+from ptm_jax.core.reading import broken, shown, size_of
 
 
 class Pickled:

@@ -101,7 +101,7 @@ def build(pipeline: beam.Pipeline, job: Job) -> None:
     """Adds all steps of a job to the pipeline."""
     documents = (
         pipeline
-        | "parts" >> beam.Create([(number, kind, name) for number, (kind, name) in enumerate(job.parts)])
+        | "parts" >> beam.Create([(number, *part, job.document_bytes) for number, part in enumerate(job.parts)])
         | "spread" >> beam.Reshuffle()
         | "read" >> beam.FlatMap(_read)
     )
@@ -129,10 +129,10 @@ def build(pipeline: beam.Pipeline, job: Job) -> None:
     )
 
 
-def _read(part: tuple[int, str, str]) -> Iterator[tuple[tuple[int, int], tuple]]:
+def _read(part: tuple[int, str, str, int]) -> Iterator[tuple[tuple[int, int], tuple]]:
     """Yields (place, document) of everything in a part."""
-    number, kind, name = part
-    for count, item in enumerate(sources.read(kind, name)):
+    number, *source = part
+    for count, item in enumerate(sources.read(*source)):
         yield (number, count), (item.sentences, item.lines)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ptm_jax.data.corpora.shards import Shard
 from ptm_jax.data.text import cleaning
+from ptm_jax.data.text.bounded import DOCUMENT_BYTES
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 
 CHUNK_BYTES = 262_144
@@ -24,6 +25,7 @@ class Job:
     place    where workers write: `folder`, or a URL, which all of them see
     steps    of the cleaning
     window   of the co-occurrences; None: they are not counted
+    document_bytes   of a document of a file at most
     """
 
     parts: tuple[tuple[str, str], ...]
@@ -36,6 +38,7 @@ class Job:
     steps: tuple[cleaning.Rule | cleaning.Duplicates, ...]
     window: int | None
     shard_bytes: int
+    document_bytes: int = DOCUMENT_BYTES
 
     def shard(self, split: str, number: int, count: int, vocab: int, folder: Path | None = None) -> Shard:
         """Returns shard `number` of the `count` shards of a split."""

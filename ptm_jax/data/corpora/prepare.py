@@ -13,7 +13,6 @@ import dataclasses
 import errno
 import fcntl
 import hashlib
-import itertools
 import json
 import os
 import shutil
@@ -32,6 +31,7 @@ from ptm_jax.data.corpora.shards import Shard
 from ptm_jax.data.text import cleaning as clean_text
 from ptm_jax.data.text import remote
 from ptm_jax.data.text import sources as text_sources
+from ptm_jax.data.text.bounded import DOCUMENT_BYTES
 from ptm_jax.data.text.documents import Document
 from ptm_jax.data.tokenizers import saved, tokenizing, vocabularies
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
@@ -53,6 +53,7 @@ def prepare(
     block_tokens: int = 8192,
     cleaning: Sequence[clean_text.Rule | clean_text.Duplicates] = (),
     cooccurrence: int | None = None,
+    document_bytes: int = DOCUMENT_BYTES,
     runner: Runner | None = None,
     progress: Progress | None = None,
 ) -> store.Corpus:
@@ -63,6 +64,7 @@ def prepare(
     block_tokens  tokens of a block, the unit of reading and shuffling
     cleaning      steps that documents pass in order; counts of what they remove are in the manifest's `cleaning`
     cooccurrence  words to either side that count as near in `cooccurrence.npy` (None: the file is not written)
+    document_bytes   bytes of one document of a file at most, decompressed; no effect on the result
     runner        the runner of an Apache Beam pipeline (None: this machine, without Beam); no effect on the result
     progress      called as (stage, done, total), total 0 where it is unknown
 
@@ -87,7 +89,7 @@ def prepare(
             _begin(partial, request)
             job = Job(
                 tuple(text_sources.parts(sources)), partial, str(partial), tokenizer, heldout, seed, block_tokens,
-                tuple(cleaning), cooccurrence, SHARD_BYTES,
+                tuple(cleaning), cooccurrence, SHARD_BYTES, document_bytes,
             )  # fmt: skip
             shards = _here(job, workers, progress) if runner is None else _there(job, runner, progress)
             _write_manifest(partial, shards, request)
@@ -118,7 +120,7 @@ class _Run:
 
 def _here(job: Job, workers: int | None, progress: Progress | None) -> dict[str, list[Shard]]:
     """Writes the shards of each split that an earlier run did not finish, on this machine."""
-    documents = itertools.chain.from_iterable(itertools.starmap(text_sources.read, job.parts))
+    documents = (item for kind, name in job.parts for item in text_sources.read(kind, name, job.document_bytes))
     if job.steps:
         documents = _cleaned(documents, job.steps, job.folder / REPORT)
     text = spool.write(documents, job.folder / "spool", job.seed, progress)

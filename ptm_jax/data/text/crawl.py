@@ -7,16 +7,16 @@ import re
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
 
 from ptm_jax.core.errors import UserError
+from ptm_jax.data.text.bounded import Bounded
 from ptm_jax.data.text.documents import Document, document
 
 PIECE = 1 << 20
 """Bytes that are asked for at once: a record's own length may be wrong by any factor."""
 
 
-def wet(stream: BinaryIO, path: Path) -> Iterator[Document]:
+def wet(stream: Bounded, path: Path) -> Iterator[Document]:
     """Yields the pages of a WET file: the records of type `conversion` (WARC 1.0, ISO 28500)."""
     position = 0
 
@@ -29,6 +29,7 @@ def wet(stream: BinaryIO, path: Path) -> Iterator[Document]:
     while begin := line():
         if not begin.strip():
             continue
+        stream.mark()
         if not begin.startswith(b"WARC/"):
             raise UserError(f"{path} is not a WET file at byte {position - len(begin)} of its text; fetch it again")
         fields = {}
@@ -52,16 +53,17 @@ def wet(stream: BinaryIO, path: Path) -> Iterator[Document]:
                 yield item
 
 
-def texts(stream: BinaryIO, path: Path) -> Iterator[Document]:
+def texts(stream: Bounded, path: Path) -> Iterator[Document]:
     """Yields a document for each text in a tar, and in the xz-compressed tars inside it, as OpenWebText has them."""
     try:
         with tarfile.open(fileobj=stream, mode="r|") as archive:
             for member in archive:
+                stream.mark()
                 if not member.isfile():
                     continue
                 content = archive.extractfile(member)
                 if member.name.lower().endswith(".xz"):
-                    with lzma.open(content) as inner:
+                    with Bounded(lzma.open(content), path, stream.most) as inner:
                         yield from texts(inner, path)
                 elif member.name.lower().endswith(".txt"):
                     text = _decoded(content.read(), f"{member.name} of {path}")

@@ -13,8 +13,9 @@ _ABBREVIATIONS = frozenset(
     "mr mrs ms dr prof st sr jr vs etc al fig figs eq eqs sec no nos vol pp ed eds cf resp approx inc ltd co corp dept "
     "gen col lt capt sgt rev hon gov sen rep jan feb mar apr jun jul aug sep sept oct nov dec e.g i.e viz".split()
 )
+# The word before a stop is no part of the pattern: searching a word of n letters for its end took n^2 steps.
 _END = re.compile(
-    r"""(?P<word>\S*?)[.!?]+['")\]’”]*\s+(?=["'(\[‘“`]*\s*[A-Z0-9À-ÖØ-Þ\u0391-\u042f])"""
+    r"""(?<![.!?])(?P<stop>[.!?])[.!?]*['")\]’”]*\s+(?=["'(\[‘“`]*\s*[A-Z0-9À-ÖØ-Þ\u0391-\u042f])"""
     r"""|[。！？]+[」』”’]*"""
 )
 
@@ -40,13 +41,13 @@ def split_sentences(line: str) -> list[str]:
     line = " ".join(line.split())
     if not line:
         return []
-    sentences, start = [], 0
+    sentences, start, last = [], 0, 0
     for match in _END.finditer(line):
-        word = match["word"]
-        if word is not None:
-            bare = word.lstrip("\"'([‘“`").lower()
-            stop = line[match.end("word")]
-            if stop == "." and (bare in _ABBREVIATIONS or (len(bare) == 1 and bare.isalpha())):
+        begin, last = last, match.end()
+        if match["stop"] == ".":
+            begin = max(begin, line.rfind(" ", begin, match.start()) + 1)
+            bare = line[begin : match.start()].lstrip("\"'([‘“`").lower()
+            if bare in _ABBREVIATIONS or (len(bare) == 1 and bare.isalpha()):
                 continue
         sentences.append(line[start : match.end()].strip())
         start = match.end()
@@ -61,10 +62,10 @@ def document(lines) -> Document | None:
 
 
 def _wrap(sentence: str) -> list[str]:
-    pieces = []
-    while len(sentence) > LONGEST:
-        cut = sentence.rfind(" ", 1, LONGEST)
-        cut = LONGEST if cut < 0 else cut
-        pieces.append(sentence[:cut].strip())
-        sentence = sentence[cut:].strip()
-    return [*pieces, sentence] if sentence else pieces
+    pieces, start = [], 0
+    while len(sentence) - start > LONGEST:
+        cut = sentence.rfind(" ", start + 1, start + LONGEST)
+        cut = start + LONGEST if cut < 0 else cut
+        pieces.append(sentence[start:cut])
+        start = cut + (sentence[cut] == " ")
+    return [*pieces, sentence[start:]]

@@ -11,22 +11,24 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from ptm_jax.core.errors import UserError, closest
+from ptm_jax.core.reading import size_of
 from ptm_jax.data.text import pydocs, remote, textfiles
+from ptm_jax.data.text.bounded import DOCUMENT_BYTES
 from ptm_jax.data.text.documents import Document, document
 
 _FORMATS = f"{', '.join(textfiles.FORMATS)} (or {', '.join(textfiles.COMPRESSIONS)})"
 
 
-def documents(sources: Sequence[str]) -> Iterator[Document]:
+def documents(sources: Sequence[str], document_bytes: int = DOCUMENT_BYTES) -> Iterator[Document]:
     """Yields the documents of `sources`, in the given order (files of a glob or directory by name).
 
     A source is a path or glob of txt, jsonl, csv, tsv or parquet files, Wikipedia dumps (pages-articles.xml), Common
     Crawl's text (wet) or OpenWebText's tars, also compressed (gz, bz2, zst, xz), a directory of them, such files at a
     URL that Beam reads (gs://bucket/part-*.txt.gz), `tfds:name/config`, or `pydocs`. Raises UserError for a source that
-    is missing, empty, damaged or not UTF-8.
+    is missing, empty, damaged or not UTF-8, and for a document of more than `document_bytes` (decompressed).
     """
     for kind, name in parts(sources):
-        yield from read(kind, name)
+        yield from read(kind, name, document_bytes)
 
 
 def parts(sources: Sequence[str]) -> list[tuple[str, str]]:
@@ -69,6 +71,7 @@ def expand(source: str) -> list[tuple[str, str]]:
     for file in files:
         if textfiles.file_format(file) is None:
             raise UserError(f"{file} has no format that is read; expected {_FORMATS}: rename it")
+        size_of(file)
     return [("file", str(file)) for file in files]
 
 
@@ -132,19 +135,19 @@ def _missing(source: str, path: Path) -> str:
     return f"no such data source: {source}; expected a file, a glob, a directory, tfds:NAME or pydocs.{near}"
 
 
-def read(kind: str, name: str) -> Iterator[Document]:
-    """Yields the documents of one part."""
+def read(kind: str, name: str, document_bytes: int = DOCUMENT_BYTES) -> Iterator[Document]:
+    """Yields the documents of one part, of at most so many bytes in a file (`textfiles.read`)."""
     if kind == "pydocs":
         return pydocs.documents()
     if kind == "tfds":
         return _tfds(name)
-    return _read_url(name) if remote.is_remote(name) else textfiles.read(Path(name))
+    return _read_url(name, document_bytes) if remote.is_remote(name) else textfiles.read(Path(name), document_bytes)
 
 
-def _read_url(name: str) -> Iterator[Document]:
+def _read_url(name: str, document_bytes: int) -> Iterator[Document]:
     with remote.local(name) as path:
         try:
-            yield from textfiles.read(path)
+            yield from textfiles.read(path, document_bytes)
         except UserError as error:
             raise UserError(str(error).replace(str(path), name)) from None
 

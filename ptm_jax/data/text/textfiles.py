@@ -1,12 +1,12 @@
 """Documents of files: txt, jsonl, csv, tsv, parquet, Wikipedia dumps, WET crawls and tars of texts, compressed or not.
 
-Text is UTF-8, with or without a byte order mark. Every error names the file and the place in it.
+Text is UTF-8, with or without a byte order mark. Every error names the file and the place in it. A file may be a few
+kilobytes that decompress to gigabytes, or one endless line: no more than `document_bytes` are read for one document.
 """
 
 from __future__ import annotations
 
 import bz2
-import contextlib
 import csv
 import gzip
 import io
@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ptm_jax.core.errors import UserError
+from ptm_jax.core.reading import size_of
 from ptm_jax.data.text import crawl, wiki
+from ptm_jax.data.text.bounded import DOCUMENT_BYTES, Bounded
 from ptm_jax.data.text.documents import Document, document
 
 FORMATS = (".txt", ".jsonl", ".csv", ".tsv", ".parquet", ".xml", ".wet", ".tar")
@@ -51,16 +53,21 @@ def file_format(path: Path) -> str | None:
     return next((f for f in FORMATS if name.endswith(f) and f != ".xml"), None)
 
 
-def read(path: Path) -> Iterator[Document]:
-    """Yields the documents of one file. Raises UserError for a file that is damaged, empty or not UTF-8."""
-    lines = {".txt": _text, ".jsonl": _jsonl, ".csv": _csv, ".tsv": _tsv, ".parquet": _parquet}
-    streams = {".xml": wiki.documents, ".wet": crawl.wet, ".tar": crawl.texts}
-    kind, found = file_format(path), False
+def read(path: Path, document_bytes: int = DOCUMENT_BYTES) -> Iterator[Document]:
+    """Yields the documents of one file.
+
+    Raises UserError for a file that is damaged, empty, not UTF-8 or no regular file, and where more than `document_bytes`
+    (after decompression, in steps of 8 KiB) follow one another without the end of a document.
+    """
+    kinds = {".txt": _text, ".jsonl": _jsonl, ".csv": _csv, ".tsv": _tsv, ".parquet": _parquet}
+    kinds |= {".xml": wiki.documents, ".wet": crawl.wet, ".tar": crawl.texts}
+    found = False
     try:
-        with opened(path) if kind in streams else contextlib.nullcontext() as stream:
-            for item in streams[kind](stream, path) if kind in streams else lines[kind](path):
+        with Bounded(opened(path), path, document_bytes) as stream:
+            for item in kinds[file_format(path)](stream, path):
                 found = True
                 yield item
+                stream.mark()
     except DAMAGED as error:
         raise UserError(f"{path} is a damaged archive ({error}); fetch or compress it again") from None
     except OSError as error:
@@ -70,8 +77,10 @@ def read(path: Path) -> Iterator[Document]:
 
 
 def opened(path: Path) -> BinaryIO:
-    """Opens a file for reading in binary, decompressed. Damaged data raise OSError, EOFError or the module's own error."""
+    """Opens a regular file for reading in binary, decompressed. Damaged data raise OSError, EOFError or the module's own
+    error, other files UserError."""
     suffix = path.suffix.lower()
+    size_of(path)
     if suffix == ".zst":
         import pyarrow
 
@@ -116,27 +125,26 @@ def _check_frames(path: Path) -> None:
             raise EOFError(_ENDS_EARLY)
 
 
-def _lines(path: Path) -> Iterator[str]:
+def _lines(stream: Bounded, path: Path) -> Iterator[str]:
     """Yields decoded lines without their ends; only a line feed ends a line."""
     offset = 0
-    with opened(path) as stream:
-        for raw in stream:
-            try:
-                line = raw.decode("utf-8")
-            except UnicodeDecodeError as error:
-                raise UserError(
-                    f"{path} is not UTF-8 at byte {offset + error.start} of its text; convert it, say with iconv"
-                ) from None
-            if offset == 0:
-                line = line.removeprefix("\ufeff")
-            offset += len(raw)
-            yield line.rstrip("\r\n")
+    for raw in stream:
+        try:
+            line = raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise UserError(
+                f"{path} is not UTF-8 at byte {offset + error.start} of its text; convert it, say with iconv"
+            ) from None
+        if offset == 0:
+            line = line.removeprefix("\ufeff")
+        offset += len(raw)
+        yield line.rstrip("\r\n")
 
 
-def _text(path: Path) -> Iterator[Document]:
+def _text(stream: Bounded, path: Path) -> Iterator[Document]:
     """Documents are separated by blank lines, or by ` = Title = ` in a file that begins with such a WikiText heading."""
     lines, wiki = [], None
-    for line in _lines(path):
+    for line in _lines(stream, path):
         blank = not line.strip()
         if wiki is None and not blank:
             wiki = bool(_HEADING.match(line))
@@ -150,13 +158,13 @@ def _text(path: Path) -> Iterator[Document]:
         yield item
 
 
-def _jsonl(path: Path) -> Iterator[Document]:
-    for number, line in enumerate(_lines(path), 1):
+def _jsonl(stream: Bounded, path: Path) -> Iterator[Document]:
+    for number, line in enumerate(_lines(stream, path), 1):
         if not line.strip():
             continue
         try:
             value = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise UserError(f"{path}:{number} is not JSON ({error}); expected one object on each line") from None
         fields = [value.get("text"), *value.values()] if isinstance(value, dict) else [value]
         text = next((field for field in fields if isinstance(field, str)), None)
@@ -180,18 +188,24 @@ def csv_rows(path: Path, lines: Iterable[str]) -> Iterator[tuple[int, list[str]]
         raise UserError(f"{path}:{start} is not CSV ({reason}); check its quotes") from None
 
 
-def _csv(path: Path) -> Iterator[Document]:
-    return _rows(path, csv_rows(path, (line + "\n" for line in _lines(path))), "quotes around a field with a comma")
+def _csv(stream: Bounded, path: Path) -> Iterator[Document]:
+    rows = csv_rows(path, (line + "\n" for line in _lines(stream, path)))
+    return _rows(stream, path, rows, "quotes around a field with a comma")
 
 
-def _tsv(path: Path) -> Iterator[Document]:
-    rows = ((number, line.split("\t")) for number, line in enumerate(_lines(path), 1) if line.strip())
-    return _rows(path, rows, "blanks for tabs in a field")
+def _tsv(stream: Bounded, path: Path) -> Iterator[Document]:
+    rows = ((number, line.split("\t")) for number, line in enumerate(_lines(stream, path), 1) if line.strip())
+    return _rows(stream, path, rows, "blanks for tabs in a field")
 
 
-def _rows(path: Path, rows: Iterator[tuple[int, list[str]]], advice: str) -> Iterator[Document]:
+def _rows(stream: Bounded, path: Path, rows: Iterator[tuple[int, list[str]]], advice: str) -> Iterator[Document]:
     """Yields every row's text: the column with a known name, else the longest. A first row of bare words is a header."""
-    head = list(itertools.islice(rows, 100))
+    head, size = [], 0
+    for line, row in rows:
+        stream.mark()
+        head, size = [*head, (line, row)], size + sum(map(len, row))
+        if len(head) == 100 or size > 1 << 24:
+            break
     if not head:
         return
     names = [cell.strip().lower() for cell in head[0][1]]
@@ -207,13 +221,13 @@ def _rows(path: Path, rows: Iterator[tuple[int, list[str]]], advice: str) -> Ite
             yield item
 
 
-def _parquet(path: Path) -> Iterator[Document]:
+def _parquet(stream: Bounded, path: Path) -> Iterator[Document]:
     import pyarrow as arrow
     import pyarrow.parquet as parquet
 
     plain = path.suffix.lower() not in COMPRESSIONS
     try:
-        file = parquet.ParquetFile(path if plain else io.BytesIO(opened(path).read()))
+        file = parquet.ParquetFile(path if plain else io.BytesIO(stream.read()))
         kinds = (arrow.string(), arrow.large_string())
         texts = [field.name for field in file.schema_arrow if field.type in kinds]
         if not texts:

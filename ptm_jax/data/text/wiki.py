@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 from xml.etree import ElementTree
 
 from ptm_jax.core.errors import UserError
+from ptm_jax.data.text.bounded import Bounded
 from ptm_jax.data.text.documents import Document, document
 
 # Elements that are removed with their contents.
@@ -36,7 +37,7 @@ _REST = re.compile(r"([(（])[\s,;:]+")
 _REDIRECT = re.compile(r"\s*#\s*redirect", re.IGNORECASE)
 
 
-def documents(stream: BinaryIO, path: Path) -> Iterator[Document]:
+def documents(stream: Bounded, path: Path) -> Iterator[Document]:
     """Yields the articles of a dump: pages of namespace 0 that are no redirects. Raises UserError where it is damaged."""
     _grammar()
     try:
@@ -52,7 +53,7 @@ def documents(stream: BinaryIO, path: Path) -> Iterator[Document]:
         raise UserError(f"{path}:{line} is damaged or cut off XML ({error}); fetch the dump again") from None
 
 
-def pages(stream: BinaryIO, path: Path) -> Iterator[tuple[str, str]]:
+def pages(stream: Bounded, path: Path) -> Iterator[tuple[str, str]]:
     """Yields (title, wikitext) of the articles; a page that was read is freed."""
     root = None
     for event, element in ElementTree.iterparse(stream, ("start", "end")):
@@ -70,6 +71,7 @@ def pages(stream: BinaryIO, path: Path) -> Iterator[tuple[str, str]]:
             if text and model in (None, "wikitext") and not _REDIRECT.match(text):
                 yield _child(element, "title") or "", text
         root.clear()
+        stream.mark()
 
 
 def _child(element: ElementTree.Element, name: str) -> str | None:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ptm_jax.core.errors import UserError
+from ptm_jax.core.reading import shown
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -132,4 +133,4 @@ def needed(pieces: Mapping[str, int], names: Sequence[str], where: object) -> No
     """Raises UserError, naming the file, where the vocabulary lacks one of `names`."""
     missing = [name for name in names if name not in pieces]
     if missing:
-        raise UserError(f"{where} has no {missing[0]!r}, which the tokenizer needs; is the file whole?")
+        raise UserError(f"{where} has no {shown(missing[0])}, which the tokenizer needs; is the file whole?")

@@ -12,12 +12,13 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tokenizers import AddedToken
 from tokenizers import Tokenizer as Backend
 
 from ptm_jax.core.errors import UserError
+from ptm_jax.core.reading import read_bytes, shown
 from ptm_jax.data.tokenizers.framing import Added, Published, Template, content_of, needed
 from ptm_jax.data.tokenizers.published_families import CLASSES, FAMILIES, Family, Source
 from ptm_jax.data.tokenizers.published_json import files_of, lowers, serialized
@@ -44,14 +45,11 @@ def read_published(folder: str | Path) -> Tokenizer:
     folder = Path(folder)
     if not folder.is_dir():
         raise UserError(f"no such directory: {folder}; expected one with the files of a Hugging Face tokenizer")
-    paths = {p.name: p for p in folder.iterdir() if p.is_file() and (p.name in FILES or p.suffix == ".model")}
-    for path in paths.values():
-        if path.stat().st_size > _LARGEST:
-            raise UserError(f"{path} has {path.stat().st_size} bytes, too many for a tokenizer file; remove it")
-    files = {name: path.read_bytes() for name, path in sorted(paths.items())}
+    paths = {p.name: p for p in folder.iterdir() if p.name in FILES or p.suffix == ".model"}
+    files = {name: read_bytes(path, _LARGEST) for name, path in sorted(paths.items())}
     if not set(files) - {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"}:
         raise UserError(f"no tokenizer in {folder}; expected tokenizer.json, or vocab.txt, vocab.json or a .model file")
-    beside = {"config.json": (folder / "config.json").read_bytes()} if (folder / "config.json").is_file() else {}
+    beside = {"config.json": read_bytes(folder / "config.json")} if (folder / "config.json").exists() else {}
     model = _json(beside, "config.json", folder)
     rows = model.get("vocab_size", 0)
     return build(files, _family(files, model, folder), rows=rows if isinstance(rows, int) else 0, folder=folder)
@@ -60,7 +58,7 @@ def read_published(folder: str | Path) -> Tokenizer:
 def is_published(folder: Path) -> bool:
     """Whether a directory names the family of its tokenizer."""
     named, config = folder / "tokenizer_config.json", folder / "config.json"
-    return named.is_file() or (config.is_file() and b'"model_type"' in config.read_bytes())
+    return named.is_file() or (config.is_file() and b'"model_type"' in read_bytes(config))
 
 
 def build(files: Mapping[str, bytes], family: str, *, rows: int = 0, folder: Any = ".", sentinels: bool = True) -> Tokenizer:
@@ -72,7 +70,8 @@ def build(files: Mapping[str, bytes], family: str, *, rows: int = 0, folder: Any
     source = Source(files=files, config=config, folder=folder)
     rules = FAMILIES.get(family)
     if sentinels and family in SENTINELS and "tokenizer.json" not in files:
-        rules = dataclasses.replace(rules, extra=tuple(sentinels_of(config)))
+        extra = source.guard("tokenizer_config.json", lambda: tuple(sentinels_of(config)))
+        rules = dataclasses.replace(rules, extra=extra)
     naming = next((n for n in FILES[1:4] if n in files), _main(files))  # the file of the special tokens
     given, wanted = source.guard(naming, lambda: _tokens(source, rules))
     spelled = {**(rules.roles if rules else {}), **given}
@@ -80,7 +79,7 @@ def build(files: Mapping[str, bytes], family: str, *, rows: int = 0, folder: Any
     if "tokenizer.json" in files:
         kind, backend, template = source.read("tokenizer.json", lambda data: serialized(data, config))
     else:
-        kind, backend = rules.read(family, source, spelled)
+        kind, backend = source.guard("tokenizer_config.json", lambda: rules.read(family, source, spelled))
     if isinstance(backend, Backend):
         added = source.guard(naming, lambda: _extend(backend, wanted, source))
         backend = source.guard(_main(files), lambda: HuggingFace(backend))
@@ -97,14 +96,27 @@ def build(files: Mapping[str, bytes], family: str, *, rows: int = 0, folder: Any
         template = source.guard(naming, lambda: rules.template(spelled, config))
     if rows > 4 * len(known) + _UNUSED:
         raise UserError(f"{folder}/config.json has vocab_size {rows}, the tokenizer has {len(known)} pieces")
-    needed(known, (template or Template()).specials, f"{folder}/{_main(files)}")
     if roles.get("unk") in (roles.get("eos"), roles.get("bos")):
         roles.pop("unk", None)  # GPT-2: bytes have no unknown piece
     published = Published(
         family=family, roles=roles, added=added, template=template or Template(), rows=rows, files=dict(files),
-        padding=config.get("padding_side") or (rules.padding if rules else "right"),
+        padding=_side(config, folder) or (rules.padding if rules else "right"),
     )  # fmt: skip
-    return Tokenizer(backend, kind=kind, lowercase=lowercase, published=published)
+    tokenizer = Tokenizer(backend, kind=kind, lowercase=lowercase, published=published)
+    special = (piece for piece, one in added.items() if one.special)
+    needed(
+        dict.fromkeys(tokenizer.pieces),
+        [*published.template.specials, *roles.values(), *special],
+        f"{folder}/{_main(files)}",
+    )
+    return tokenizer
+
+
+def _side(config: Mapping[str, Any], folder: Any) -> Literal["right", "left"] | None:
+    side = config.get("padding_side")
+    if side not in (None, "right", "left"):
+        raise UserError(f"{folder}/tokenizer_config.json: padding_side is {shown(side)}; expected right or left")
+    return side
 
 
 def write_published(tokenizer: Tokenizer, folder: str | Path) -> None:
@@ -142,7 +154,7 @@ def _family(files: Mapping[str, bytes], model: Mapping[str, Any], folder: Path) 
         return family
     generic = not named or named.startswith(("PreTrainedTokenizer", "TokenizersBackend"))
     if family not in FAMILIES or not (generic or named.removesuffix("Fast").removesuffix("Tokenizer") in CLASSES):
-        what = f"names {named}" if named else f"is of model_type {family!r}" if family else "names no model_type"
+        what = f"names {named[:100]}" if named else f"is of model_type {shown(family)}" if family else "names no model_type"
         where = "tokenizer_config.json" if named else "config.json"
         raise UserError(f"{folder}/{where} {what}, whose tokenizer files are not known here; add a tokenizer.json")
     if "vocab.txt" in files and family != "transfo-xl" and not any(n.endswith((".model", "vocab.json")) for n in files):
@@ -228,5 +240,6 @@ def _collected(pieces: Sequence[str], wanted: Sequence[Mapping[str, Any]], sourc
 def _misplaced(source: Source, piece: str, given: int, found: int) -> UserError:
     name = "tokenizer_config.json" if source.config.get("added_tokens_decoder") else "added_tokens.json"
     return UserError(
-        f"{source.folder}/{name} gives {piece!r} the id {given}, its vocabulary {found}; are the files one model's?"
+        f"{source.folder}/{name} gives {shown(piece)} the id {shown(given)}, its vocabulary {found}; "
+        "are the files one model's?"
     )

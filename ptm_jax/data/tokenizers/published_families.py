@@ -47,7 +47,7 @@ class Source:
         except (UserError, KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
             raise UserError(f"{self.folder}/{name} is not a tokenizer file that can be read ({reason})") from None
 
     def vocabulary(self, name: str = "vocab.json") -> dict[str, int]:

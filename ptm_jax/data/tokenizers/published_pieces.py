@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
+from ptm_jax.core.reading import shown
 from ptm_jax.data.tokenizers.framing import Searching, content_of
 
 UNIGRAM, BPE = 1, 2
@@ -109,8 +110,16 @@ def whole_table(characters: bytes) -> None:
 
 
 def sentinels_of(config: Mapping[str, Any]) -> list[str]:
-    """Returns the sentinels of a T5, number 0 first."""
-    return [f"<extra_id_{i}>" for i in range(int(config.get("extra_ids", 100)))]
+    """Returns the sentinels of a T5, number 0 first. Raises ValueError for an impossible number of them."""
+    return [f"<extra_id_{i}>" for i in range(_number(config, "extra_ids", 100))]
+
+
+def _number(config: Mapping[str, Any], name: str, default: int) -> int:
+    """Returns the number of pieces of a kind, 0 to 10,000."""
+    value = config.get(name, default)
+    if not isinstance(value, int) or not 0 <= value <= 10_000:
+        raise ValueError(f"{name} is {shown(value)}; expected 0 to 10,000")
+    return int(value)
 
 
 def _comma_last(piece: str) -> bool:
@@ -135,7 +144,7 @@ def layout(model: PieceModel, family: str, config: Mapping[str, Any]) -> tuple[l
         unused = [("<s>NOTUSED", 0.0), ("<pad>", 0.0), ("</s>NOTUSED", 0.0), ("<unk>", 0.0), ("<unk>NOTUSED", -100.0)]
         return [*unused, *plain[1:], ("<mask>", 0.0)], [3, *range(5, count + 4)], 3
     if family == "pegasus":
-        offset = int(config.get("offset", 103))
+        offset = _number(config, "offset", 103)
         sentence, word = config.get("mask_token_sent", "<mask_1>"), config.get("mask_token", "<mask_2>")
         masks = [p for p in (content_of(sentence), content_of(word)) if p] if offset else []
         own = [*masks, *(f"<unk_{i}>" for i in range(2, 2 + offset - len(masks)))]

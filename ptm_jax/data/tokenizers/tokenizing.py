@@ -76,6 +76,10 @@ class TokenizerSpec:
             raise UserError(f"tokenizer.vocab={self.vocab}, sentinels={self.sentinels}; expected positive sizes")
 
 
+GAPS = 100_000
+"""Ids of a vocabulary that may have no piece, beside twice the pieces."""
+
+
 class HuggingFace:
     """Encoder and decoder on a `tokenizers.Tokenizer`, without special tokens."""
 
@@ -86,7 +90,10 @@ class HuggingFace:
         tokenizer.no_padding()
         tokenizer.encode_special_tokens = True
         self._tokenizer = tokenizer
-        size = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1  # ids may have gaps
+        vocab = tokenizer.get_vocab(with_added_tokens=True)
+        size = max(vocab.values(), default=-1) + 1  # ids may have gaps
+        if size > 2 * len(vocab) + GAPS:
+            raise ValueError(f"it holds {len(vocab)} pieces with ids up to {size - 1}")
         names = map(tokenizer.id_to_token, range(size))
         self.pieces = [f"<absent_{i}>" if name is None else name for i, name in enumerate(names)]
         self.bytes = tokenizer.to_str().encode()
@@ -182,7 +189,8 @@ class Tokenizer:
             roles = {role: next((self._ids[n] for n in names if n in self._ids), None) for role, names in ROLES.items()}
         else:
             roles = {role: self._ids[piece] for role, piece in self.published.roles.items()}
-        extra = [self._ids[f"<extra_id_{i}>"] for i in range(100_000) if f"<extra_id_{i}>" in self._ids]
+        sentinels = (re.fullmatch(r"<extra_id_(0|[1-9]\d{,4})>", p) for p in self.pieces if p.startswith("<extra_id_"))
+        extra = [self._ids[match[0]] for match in sorted(filter(None, sentinels), key=lambda match: int(match[1]))]
         if self.published is not None:
             others = set(self.special_pieces.values()) - set(roles.values())
             extra += sorted(others - set(extra))

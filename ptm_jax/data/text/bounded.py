@@ -1,0 +1,52 @@
+"""Streams that end with an error where a document has no end: archives that decompress to gigabytes, endless lines."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import BinaryIO
+
+from ptm_jax.core.errors import UserError
+
+DOCUMENT_BYTES = 1 << 27
+"""Bytes of one document at most, decompressed. text8, one line of 100 MB, is a document."""
+
+
+class _Counted(io.RawIOBase):
+    """A stream that counts its bytes."""
+
+    def __init__(self, stream: BinaryIO, path: Path, most: int):
+        self.stream, self.path, self.most, self.count = stream, path, most, 0
+
+    def check(self, count: int) -> None:
+        """Raises UserError where a document has so many bytes."""
+        if count > self.most:
+            raise UserError(
+                f"{self.path} has a document of more than {self.most:,} bytes (document_bytes); cut it, or raise "
+                "--document-bytes of ptm prepare if it is one text"
+            )
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer) -> int:
+        found = self.stream.readinto(buffer)
+        self.count += found
+        self.check(self.count - io.DEFAULT_BUFFER_SIZE)
+        return found
+
+    def close(self) -> None:
+        self.stream.close()
+        super().close()
+
+
+class Bounded(io.BufferedReader):
+    """A stream that raises UserError where more than `most` bytes are read between two calls of `mark`."""
+
+    def __init__(self, stream: BinaryIO, path: Path, most: int = DOCUMENT_BYTES):
+        super().__init__(_Counted(stream, path, most))
+        self.most = most
+
+    def mark(self) -> None:
+        """Notes the end of a document."""
+        self.raw.count = 0
