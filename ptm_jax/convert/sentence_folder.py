@@ -104,7 +104,7 @@ def sentence_of(folder: str | Path, allow_pickle: bool = False) -> Sentence | No
             normalize = True
         else:
             known = "supported are one Pooling, then Dense, then Normalize"
-            facts.setdefault("refused", f"{folder}/modules.json has the step {shown(name)}; {known}")
+            facts.setdefault("refused", f"{folder}/modules.json has the step {shown(name)[1:-1]}; {known}")
     return Sentence(modes or ("mean",), normalize, dense=tuple(dense), **facts)
 
 
