@@ -29,6 +29,7 @@ FLOORS = (
     {"tasks"},
     {"tuning", "analysis"},
     {"plan", "launch", "bench"},
+    {"api"},
     {"cli"},
 )
 # Rooms of one floor that import one another.

@@ -13,4 +13,7 @@
 `catalogue` has their names on the command line. `core.system.Adaptation` lists the methods of an adaptation.
 """
 
+from ptm_jax.core.public import public
+
 KINDS = True  # the public dataclasses here may stand in a record (`core.spec.classes`)
+__getattr__, __dir__ = public(__name__, __path__[0])

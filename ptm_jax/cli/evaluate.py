@@ -15,21 +15,16 @@ Corruptions use the random keys of the run's own evaluations, so the result equa
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
-import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
 from ptm_jax.cli import listing, options, target
 from ptm_jax.core.errors import UserError, closest
-
-if TYPE_CHECKING:
-    from ptm_jax.runs.run import Run
 
 PERPLEXITIES = {"nll": "perplexity", "mlm_nll": "mlm_perplexity"}
 """{metric in nats per token: name of its exponential}."""
@@ -79,6 +74,7 @@ def run(args: Args) -> int:
     if args.predictions or args.plot or args.split == "test" or args.adapter or args.ensemble or args.beside:
         names = "--predictions, --plot, --adapter, --ensemble, --beside and --split test"
         raise UserError(f"{names} need a downstream task; give one as --task")
+    from ptm_jax.cli.progress import bars
     from ptm_jax.runs import heldout
     from ptm_jax.runs.run import Run
     from ptm_jax.train.evaluation import unigram_baseline
@@ -89,7 +85,7 @@ def run(args: Args) -> int:
     own = run.corpus()
     if args.data and config.system.examples.labelled:
         raise UserError(f"{run.folder} was fine-tuned; give the task whose data these are as --task (`ptm list --tasks`)")
-    with _text(args, config, run) as (corpus, split):
+    with bars() as progress, heldout.text_of(run, args.data, args.split, config.seed, progress) as (corpus, split):
         corpus = corpus or own
         found = heldout.measure(run, config, corpus, split, args.batches)
         baseline = unigram_baseline(own.counts("train"), corpus.counts(split), own.uncounted)
@@ -125,32 +121,3 @@ def _asked(system: Mapping[str, Any], task: str | None) -> dict[str, Any]:
     if task not in heads:
         raise UserError(f"{system['name']} has no head for --task {task}; it has: {', '.join(sorted(heads)) or 'none'}")
     return {"objective": objective}
-
-
-@contextlib.contextmanager
-def _text(args: Args, config: Any, run: Run) -> Iterator[tuple[Any, str]]:
-    """(corpus of --data, split): a prepared folder, or text prepared in a temporary one; (None, --split) without --data."""
-    from ptm_jax.cli.progress import bars
-    from ptm_jax.data.corpora import prepare, store
-    from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
-
-    wanted = run.corpus_facts["tokenizer"]
-    run.tokenizer({"tokenizer": wanted})
-    if not args.data:
-        yield None, args.split
-    elif len(args.data) == 1 and (Path(args.data[0]) / "manifest.json").is_file():
-        corpus = store.open_corpus(args.data[0])
-        found = corpus.manifest["tokenizer"]["hash"]
-        if found != wanted:
-            raise UserError(
-                f"{corpus.dir} was prepared with another tokenizer ({found[:12]}) than {run.folder} was trained with "
-                f"({wanted[:12]}); give the text itself as --data"
-            )
-        yield corpus, args.split
-    else:
-        with tempfile.TemporaryDirectory(prefix="ptm-evaluate-") as folder:
-            spec = TokenizerSpec(path=str(run.folder / "tokenizer"))
-            with bars() as progress:
-                out = Path(folder) / "data"
-                corpus = prepare.prepare(args.data, out, tokenizer=spec, heldout=0.0, seed=config.seed, progress=progress)
-            yield corpus, "train"

@@ -75,26 +75,19 @@ def together(models: Sequence[Any], task: str | None = None) -> Any:
     from ptm_jax.tuning import multitask
     from ptm_jax.tuning.ensembles import Ensemble
 
-    models = [multitask.of_task(one, task) if _mixed(one, task) else one for one in models]
+    models = [multitask.of_task(one, task) if multitask.has_task(one, task) else one for one in models]
     return models[0] if len(models) == 1 else Ensemble(models)
-
-
-def _mixed(model: Any, task: str | None) -> bool:
-    """Whether a model was fine-tuned for several tasks, this one among them."""
-    from ptm_jax.tasks.formats.mixed import MixedTasks
-
-    examples = model.system.examples
-    return isinstance(examples, MixedTasks) and task in examples.parts
 
 
 def _found(args: Any, model: str, data: Sequence[str], split: str, *, labels: bool, batch: int):
     from ptm_jax.runs.run import Run
     from ptm_jax.tasks import evaluating
     from ptm_jax.tasks.catalogue import catalogue
+    from ptm_jax.tuning import multitask
 
     task, run, models = catalogue.get(args.task), Run(Path(model)), load((model, *args.ensemble), args.adapter)
     own = run.sources if args.adapter is None and run.exists and (run.folder / "data").is_dir() else ()
-    if own and _mixed(models[0], args.task):
+    if own and multitask.has_task(models[0], args.task):
         own = models[0].system.examples.files(own)[args.task]
     if not data and not own:
         raise UserError("give the task's data as --data: a file, or the directory of the data set")

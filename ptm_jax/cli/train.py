@@ -5,6 +5,7 @@ Example:
   ptm train bert_base --data prepared --workdir runs/base --set recipe.lr=2e-4 recipe.accumulate=8
   ptm train my_config.py --workdir runs/mine
   ptm train path/to/hugging-face-checkpoint --data 'text/*.txt' --workdir runs/on
+  ptm train runs/mini --data 'text/*.txt' --epochs 1 --workdir runs/further
   ptm train --init path/to/hugging-face-checkpoint --task sst2 --data SST-2 --workdir runs/sst2
   ptm train --init path/to/hugging-face-checkpoint --task wnut17 --data wnut17 --seeds 3 --best --workdir runs/wnut17
   ptm train --init path/to/hugging-face-checkpoint --task sst2 --data SST-2 --adapt 'lora(rank=8)' --workdir runs/lora
@@ -31,14 +32,14 @@ from ptm_jax.cli import options, target
 from ptm_jax.cli.explaining import explain
 from ptm_jax.core.errors import UserError
 
-OF_TASKS = ("epochs", "batch", "length", "lr", "seeds", "tagger", "best", "patience")
+OF_TASKS = ("batch", "length", "lr", "seeds", "tagger", "best", "patience")
 OF_MIXTURES = ("mixing", "answer_networks")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Args:
     target: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[SYSTEM_OR_CONFIG]")] = None
-    """A system of `ptm list`, a .py file that defines `config`, or a Hugging Face checkpoint to train further."""
+    """A system of `ptm list`, a .py file that defines `config`, or a run or a Hugging Face checkpoint to train further."""
     workdir: Annotated[str, tyro.conf.arg(metavar="DIR")]
     """Folder of the run: corpus, checkpoints, log, curve, report."""
     data: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SOURCE ...")] = ()
@@ -54,7 +55,7 @@ class Args:
     answer_networks: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TASK ...")] = ()
     """With --tasks: tasks on text pairs that get a stochastic answer network as their head (MT-DNN)."""
     epochs: Annotated[float | None, tyro.conf.arg(metavar="X")] = None
-    """Epochs of fine-tuning (default: the task's)."""
+    """Epochs over the data (default: the task's; of text: the recipe's steps, and 3 where a model is trained further)."""
     batch: options.Number = None
     """Examples in a step of fine-tuning (default: the task's)."""
     length: options.Number = None
@@ -80,6 +81,8 @@ class Args:
     the config's)."""
     set: options.Sets = ()
     """Change fields of the config."""
+    metrics: Annotated[tuple[str, ...], tyro.conf.arg(metavar="WRITER ...")] = ()
+    """Where metrics are written beside metrics.jsonl: csv, tensorboard, wandb (default: tensorboard)."""
     json: options.Flag = False
     """Print the result as one JSON document."""
 
@@ -107,6 +110,7 @@ def _run(args: Args) -> int:
 
     cache.use()
     words = [*options.pairs(args.set), *options.layout(args.mesh, args.rules)]
+    words += [f"metrics={args.metrics!r}"] if args.metrics else []
     config = setup.experiment(_config(args, words), args.data)
     if args.init:
         config = dataclasses.replace(config, init=_init(args.init))
@@ -134,6 +138,7 @@ def _config(args: Args, words: list[str]) -> Any:
             raise UserError(f"{given[0]} needs --task; name the task, or change the recipe with --set recipe...")
         if args.target is None:
             raise UserError("give a system or a config to train; `ptm list` shows the systems")
+        words = words if args.epochs is None else [*words, f"epochs={args.epochs}"]
         return target.resolve(args.target, words, experiment=True)
     if args.target is not None:
         raise UserError("--task fine-tunes the model of --init; leave out the system, or --task")

@@ -9,7 +9,9 @@ and word2vec's windows differ in how rows are cut from documents. A corruption c
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
+from types import FunctionType
 from typing import Any, get_args
 
 from ptm_jax.core import slots
@@ -27,7 +29,7 @@ class Tie:
     source: str
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class System:
     """A pre-trained model system of the survey, or a user-defined one.
 
@@ -70,6 +72,19 @@ class System:
         """The adaptations, followed by the compressions."""
         return (*self.adapt, *self.compress)
 
+    def __repr__(self) -> str:
+        """A few lines; `core.spec.to_text` has the whole record."""
+        kind = lambda value: value.__name__ if isinstance(value, FunctionType) else type(value).__name__
+        names = lambda values: ", ".join(map(kind, values)) or "none"
+        towers = ", ".join(f"{name}: {kind(slots.encoder_in(tower) or tower)}" for name, tower in self.towers.items())
+        recipe, shapes = self.recipe, ", ".join(f"{p.steps:,} of {p.batch:,} x {p.length:,}" for p in self.recipe.phases)
+        return "\n".join([
+            f"System {self.name!r} ({self.paper})",
+            f"  towers {towers}; examples {kind(self.examples)}",
+            f"  corruption {kind(self.corruption)}, objective {kind(self.objective)}, adaptations {names(self.wrappers)}",
+            f"  steps {shapes}; lr {recipe.lr:g}, {kind(recipe.optimizer)}, {kind(recipe.schedule)}",
+        ])  # fmt: skip
+
 
 def refusal(system: System) -> str | None:
     """Returns why a system cannot work, checked before compilation, or None (`Slot.refusal`)."""
@@ -110,7 +125,7 @@ def in_effect(system: System, params: Params) -> Params:
     return {name: params[name] for name in system.towers if name in params}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Experiment:
     """A System on data. `configs/` contains experiments and `ptm train` runs them.
 
@@ -118,17 +133,21 @@ class Experiment:
     init            initial model: a workdir or a published checkpoint, or pairs (tower or parameter path, model);
                     None: random initialisation
     tokenizer       replaces the system's tokenizer if `data` is not prepared yet
+    epochs          epochs over the text in place of the recipe's steps, which then only give the shares of the phases;
+                    warm-up shrinks or grows alike. None: the recipe's steps
     heldout         fraction of the documents held out for evaluation
     precision       type of matrix products; parameters and optimizer state stay float32
     impl            attention implementation in every layer (`kernels.choice`; "auto": each layer's own `impl`)
     mesh, rules     device mesh axes and the table that shards parameters over them
     log_every, eval_every, save_every   in steps (0: only at the end); `keep` checkpoints stay on disk
+    metrics         where metrics are written besides metrics.jsonl: csv, tensorboard, wandb (`train.writers`)
     """
 
     system: System
     data: tuple[str, ...] = ("pydocs",)
     init: str | tuple[tuple[str, str], ...] | None = None
     tokenizer: Any = None
+    epochs: float | None = None
     heldout: float = 0.02
     seed: int = 0
     precision: str = "bfloat16"
@@ -140,11 +159,20 @@ class Experiment:
     eval_batches: int = 64
     save_every: int = 200
     keep: int = 2
+    metrics: tuple[str, ...] = ("tensorboard",)
+
+    def __repr__(self) -> str:
+        """A few lines: the system, and the fields that differ from their defaults."""
+        fields = {field.name: field.default for field in dataclasses.fields(self)}
+        own = [f"{name} {vars(self)[name]}" for name in fields if name != "system" and vars(self)[name] != fields[name]]
+        return f"Experiment of {self.system}" + "".join(f"\n  {line}" for line in own)
 
     def __post_init__(self):
         Precision(self.precision)
         if self.impl not in get_args(Impl):
             raise ValueError(f"impl is {self.impl!r}; it must be one of {', '.join(get_args(Impl))}")
+        if self.epochs is not None and not 0 < self.epochs < math.inf:
+            raise ValueError(f"epochs is {self.epochs}; it must be a finite number above 0, or None for the recipe's steps")
         if not 0 <= self.heldout < 1:
             raise ValueError(f"heldout is {self.heldout}; it must be a fraction in [0, 1)")
         for name in ("log_every", "eval_every", "save_every", "eval_batches"):

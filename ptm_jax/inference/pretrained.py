@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,42 +19,18 @@ import numpy as np
 
 from ptm_jax.convert.config import Config
 from ptm_jax.convert.sentence_folder import Pooling, Sentence
-from ptm_jax.core import slots
+from ptm_jax.core import paths, slots
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Params, Vocab
 from ptm_jax.encoders.seq2seq import EncoderDecoder
 from ptm_jax.inference import answering, classifying, filling, generating, inputs, tags, vectors
+from ptm_jax.inference.outputs import Output
 from ptm_jax.nn.attention.multihead import with_maps
+from ptm_jax.runs import run
 
 
-@dataclasses.dataclass(frozen=True)
-class Output:
-    """The outputs of a forward pass as NumPy arrays without padding; None where not requested, or not present.
-
-    hidden            [B, L, D]
-    layers            [N+1, B, L, D]: the embeddings first, `hidden` last
-    attention         [N, B, H, L, L]
-    pooled            [B, D]
-    logits            [B, L, V] of the vocabulary head
-    scores            {task head: array, or the pair of a span's ends}
-    source, source_layers, source_attention, cross_attention [N, B, H, T, L]
-                      only with a decoder. The other outputs are then the decoder's, and L is the length T of its inputs
-    """
-
-    hidden: np.ndarray
-    layers: np.ndarray | None = None
-    attention: np.ndarray | None = None
-    pooled: np.ndarray | None = None
-    logits: np.ndarray | None = None
-    source: np.ndarray | None = None
-    source_layers: np.ndarray | None = None
-    source_attention: np.ndarray | None = None
-    cross_attention: np.ndarray | None = None
-    scores: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Pretrained:
     """A system with its parameters {tower: tree} and its tokenizer (None: arrays only).
 
@@ -86,6 +63,23 @@ class Pretrained:
                 f"the tokenizer has {self.tokenizer.vocab.size} pieces and the model {self.vocab.size}; "
                 "load the tokenizer that the model was trained with"
             )
+
+    def __repr__(self) -> str:
+        """A few lines; `core.spec.to_text(model.system)` has the whole record."""
+        heads, size = ", ".join(self.module.heads) or "none", paths.count(self.params[self.tower])
+        words = "no tokenizer" if self.tokenizer is None else f"{self.tokenizer.kind} tokenizer"
+        rows = "rows of any length" if self.limit is None else f"rows of up to {self.limit:,} tokens"
+        return (
+            f"Pretrained {self.system.name!r}: {type(self.module.encoder).__name__}, {size:,} parameters, heads {heads}\n"
+            f"  vocabulary of {self.vocab.size:,}, {words}, {rows}"
+        )
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes the model as a workdir, from which `ptm_jax.load` loads it. Adaptations are merged into the network.
+
+        Raises UserError if the folder exists and is not empty, or cannot be written.
+        """
+        run.save(path, self)
 
     @property
     def module(self) -> Any:
@@ -172,7 +166,10 @@ class Pretrained:
             per_row = np.s_[: rows // head.readings]
             part = np.s_[:rows, :length] if head.per_token else per_row
             scores[name] = jax.tree.map(lambda array, part=part: np.asarray(array)[part], value)
-        return Output(**{name: np.asarray(value)[cut[name]] for name, value in found.items()}, scores=scores)
+        arrays = {name: np.asarray(value)[cut[name]] for name, value in found.items()}
+        if self.head is None and len(scores) == 1 and isinstance(only := next(iter(scores.values())), np.ndarray):
+            arrays["logits"] = only
+        return Output(**arrays, scores=scores)
 
     def _batch(
         self, input_ids, attention_mask=None, token_type_ids=None, position_ids=None, language_ids=None, *, fields=None

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 import jax
 
+from ptm_jax.core.errors import UserError
 from ptm_jax.core.system import Experiment
+from ptm_jax.data.corpora import prepare, store
 from ptm_jax.data.corpora.store import Corpus
+from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.mesh import rules as tables
 from ptm_jax.runs.run import Run
 from ptm_jax.train import differing, evaluation, setup
@@ -43,6 +49,31 @@ def measure(run: Run, config: Experiment, corpus: Corpus, split: str, batches: i
         carry = work.initial_carry(params, setup.example(config, corpus, phase))
         metrics, rows = evaluation.evaluate(jax.jit(work.evaluate), params, stream, mesh=mesh, carry=carry, batches=batches)
     return Evaluation(step, rows, metrics)
+
+
+@contextlib.contextmanager
+def text_of(
+    run: Run, sources: Sequence[str], split: str, seed: int, progress: Callable | None = None
+) -> Iterator[tuple[Corpus, str]]:
+    """Yields (corpus, split): of sources a folder prepared with the run's tokenizer, or text that is prepared in a temporary
+    one; without any the run's own. Raises UserError."""
+    wanted = run.corpus_facts["tokenizer"]
+    run.tokenizer({"tokenizer": wanted})
+    if not sources:
+        yield run.corpus(), split
+    elif len(sources) == 1 and (Path(sources[0]) / "manifest.json").is_file():
+        corpus = store.open_corpus(sources[0])
+        found = corpus.manifest["tokenizer"]["hash"]
+        if found != wanted:
+            raise UserError(
+                f"{corpus.dir} was prepared with another tokenizer ({found[:12]}) than {run.folder} was trained with "
+                f"({wanted[:12]}); give the text itself as --data"
+            )
+        yield corpus, split
+    else:
+        with tempfile.TemporaryDirectory(prefix="ptm-evaluate-") as folder:
+            spec, out = TokenizerSpec(path=str(run.folder / "tokenizer")), Path(folder) / "data"
+            yield prepare.prepare(sources, out, tokenizer=spec, heldout=0.0, seed=seed, progress=progress), "train"
 
 
 def _mesh(config: Experiment):

@@ -21,7 +21,7 @@ from ptm_jax.convert import adapterfile, checkpoint, sentence_folder
 from ptm_jax.core import facts, paths, spec
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.spec.classes import Kinds
-from ptm_jax.core.spec.own_code import made_here, own_kinds
+from ptm_jax.core.spec.own_code import made_here, own_kinds, sources_of
 from ptm_jax.core.spec.rebuild import rebuild
 from ptm_jax.core.system import Experiment, System
 from ptm_jax.core.types import Params, Vocab
@@ -234,8 +234,20 @@ def write(
 def keep(out: str | os.PathLike, model: Any, found: checkpoint.Checkpoint) -> Run:
     """Writes an imported model as a run of no steps. The record contains the published config, for export."""
     record = {"config": {"system": spec.to_json(found.system)}, "published": dict(found.config)}
-    settings = generation_of(Path(found.config.file).parent)
-    run = write(out, record, model.tokenizer, model.params, settings)
+    return _kept(out, model, record, generation_of(Path(found.config.file).parent))
+
+
+def save(out: str | os.PathLike, model: Any) -> Run:
+    """Writes a loaded model as a run of no steps, its adaptations merged into the network. Raises UserError."""
+    check_free(out)
+    system = dataclasses.replace(model.system, adapt=(), compress=())
+    record = {"config": {"system": spec.to_json(system)}, "published": dict(model.published)}
+    own = sources_of(system, Path(out))
+    return _kept(out, model, {**record, "own": own} if own else record)
+
+
+def _kept(out: str | os.PathLike, model: Any, record: Mapping[str, Any], beside: Sequence[Path] = ()) -> Run:
+    run = write(out, record, model.tokenizer, model.params, beside)
     if model.sentence is not None and not model.sentence.refused:
         sentence_folder.write(run.folder / workdirs.SENTENCE, model.sentence)
     return run

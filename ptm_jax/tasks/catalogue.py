@@ -235,6 +235,7 @@ catalogue.add(
     Task(name="ocnli", rows=(213,), paper="Hu et al. 2020", examples=_nli()),
     Task(name="classify", paper="any table or JSON of text and label", examples=Labelled(labels="found")),
     Task(name="pairs", paper="any table or JSON of two texts and a label", examples=_pair(labels="found")),
+    Task(name="rate", paper="any table or JSON of text and number", examples=Labelled(labels=()), metrics=("correlations",)),
     Task(name="openbookqa", paper="Mihaylov et al. 2018", examples=Choices(format="openbookqa", choices=4), batch=16),
     Task(name="swag", paper="Zellers et al. 2018", examples=Choices(format="swag", choices=4), batch=16, lr=2e-5),
     Task(name="race", paper="Lai et al. 2017", examples=Choices(format="race", choices=4), length=512, batch=8, lr=2e-5),

@@ -33,7 +33,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import orbax.checkpoint as ocp
 
 from ptm_jax.core import paths
 from ptm_jax.core.errors import UserError
@@ -78,7 +77,7 @@ class Checkpoints:
         self._written: int | None = None
         self._intact: set[int] = set()
         self._bad: set[int] = set()
-        self._orbax = ocp.AsyncCheckpointer(_handler()) if writable else None
+        self._orbax = _orbax().AsyncCheckpointer(_handler()) if writable else None
         if writable:
             _hush()
             with _writing(self.root):
@@ -114,7 +113,7 @@ class Checkpoints:
         self._sweep()
         draft = self.root / f"draft_{step:08d}"
         with _writing(self.root, self._last_intact()):
-            self._orbax.save(draft, args=ocp.args.PyTreeSave(paths.unflatten(self._copied(flat))))
+            self._orbax.save(draft, args=_orbax().args.PyTreeSave(paths.unflatten(self._copied(flat))))
         self._thread = threading.Thread(target=self._finish, args=(step, draft, body), name=f"checkpoint-{step}")
         self._thread.start()
 
@@ -270,8 +269,15 @@ def _copy_into(new, old):
     return jax.tree.map(jnp.copy, new)
 
 
+def _orbax():
+    """Orbax, whose import takes longer than reading a finished run."""
+    import orbax.checkpoint as ocp
+
+    return ocp
+
+
 def _handler():
-    return ocp.PyTreeCheckpointHandler(use_ocdbt=False, use_compression=False)
+    return _orbax().PyTreeCheckpointHandler(use_ocdbt=False, use_compression=False)
 
 
 def _read(path: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
@@ -279,12 +285,12 @@ def _read(path: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
     home = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     item = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), paths.unflatten(wanted))
     # Not strict: the padding of the saved mesh is removed and that of this mesh added. True shapes were compared.
-    target = lambda leaf: ocp.ArrayRestoreArgs(
+    target = lambda leaf: _orbax().ArrayRestoreArgs(
         sharding=leaf.sharding or home, global_shape=tuple(leaf.shape), dtype=leaf.dtype, strict=False
     )
     targets = jax.tree.map(target, paths.unflatten(wanted))
-    args = ocp.args.PyTreeRestore(item=item, restore_args=targets, partial_restore=True)
-    return paths.flatten(ocp.Checkpointer(_handler()).restore(path, args=args))
+    args = _orbax().args.PyTreeRestore(item=item, restore_args=targets, partial_restore=True)
+    return paths.flatten(_orbax().Checkpointer(_handler()).restore(path, args=args))
 
 
 def _described(flat: Mapping[str, Any], true: Shapes) -> dict[str, Any]:

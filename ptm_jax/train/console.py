@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import shutil
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -14,9 +16,9 @@ from ptm_jax.core.figures import figure
 
 
 def say(text: str) -> None:
-    """Prints a line on stderr in process 0."""
+    """Prints a line on stderr in process 0; on a terminal in place of the line of progress."""
     if not jax.process_index():
-        print(text, file=sys.stderr, flush=True)
+        print(f"\r\x1b[K{text}" if sys.stderr.isatty() else text, file=sys.stderr, flush=True)
 
 
 def bar(stage: str, done: int, total: int) -> None:
@@ -31,23 +33,34 @@ def bar(stage: str, done: int, total: int) -> None:
 
 
 class Progress:
-    """Steps, loss, tokens/s, utilisation and time left on stderr: a bar on a terminal, else a line every `seconds`."""
+    """Steps, loss, tokens/s, utilisation and time left on stderr: a line that is overwritten on a terminal, else a line
+    every `seconds`. The time left is that of the steps so far, without `compiling`."""
 
     def __init__(self, total: int, done: int = 0, *, quiet: bool = False, seconds: float = 10.0):
         self.total, self.done, self._every = total, done, seconds
         self._quiet = quiet or jax.process_index() > 0
-        self._first, self._start, self._shown, self._bar = done, time.monotonic(), -math.inf, None
+        self._terminal = not self._quiet and sys.stderr.isatty()
+        self._first, self._start, self._shown = done, time.monotonic(), -math.inf
 
     def __enter__(self) -> Progress:
-        if not self._quiet and sys.stderr.isatty():
-            from tqdm import tqdm
-
-            self._bar = tqdm(total=self.total, initial=self.done, unit="step", dynamic_ncols=True, file=sys.stderr)
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        if self._bar is not None:
-            self._bar.close()
+        if self._terminal:
+            print(file=sys.stderr)
+
+    @contextlib.contextmanager
+    def compiling(self) -> Iterator[None]:
+        """Shows that the training step is being compiled. This time does not count for the time left."""
+        began = time.monotonic()
+        if self._terminal:
+            self._draw("compiling")
+        elif not self._quiet:
+            say(f"step {self.done}/{self.total}  compiling")
+        try:
+            yield
+        finally:
+            self._start += time.monotonic() - began
 
     def update(
         self, done: int, values: Mapping[str, float], tokens_per_second: float, utilisation: float | None = None
@@ -57,18 +70,28 @@ class Progress:
         facts["tokens/s"] = f"{tokens_per_second:,.0f}"
         if utilisation is not None:
             facts["utilisation"] = f"{utilisation:.0%}"
-        step, self.done = done - self.done, done
-        if self._bar is not None:
-            self._bar.set_postfix(facts, refresh=False)
-            self._bar.update(step)
-            return
-        now = time.monotonic()
-        if self._quiet or (now - self._shown < self._every and done < self.total):
+        now, self.done = time.monotonic(), done
+        if self._quiet or (not self._terminal and now - self._shown < self._every and done < self.total):
             return
         self._shown = now
         left = (now - self._start) / max(done - self._first, 1) * (self.total - done)
-        described = "  ".join(f"{name} {value}" for name, value in facts.items())
-        say(f"step {done}/{self.total}  {described}  {_clock(left)} left")
+        texts = [*(f"{name} {value}" for name, value in facts.items()), f"{_clock(left)} left"]
+        if self._terminal:
+            self._draw(*texts)
+        else:
+            say("  ".join([f"step {done}/{self.total}", *texts]))
+
+    def _draw(self, *texts: str) -> None:
+        """Overwrites the line of a terminal: the step, a bar as wide as there is room, and the texts; where they have no
+        room, without the last but one."""
+        head, columns = f"step {self.done}/{self.total} ", shutil.get_terminal_size().columns - 1
+        text = "  ".join(texts)
+        if len(texts) > 1 and len(head) + 1 + len(text) > columns:
+            return self._draw(*texts[:-2], texts[-1])
+        room = max(0, min(30, columns - len(head) - len(text) - 1))
+        filled = round(room * self.done / self.total)
+        line = f"{head}{'━' * filled}{'╌' * (room - filled)} {text}"
+        print(f"\r\x1b[K{line[:columns]}", end="", file=sys.stderr, flush=True)
 
 
 def _clock(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""Utilisation: the share of the devices' peak FLOP/s that a run reaches. Peaks of chips are in `mesh.chips`.
+"""Utilisation: the share of the devices' peak FLOP/s that a run reaches (peaks of chips are in `mesh.chips`), and memory.
 
 For a CPU the rate of a matrix product is measured in the process. The rate is that of the whole host, independent of the
 number of forced devices. It is the best of the compute type and float32, to which XLA may convert bfloat16 where that is
@@ -8,9 +8,11 @@ utilisation if it is still faster.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -40,6 +42,21 @@ def utilisation(flops: float, seconds: float, devices: Sequence[jax.Device], dty
         if (share := flops / seconds / sum(peaks)) <= 1:
             return share
     return None
+
+
+def free_memory(device: jax.Device) -> int | None:
+    """Returns the bytes that a device has left: of a CPU, those of its host or container. None if unknown."""
+    if device.platform != "cpu":
+        stats = device.memory_stats() or {}
+        return stats["bytes_limit"] - stats["bytes_in_use"] if "bytes_limit" in stats else None
+    found = []
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        found += [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
+    with contextlib.suppress(OSError, ValueError):  # "max": no limit
+        limit, used = (int(Path("/sys/fs/cgroup", name).read_text()) for name in ("memory.max", "memory.current"))
+        found.append(limit - used)
+    return min(found, default=None)
 
 
 @functools.cache

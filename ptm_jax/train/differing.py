@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,12 @@ from ptm_jax.core.system import Experiment
 from ptm_jax.core.types import Vocab
 from ptm_jax.train.workdirs import vocab_of
 
-FREE = ("log_every", "eval_every", "eval_batches", "save_every", "keep", "mesh", "rules")
-"""Fields that may change when a workdir is resumed: intervals of output, and the placement of arrays."""
+FREE = ("log_every", "eval_every", "eval_batches", "save_every", "keep", "metrics", "mesh", "rules")
+"""Fields that may change when a workdir is resumed: intervals and places of output, and the placement of arrays."""
+
+
+_OF_EPOCHS = re.compile(r"system\.recipe\.(phases\.\d+\.steps|schedule\.warmup)$")
+"""Fields that a run computes from `Experiment.epochs` and its text (`setup.scheduled`)."""
 
 
 def resolve(config: Experiment, vocab: Vocab) -> Experiment:
@@ -45,7 +50,9 @@ def changes(record: Mapping[str, Any], config: Experiment) -> list[tuple[str, An
     config = resolve(config, vocab)
     old = _filled(record["config"], config, lambda value: _resolved(value, vocab, config))
     old, new = facts.without_hashes(old), facts.without_hashes(spec.to_json(config))
-    return [d for d in spec.differences(old, new) if d[0].split(".")[0] not in (*FREE, "data")]
+    made = _OF_EPOCHS if config.epochs is not None else re.compile("(?!)")
+    found = [d for d in spec.differences(old, new) if d[0].split(".")[0] not in (*FREE, "data")]
+    return [d for d in found if not made.match(d[0])]
 
 
 def refuse(workdir: Path, found: list[tuple[str, Any, Any]]) -> None:

@@ -1,4 +1,4 @@
-"""Logs of a run: metrics.jsonl and TensorBoard during the run, loss.png and report.md at the end.
+"""Logs of a run: metrics.jsonl and the writers of `train.writers` during the run, loss.png and report.md at the end.
 
 A line of metrics.jsonl is {"step", "split": "train" or "heldout", "values": {name: number}, "tokens", "seconds"}, with
 tokens and seconds since the start of the run. A resumed run first drops the lines after its step, so the files of
@@ -20,19 +20,18 @@ import jax
 import numpy as np
 
 from ptm_jax.core.figures import figure
-from ptm_jax.train import workdirs
+from ptm_jax.train import workdirs, writers
 from ptm_jax.train.console import say
 
 _FILE = "metrics.jsonl"
 
 
 class RunLog(contextlib.AbstractContextManager):
-    """The metrics of a run: `resume` at a step and `write` lines."""
+    """The metrics of a run: `resume` at a step and `write` lines. `metrics` are names of `train.writers.WRITERS`."""
 
-    def __init__(self, workdir: str | os.PathLike, *, tensorboard: bool = True):
-        self.workdir = Path(workdir)
-        self._tensorboard, self._board, self._file = tensorboard, None, None
-        self._step = 0
+    def __init__(self, workdir: str | os.PathLike, metrics: Sequence[str] = ("tensorboard",), name: str = ""):
+        self.workdir, self.metrics, self.name = Path(workdir), metrics, name
+        self._file, self._writers, self._step = None, None, 0
 
     def __exit__(self, *exception: Any) -> None:
         self.close()
@@ -62,33 +61,16 @@ class RunLog(contextlib.AbstractContextManager):
         with workdirs.writing(self.workdir / _FILE):
             self._file.write(json.dumps(line) + "\n")
             self._file.flush()
-        board = self._writer()
-        for name, value in numbers.items():
-            if board is not None and value is not None:
-                board.add_scalar(f"{split}/{name}", value, step)
-
-    def find(self, step: int, split: str) -> dict[str, float] | None:
-        """Returns the values of an existing line, or None."""
-        lines = [line for line in read(self.workdir) if (line["step"], line["split"]) == (step, split)]
-        return lines[-1]["values"] if lines else None
+        if self._writers is None:
+            self._writers = writers.opened(self.metrics, self.workdir, self._step, self.name)
+        for writer in self._writers:
+            writer.write(step, split, {name: value for name, value in numbers.items() if value is not None})
 
     def close(self) -> None:
         """Closes the files. `write` opens them again."""
-        for file in (self._file, self._board):
-            if file is not None:
-                file.close()
-        self._file = self._board = None
-
-    def _writer(self):
-        """TensorBoard's writer, which hides events after the resumed step; None without tensorboardX."""
-        if self._tensorboard and self._board is None:
-            try:
-                from tensorboardX import SummaryWriter
-            except ImportError:
-                self._tensorboard = False
-                return None
-            self._board = SummaryWriter(str(self.workdir / "tensorboard"), purge_step=self._step + 1)
-        return self._board
+        for file in filter(None, (self._file, *(self._writers or ()))):
+            file.close()
+        self._file = self._writers = None
 
 
 def read(workdir: str | os.PathLike) -> Iterator[dict[str, Any]]:
@@ -106,6 +88,12 @@ def read(workdir: str | os.PathLike) -> Iterator[dict[str, Any]]:
                 say(f"line {number + 1} of {Path(workdir) / _FILE} is not readable and left out")
             continue
         yield line
+
+
+def find(workdir: str | os.PathLike, step: int, split: str) -> dict[str, float] | None:
+    """Returns the values of the last line of a step and split, or None."""
+    lines = [line for line in read(workdir) if (line["step"], line["split"]) == (step, split)]
+    return lines[-1]["values"] if lines else None
 
 
 def curve(workdir: str | os.PathLike, *, baseline: float | None = None, name: str = "baseline") -> Path | None:

@@ -22,9 +22,8 @@ import contextlib
 import dataclasses
 import fcntl
 import os
-import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,40 +37,30 @@ from ptm_jax.core.system import Experiment
 from ptm_jax.data.corpora.stream import merge
 from ptm_jax.mesh import rules
 from ptm_jax.mesh.layout import layout_of
-from ptm_jax.train import console, devices, evaluation, features, flops, group, initial, logs, setup, workdirs
+from ptm_jax.train import (
+    console,
+    devices,
+    evaluation,
+    features,
+    fitting,
+    flops,
+    group,
+    initial,
+    logs,
+    results,
+    setup,
+    workdirs,
+    writers,
+)
 from ptm_jax.train.building import building
 from ptm_jax.train.checkpoints import Checkpoints
+from ptm_jax.train.results import Result
 from ptm_jax.train.step import TrainState, jitted, program
 
-
-@dataclasses.dataclass(frozen=True)
-class Result:
-    """The result of a run.
-
-    heldout        metrics on the held-out text
-    baseline       loss of predicting only frequencies, of words or of classes (`baseline_name`), in nats
-    compared       the metric of `heldout` to compare with it (`slots.Objective.baseline`), or None
-    signal         the signal that stopped a run
-    facts          rows of the report of a finished run, without the held-out metrics
-    """
-
-    workdir: Path
-    step: int
-    steps: int
-    heldout: Mapping[str, float]
-    baseline: float
-    resumed_from: int | None
-    stopped: bool
-    baseline_name: str = "unigram baseline"
-    compared: str | None = None
-    signal: int = signal.SIGTERM
-    facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-    @property
-    def done(self) -> bool:
-        return self.step >= self.steps
-
-
+Callback = Callable[[int, str, Mapping[str, float]], Any]
+"""Called as `callback(step, split, values)` with every line of the log: split "train" after every `log_every` steps,
+"heldout" after an evaluation, values {metric: number} (the mean since the last line). True ends the run after this step, as
+SIGTERM does. With several processes each calls its own. `Writer.write` of `train.writers` is one."""
 Watch = Callable[[int, Any, Any], bool]
 """Called as `watch(step, program, params)` at every evaluation; True ends the run there, as SIGTERM does."""
 
@@ -83,6 +72,7 @@ class Training:
         self.workdir = workdir
         self.mesh = rules.make_mesh(dict(config.mesh), rules=config.rules)
         layout_of(self.mesh, config.rules)  # refuses before a corpus is prepared
+        writers.check(config.metrics)
         self.share = rules.share(self.mesh)
         for phase in config.system.recipe.phases:
             rules.check_batch(phase.batch, self.mesh)
@@ -100,10 +90,11 @@ class Training:
         heldout = corpus.counts("heldout")
         self.has_heldout = bool(heldout.sum())
         self.watch: Watch | None = None
-        self.ended = False
+        self.callbacks: Sequence[Callback] = ()
+        self.ended, self.parts = False, {}
         self.baseline = evaluation.unigram_baseline(corpus.counts("train"), heldout, corpus.uncounted)
         self.checkpoints = Checkpoints(workdir, config.keep)
-        self.log = logs.RunLog(workdir)
+        self.log = logs.RunLog(workdir, config.metrics, config.system.name)
         self.tokens, self.seconds, self.window = 0.0, 0.0, evaluation.Window()
 
     def flops(self, phase: int) -> float:
@@ -120,7 +111,7 @@ class Training:
         if self.checkpoints.latest() is not None:
             state, meta, step = self.checkpoints.restore(like=self.abstract, true=self.program.padding.true)
             workdirs.check_tokenizer(self.workdir, meta["tokenizer"])
-            self.tokens, self.seconds = meta["tokens"], meta["seconds"]
+            self.tokens, self.seconds, self.parts = meta["tokens"], meta["seconds"], meta.get("parts", {})
             self.window = evaluation.Window(meta["window"])
             self.log.resume(step)
             return state, meta["position"], step
@@ -154,6 +145,7 @@ class Training:
                 "tokens": self.tokens,
                 "seconds": self.seconds,
                 "window": self.window.sums(),
+                **({"parts": self.parts} if self.parts else {}),
                 "tokenizer": self.corpus.manifest["tokenizer"]["hash"],
             },
             true=self.program.padding.true,
@@ -164,6 +156,22 @@ class Training:
         stream = setup.stream(self.config, self.corpus, phase, "heldout", epochs=1, share=self.share)
         carry = self.program.initial_carry(state.params, setup.example(self.config, self.corpus, phase))
         return evaluation.evaluate(self._evaluate, state.params, stream, mesh=self.mesh, carry=carry, batches=batches)[0]
+
+    def write(self, step: int, split: str, values: Mapping[str, float]) -> None:
+        """Logs the metrics of a step, and calls the callbacks."""
+        self.log.write(step, split, values, tokens=self.tokens, seconds=self.seconds)
+        for callback in self.callbacks:
+            self.ended |= callback(step, split, values) is True
+
+    def compiled(self, phase: int, state: TrainState, batch: Mapping[str, Any], shapes: str) -> Callable:
+        """Returns the compiled step of a phase and of batches of these shapes, in as many micro-batches as it needs."""
+        make = lambda parts: jitted(self.program, self.shardings, rules.replicated(self.mesh), parts)
+        rows, readings = self.recipe.phases[phase].batch, self.config.system.examples.readings
+        parts = fitting.parts_of(self.recipe, rows, self.parts.get(shapes), readings, self.mesh)
+        step, used = fitting.compiled(make, state, batch, parts, fitting.room_of(self.mesh))
+        if used > self.recipe.accumulate:
+            self.parts[shapes] = used
+        return step
 
     def check_finite(self, done: int) -> None:
         """Raises UserError if a metric since the last line of the log is NaN or infinite. Nothing of it is kept."""
@@ -178,14 +186,20 @@ class Training:
             )
 
 
-def train(config: Experiment, workdir: str | Path, *, quiet: bool = False, watch: Watch | None = None) -> Result:
+def train(
+    config: Experiment, workdir: str | Path, *, quiet: bool = False, watch: Watch | None = None,
+    callbacks: Sequence[Callback] = (),
+) -> Result:  # fmt: skip
     """Runs an experiment in a workdir, or resumes the run there. Returns its result.
 
     Raises UserError for errors that the user can correct. The workdir then has the last intact checkpoint.
     """
     with group.together(), _alone(Path(workdir)):
-        run = Training(config, Path(workdir), None if quiet else console.bar)
-        run.watch = watch
+        progress = None if quiet else console.bar
+        if (found := results.finished(config, Path(workdir), progress)) is not None:
+            return found
+        run = Training(config, Path(workdir), progress)
+        run.watch, run.callbacks = watch, callbacks
         return _train(run, quiet)
 
 
@@ -206,7 +220,7 @@ def _train(run: Training, quiet: bool) -> Result:
     result = Result(run.workdir, done, run.recipe.steps, heldout, run.baseline, resumed, stopped, *ends)
     if not stopped:
         logs.curve(run.workdir, baseline=run.baseline if compared else None, name=name)
-        result = dataclasses.replace(result, facts=_facts(run, result))
+        result = results.with_facts(result, run.config.system, run.tokens, run.seconds)
         heldout = {f"held-out {name}": figure(value) for name, value in result.heldout.items()}
         logs.report(run.workdir, result.facts | heldout)
     return result
@@ -214,11 +228,11 @@ def _train(run: Training, quiet: bool) -> Result:
 
 def _final(run, state):
     """Returns the held-out metrics of the finished run, from its log, or measured and logged now."""
-    there = group.current().chosen(lambda: run.log.find(run.recipe.steps, "heldout"))
+    there = group.current().chosen(lambda: logs.find(run.workdir, run.recipe.steps, "heldout"))
     if there is not None or not run.has_heldout:
         return there or {}
     values = run.evaluate(state, len(run.recipe.phases) - 1)
-    run.log.write(run.recipe.steps, "heldout", values, tokens=run.tokens, seconds=run.seconds)
+    run.write(run.recipe.steps, "heldout", values)
     return values
 
 
@@ -243,13 +257,18 @@ def _phases(run, state, done, position, quiet):
 
 def _steps(run, state, done, end, phase, stream, bar):
     """Runs steps of one phase, until `end` or until a process receives the signal."""
-    config, batches = run.config, iter(stream)
-    step = jitted(run.program, run.shardings, rules.replicated(run.mesh), run.recipe.accumulate)
+    config, batches, compiled = run.config, iter(stream), {}
     crowded = run.mesh.size > 1 and run.mesh.devices.flat[0].platform == "cpu"
     work, since, clock = run.flops(phase), 0, time.perf_counter()
     while done < end and not run.ended and not group.current().stop(done):
         batch = rules.place_batch(next(batches), run.mesh)
-        state, metrics = step(state, batch)
+        shapes = str([leaf.shape for leaf in jax.tree.leaves(batch)])  # rows of a task may be shorter in one batch
+        if shapes not in compiled:
+            began = time.perf_counter()
+            with bar.compiling():
+                compiled[shapes] = run.compiled(phase, state, batch, shapes)
+            clock += time.perf_counter() - began
+        state, metrics = compiled[shapes](state, batch)
         if crowded:  # two concurrent steps would compete for threads and deadlock
             jax.block_until_ready(metrics)
         done, since = done + 1, since + 1
@@ -259,28 +278,17 @@ def _steps(run, state, done, end, phase, stream, bar):
             values, steps, tokens = run.window.close()
             seconds, clock = time.perf_counter() - clock, time.perf_counter()
             run.tokens, run.seconds = run.tokens + tokens, run.seconds + seconds
-            run.log.write(done, "train", values, tokens=run.tokens, seconds=run.seconds)
+            run.write(done, "train", values)
             use = devices.utilisation(work * since, seconds, list(run.mesh.devices.flat), config.precision)
             bar.update(done, values, tokens * since / steps / seconds, use)
             since = 0
         if config.eval_every and done % config.eval_every == 0 and done < run.recipe.steps and run.has_heldout:
             values = run.evaluate(state, phase, config.eval_batches)
-            run.log.write(done, "heldout", values, tokens=run.tokens, seconds=run.seconds)
-            run.ended = run.watch is not None and run.watch(done, run.program, state.params)
+            run.write(done, "heldout", values)
+            run.ended |= run.watch is not None and run.watch(done, run.program, state.params)
         if config.save_every and done % config.save_every == 0 and done < end:
             run.save(state, {"phase": phase, "stream": stream.state()}, done)
     return state, done
-
-
-def _facts(run, result):
-    return {
-        "system": run.config.system.name,
-        "paper": run.config.system.paper,
-        "steps": result.step,
-        "tokens": int(run.tokens),
-        "hours": round(run.seconds / 3600, 3),
-        **({f"{result.baseline_name} (nats)": figure(result.baseline)} if result.compared else {}),
-    }
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable
@@ -19,7 +20,9 @@ from ptm_jax.core.system import Experiment, System
 from ptm_jax.core.types import Vocab
 from ptm_jax.data.corpora.prepare import prepare
 from ptm_jax.data.corpora.store import Corpus, open_corpus
-from ptm_jax.data.corpora.stream import Stream
+from ptm_jax.data.corpora.stream import Stream, rows_per_epoch
+from ptm_jax.data.tokenizers import vocabularies
+from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.train import building, console, differing, group, initial, workdirs
 from ptm_jax.train.step import program
 
@@ -48,7 +51,30 @@ def begin(config: Experiment, workdir: Path, progress: Callable | None = None) -
         group.current().chosen(lambda: str(corpus.dir.absolute()))
     else:  # process 0 prepares it, which may take hours
         corpus = open_corpus(group.current().chosen(lambda: None))
-    return differing.with_facts(differing.resolve(config, corpus.vocab), lambda: corpus), corpus
+    return scheduled(differing.with_facts(differing.resolve(config, corpus.vocab), lambda: corpus), corpus), corpus
+
+
+def scheduled(config: Experiment, corpus: Corpus) -> Experiment:
+    """Returns the experiment with the steps that make its `epochs` of the text, in the recipe's shares of the phases, and
+    warm-up in proportion. Raises UserError for labelled examples, whose experiments have their epochs in steps."""
+    if config.epochs is None:
+        return config
+    recipe, examples = config.system.recipe, config.system.examples
+    if corpus.stream is not None:
+        raise UserError("epochs are those of text; set recipe.phases.0.steps for this data")
+    rows = [rows_per_epoch(corpus, examples, length=phase.length, batch=phase.batch) for phase in recipe.phases]
+    share = [config.epochs * phase.steps / recipe.steps for phase in recipe.phases]
+    steps = [max(1, round(n * part / phase.batch)) for n, part, phase in zip(rows, share, recipe.phases, strict=True)]
+    phases = tuple(dataclasses.replace(phase, steps=n) for phase, n in zip(recipe.phases, steps, strict=True))
+    schedule = recipe.schedule
+    if warmup := vars(schedule).get("warmup"):
+        schedule = dataclasses.replace(schedule, warmup=max(1, round(warmup * sum(steps) / recipe.steps)))
+    console.say(
+        f"{config.epochs:g} epochs of about {rows[0]:,} rows of {phases[0].length} tokens: {sum(steps):,} steps "
+        "(--epochs, or --set recipe.phases.0.steps)"
+    )
+    recipe = dataclasses.replace(recipe, phases=phases, schedule=schedule)
+    return dataclasses.replace(config, system=dataclasses.replace(config.system, recipe=recipe))
 
 
 def _opened(config: Experiment, workdir: Path, progress: Callable | None) -> Corpus:
@@ -68,7 +94,7 @@ def _opened(config: Experiment, workdir: Path, progress: Callable | None) -> Cor
 def corpus_of(config: Experiment, workdir: Path, progress: Callable | None = None) -> Corpus:
     """Returns the prepared corpus of an experiment: its directory, or one prepared in the workdir from its sources."""
     if _prepared(config):
-        return open_corpus(config.data[0])
+        return _fits(config, open_corpus(config.data[0]))
     tokenizer = initial.with_tokenizer(config).tokenizer or config.system.tokenizer
     if tokenizer is None:
         raise UserError(f"{config.system.name} names no tokenizer; set tokenizer=TokenizerSpec(...) in the config")
@@ -108,6 +134,17 @@ def rehearse(config: Experiment) -> None:
         batch["rows"] = jax.ShapeDtypeStruct((size,), jnp.int32)
         state = jax.eval_shape(work.init, batch)
         jax.eval_shape(work.evaluate, state.params, batch, 0, state.carry)
+
+
+def _fits(config: Experiment, corpus: Corpus) -> Corpus:
+    """Returns the corpus. Raises UserError if it was prepared with another tokenizer than that of the initial model."""
+    own, there = corpus.manifest["tokenizer"]["hash"], config.tokenizer
+    if isinstance(config.init, str) and isinstance(there, TokenizerSpec) and there.path:
+        with contextlib.suppress(UserError):  # a checkpoint without a tokenizer takes any corpus of its size
+            own = vocabularies.read(there).hash
+    if own != corpus.manifest["tokenizer"]["hash"]:
+        raise UserError(f"{corpus.dir} was prepared with another tokenizer than that of {config.init}; give the text itself")
+    return corpus
 
 
 def stream(

@@ -82,6 +82,12 @@ def experiment(
     return Experiment(system=system, data=words, init=os.fspath(init), seed=seed)
 
 
+def has_task(model: Any, task: str | None) -> bool:
+    """Whether a model was fine-tuned for several tasks, this one among them."""
+    examples = model.system.examples
+    return isinstance(examples, MixedTasks) and task in examples.parts
+
+
 def of_task(model: Pretrained, name: str) -> Pretrained:
     """Returns the model for a single task of its mixture. Raises UserError for another task."""
     parts = model.system.examples.parts

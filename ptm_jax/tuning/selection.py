@@ -159,8 +159,9 @@ def tuned(workdir: str | Path) -> Tuned | None:
 
 
 def finetune(
-    config: Experiment, workdir: str | Path, task: str | None, *, selection: Selection | None = None, quiet: bool = False
-) -> Tuned:
+    config: Experiment, workdir: str | Path, task: str | None, *, selection: Selection | None = None, quiet: bool = False,
+    callbacks: Sequence[loop.Callback] = (),
+) -> Tuned:  # fmt: skip
     """Trains, and measures on the held-out examples of a task, or (None) of all tasks of a mixture. A stopped run has no
     metrics. Raises UserError."""
     selection, workdir = selection or Selection(), Path(workdir)
@@ -172,7 +173,7 @@ def finetune(
         every = config.eval_every or finetuning.per_epoch(config)
         count = max(1, math.ceil(config.system.recipe.steps / every))
         config = dataclasses.replace(config, eval_every=every, save_every=every, keep=count + 1)
-    result = loop.train(config, workdir, quiet=quiet, watch=watcher if selection.watches else None)
+    result = loop.train(config, workdir, quiet=quiet, watch=watcher if selection.watches else None, callbacks=callbacks)
     if result.stopped and not watcher.ended:
         return Tuned(workdir, measure.name, result.step, 0, {}, "stopped", result)
     if known is None:

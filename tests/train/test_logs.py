@@ -21,27 +21,27 @@ def write(log, steps):
 
 
 def test_a_resumed_log_equals_the_uninterrupted_one(tmp_path):
-    with logs.RunLog(tmp_path / "whole", tensorboard=False) as log:
+    with logs.RunLog(tmp_path / "whole", ()) as log:
         log.resume(0)
         write(log, range(1, 13))
     whole = (tmp_path / "whole/metrics.jsonl").read_bytes()
-    with logs.RunLog(tmp_path / "killed", tensorboard=False) as log:
+    with logs.RunLog(tmp_path / "killed", ()) as log:
         log.resume(0)
         write(log, range(1, 10))
     path = tmp_path / "killed/metrics.jsonl"
     path.write_bytes(path.read_bytes() + b'{"step": 10, "spl')
-    with logs.RunLog(tmp_path / "killed", tensorboard=False) as log:
+    with logs.RunLog(tmp_path / "killed", ()) as log:
         log.resume(4)
-        assert log.find(4, "heldout") == {"loss": 1.5} and log.find(8, "heldout") is None
+        assert logs.find(log.workdir, 4, "heldout") == {"loss": 1.5} and logs.find(log.workdir, 8, "heldout") is None
         write(log, range(5, 13))
     assert path.read_bytes() == whole
-    with logs.RunLog(tmp_path / "killed", tensorboard=False) as log:
+    with logs.RunLog(tmp_path / "killed", ()) as log:
         log.resume(0)
     assert path.read_bytes() == b""
 
 
 def test_a_line(tmp_path):
-    log = logs.RunLog(tmp_path, tensorboard=False)
+    log = logs.RunLog(tmp_path, ())
     log.write(3, "train", {"loss": float("nan"), "accuracy": 0.5}, tokens=7.0, seconds=1.23456)
     (line,) = (tmp_path / "metrics.jsonl").read_text().splitlines()
     values = {"loss": None, "accuracy": 0.5}
@@ -89,7 +89,7 @@ def test_no_tensorboard_is_no_error(tmp_path, monkeypatch):
 def test_curve_and_report(tmp_path):
     pytest.importorskip("matplotlib")
     assert logs.curve(tmp_path) is None
-    with logs.RunLog(tmp_path, tensorboard=False) as log:
+    with logs.RunLog(tmp_path, ()) as log:
         write(log, range(1, 41))
     path = logs.curve(tmp_path, baseline=6.9)
     assert path == tmp_path / "loss.png" and path.read_bytes()[:4] == b"\x89PNG"
@@ -117,20 +117,41 @@ def test_progress_without_a_terminal(capsys):
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith("step 50/100  loss 2.5000  tokens/s 12,346  utilisation 31%  0:0")
     assert lines[1:] == ["step 100/100  loss 2.3000  tokens/s 1,000  0:00 left"]
-    with console.Progress(100, quiet=True) as progress:
+    with console.Progress(100, quiet=True) as progress, progress.compiling():
         progress.update(100, {"loss": 2.5}, 1.0)
     assert capsys.readouterr().err == ""
 
 
+def test_the_time_left_does_not_count_compiling(capsys, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(console.time, "monotonic", lambda: clock[0])
+    progress = console.Progress(100, seconds=0)
+    with progress.compiling():
+        clock[0] = 600.0
+    clock[0] = 610.0
+    progress.update(50, {}, 1.0)
+    assert capsys.readouterr().err == "step 0/100  compiling\nstep 50/100  tokens/s 1  0:10 left\n"
+
+
 def test_progress_on_a_terminal(capsys, monkeypatch):
-    pytest.importorskip("tqdm")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with console.Progress(100, 40) as progress:
-        progress.update(100, {"loss": 2.5}, 12345.6, 0.314)
+    monkeypatch.setenv("COLUMNS", "80")
+    with console.Progress(1_000_000, 40) as progress:
+        with progress.compiling():
+            assert "step 40/1000000" in (compiling := capsys.readouterr().err) and compiling.endswith(" compiling")
+        progress.update(999_990, {"loss": 2.5}, 1234567.6, 0.314)
+        drawn = capsys.readouterr().err.removeprefix("\r\x1b[K")
+        assert drawn.endswith("━━ loss 2.5000  tokens/s 1,234,568  0:00 left") and len(drawn) < 80
+        progress.update(999_991, {"loss": 2.5}, 123456.7, 0.314)
+        assert " ━ loss 2.5000  tokens/s 123,457  utilisation 31%  0:00 left" in (drawn := capsys.readouterr().err)
+        assert len(drawn.removeprefix("\r\x1b[K")) == 79
+        console.say("a line between")
+        assert capsys.readouterr().err == "\r\x1b[Ka line between\n"
+        progress.update(1_000_000, {"loss": 2.5}, 12345.6, 0.314)
     console.bar("tokenizing", 5, 10)
     console.bar("tokenizing", 10, 10)
     shown = capsys.readouterr().err
-    assert "100/100" in shown and "loss=2.5000, tokens/s=12,346, utilisation=31%" in shown
+    assert "1000000/1000000 ━ loss" in shown and "loss 2.5000  tokens/s 12,346  utilisation 31%  0:00 left\n" in shown
     assert shown.endswith("tokenizing  50%\r\x1b[Ktokenizing 100%\n")
 
 
@@ -182,6 +203,6 @@ def test_a_cpu_that_is_faster_than_it_was_measured(monkeypatch):
 )
 def test_a_figure_is_the_same_text_everywhere(value, text, tmp_path):
     assert figure(value) == text
-    with logs.RunLog(tmp_path, tensorboard=False) as log:
+    with logs.RunLog(tmp_path, ()) as log:
         log.write(1, "heldout", {"loss": float("nan") if value is None else value}, tokens=1, seconds=1)
     assert f"| loss | {text} |" in logs.report(tmp_path, {}).read_text()

@@ -280,6 +280,13 @@ def merge(states: Iterable[dict[str, Any]]) -> dict[str, Any]:
     return facts[0] | ({"cursors": cursors} if "cursors" in states[0] else {})
 
 
+def rows_per_epoch(corpus: store.Corpus, examples: Examples, *, length: int, batch: int, sample: int = 8) -> int:
+    """Returns the rows of an epoch of the training text: of up to `sample` groups, else estimated from so many of them."""
+    groups = _groups(corpus, "train", examples, length, batch, 0, fields.row_type(examples.spec(length, corpus.vocab)))
+    chosen = np.linspace(0, len(groups) - 1, min(sample, len(groups))).astype(int)
+    return round(np.mean([len(groups.cut(0, int(number))) for number in chosen]) * len(groups))
+
+
 def measure(corpus: store.Corpus, examples: Examples, *, length: int, batch: int, seconds: float = 2.0) -> dict[str, float]:
     """Returns `tokens_per_second` and `utilisation` (share of places that are not padding) of one process's stream."""
     stream = Stream(corpus, "train", examples, length=length, batch=batch, seed=0)

@@ -1,0 +1,229 @@
+"""What the command line does, from Python: `ptm_jax.train` (`pretrain` here), `ptm_jax.finetune`, `ptm_jax.evaluate`.
+
+Data are sources as on the command line (a path, a glob, `tfds:name/config`, `pydocs`, or a list of them), a list of texts,
+or an iterable of dicts with the columns of a table ({"text": ...}). What is no file is written into the workdir as one, by
+its hash, so that the same call resumes the run and other data are refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import itertools
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ptm_jax.adapt import catalogue as adaptations
+from ptm_jax.convert import adapterfile
+from ptm_jax.core.errors import UserError, unknown
+from ptm_jax.core.paths import flatten
+from ptm_jax.core.system import Experiment, System
+from ptm_jax.data.text import sources
+from ptm_jax.inference.loading import load
+from ptm_jax.inference.pretrained import Pretrained
+from ptm_jax.runs import heldout, resolving
+from ptm_jax.runs.run import Run, best_checkpoint
+from ptm_jax.tasks import evaluating
+from ptm_jax.tasks.catalogue import catalogue
+from ptm_jax.train import console, loop, setup, workdirs
+from ptm_jax.tuning import finetuning, multitask, selection
+
+Model = str | os.PathLike | Pretrained
+"""A workdir, a Hugging Face checkpoint (a directory, or a name on the Hub), or a loaded model."""
+Data = str | os.PathLike | Iterable[str | os.PathLike | Mapping[str, Any]]
+
+
+def pretrain(
+    config: Model | System | Experiment, data: Data | None = None, *, workdir: str | os.PathLike,
+    callbacks: Sequence[loop.Callback] = (), quiet: bool = False, **fields: Any,
+) -> Pretrained:  # fmt: skip
+    """Pre-trains a system, or trains a model further, in a workdir, and returns the model. The same call resumes the run.
+
+    config     a name of `ptm list`, a config file, a System, an Experiment, or a model to train further
+    data       text (default: the config's)
+    callbacks  called as `callback(step, split, values)` with every line of the log (`train.loop.Callback`); True ends it
+    fields     of the Experiment: seed=1, epochs=2, precision="float32", eval_every=100, metrics=("csv",), ...
+
+    Raises UserError for what the command line refuses, and for an unknown field.
+    """
+    folder = Path(workdir)
+    if isinstance(config, str | os.PathLike | Pretrained):
+        name = os.fspath(_saved(config, folder)) if isinstance(config, Pretrained) else os.fspath(config)
+        config = resolving.resolve(name, experiment=True)
+    config = setup.experiment(_with(setup.experiment(config), fields), () if data is None else _sources(data, folder))
+    result = loop.train(config, folder, quiet=quiet, callbacks=callbacks)
+    if result.stopped:
+        console.say(f"stopped after step {result.step} of {result.steps}; the same call goes on")
+    return load(folder)
+
+
+def finetune(
+    model: Model, texts: Sequence[Any] | None = None, labels: Sequence[Any] | None = None, *, task: str | None = None,
+    data: Data | None = None, workdir: str | os.PathLike | None = None, adapt: Sequence[Any] = (), best: bool = False,
+    patience: int = 0, callbacks: Sequence[loop.Callback] = (), quiet: bool = False, fields: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Pretrained:  # fmt: skip
+    """Fine-tunes a model on labelled texts, or for a task on its data, and returns it. A tenth is held out.
+
+    texts     texts, pairs of texts, or lists of words
+    labels    one for each text: a class (str, int or bool), a number (float), or the tags of the words (a list)
+    task      of `ptm list --tasks`; with `data`, its published files, or dicts with its columns. Default: as the labels are
+    workdir   folder of the run, from which the same call resumes (default: a temporary one, which is deleted)
+    adapt     adaptations: values, or names as in --adapt
+    best      return the checkpoint with the best held-out metric; patience: measurements without improvement until the end
+    fields    of the Experiment; options: epochs, batch, length, lr, seed, tagger (`tuning.finetuning.experiment`)
+
+    Raises UserError.
+    """
+    with _folder(workdir) as folder:
+        name, given = _labelled(texts, labels, task, data, folder)
+        init = str(_saved(model, folder)) if isinstance(model, Pretrained) else os.fspath(model)
+        wrappers = [one for part in adapt for one in (adaptations.read_all((part,)) if isinstance(part, str) else (part,))]
+        config = finetuning.experiment(name, init, given, adapt=wrappers, **options)
+        chosen = selection.Selection(best=best, patience=patience)
+        tuned = selection.finetune(
+            _with(config, fields or {}), folder, name, selection=chosen, quiet=quiet, callbacks=callbacks
+        )
+        if tuned.ended == "stopped":
+            console.say(f"stopped after step {tuned.step} of {tuned.result.steps}; the same call goes on")
+        elif not quiet:
+            figures = ", ".join(f"{metric} {value:.4f}" for metric, value in tuned.metrics.items())
+            console.say(f"{name}: {tuned.examples:,} held-out examples, checkpoint of step {tuned.step}: {figures}")
+        return load(tuned.checkpoint)
+
+
+def evaluate(
+    model: Model, texts: Sequence[Any] | None = None, labels: Sequence[Any] | None = None, *, task: str | None = None,
+    data: Data | None = None, split: str = "heldout", batch: int = 32,
+) -> dict[str, float]:  # fmt: skip
+    """Returns {metric: number} of a model on labelled texts, of a task on its data (as `finetune`), or, without either, the
+    means of a run's own objective on its held-out text or on the text of `data` (nats per token). Raises UserError."""
+    if task is None and texts is None:
+        if isinstance(model, Pretrained):
+            raise UserError("a loaded model has no text of its own; give texts and labels, a task and data, or a workdir")
+        run = Run(Path(model))
+        config = run.experiment()
+        if data is not None and config.system.examples.labelled:
+            raise UserError(f"{run.folder} was fine-tuned; give the task whose data these are")
+        with tempfile.TemporaryDirectory(prefix="ptm-") as folder:
+            given = () if data is None else _sources(data, Path(folder))
+            with heldout.text_of(run, given, split, config.seed) as (corpus, part):
+                return dict(heldout.measure(run, config, corpus, part).metrics)
+    with _folder(None) as folder:
+        name, given = _labelled(texts, labels, task, data, folder)
+        loaded = model if isinstance(model, Pretrained) else load(best_checkpoint(model))
+        loaded = multitask.of_task(loaded, name) if multitask.has_task(loaded, name) else loaded
+        source = evaluating.source_of(catalogue.get(name), given, split)
+        return dict(evaluating.evaluate(loaded, catalogue.get(name), source, batch=batch).metrics)
+
+
+def _with(config: Experiment, fields: Mapping[str, Any]) -> Experiment:
+    """Returns the experiment with other fields. Raises UserError for an unknown one, or a wrong value."""
+    known = [field.name for field in dataclasses.fields(config)]
+    if odd := [name for name in fields if name not in known]:
+        raise unknown("field", odd[0], known)
+    try:
+        return dataclasses.replace(config, **fields)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+
+
+@contextlib.contextmanager
+def _folder(workdir: str | os.PathLike | None) -> Iterator[Path]:
+    """Yields the workdir, or a temporary one."""
+    if workdir is not None:
+        yield Path(workdir)
+        return
+    with tempfile.TemporaryDirectory(prefix="ptm-") as folder:
+        yield Path(folder) / "run"
+
+
+def _saved(model: Pretrained, folder: Path) -> Path:
+    """Returns the workdir, below that of a run, in which a loaded model is saved by the hash of its parameters."""
+    path = folder / f"init_{adapterfile.digest(flatten(model.params))[:16]}"
+    if not path.exists():
+        model.save(path)
+    return path
+
+
+def _sources(data: Data, folder: Path) -> tuple[str, ...]:
+    """Returns the sources of `data`; texts and dicts are written into a file in the folder. Raises UserError."""
+    if isinstance(data, str | os.PathLike):
+        return (os.fspath(data),)
+    if isinstance(data, list | tuple):
+        files = [isinstance(one, os.PathLike) or isinstance(one, str) and _is_source(one) for one in data]
+        if files and all(files):
+            return tuple(map(os.fspath, data))
+        if any(files):
+            raise UserError(f"data has {sum(files)} files and {len(files) - sum(files)} texts; give either")
+    return (_written("jsonl", (_line(one, number) for number, one in enumerate(data, 1)), folder),)
+
+
+def _is_source(text: str) -> bool:
+    if len(text) > 1000 or "\n" in text:
+        return False
+    with contextlib.suppress(UserError, OSError, ValueError):
+        return bool(sources.expand(text))
+    return False
+
+
+def _line(one: Any, number: int) -> str:
+    row = {"text": one} if isinstance(one, str) else one
+    if not isinstance(row, Mapping):
+        raise UserError(f"row {number} of the data is of type {type(one).__name__}; give texts, dicts, or paths")
+    try:
+        return json.dumps(dict(row), ensure_ascii=False, default=lambda value: value.tolist())
+    except (TypeError, ValueError, AttributeError) as error:
+        raise UserError(f"row {number} of the data is no JSON object ({error}); give numbers, texts and lists") from None
+
+
+def _written(kind: str, lines: Iterable[str], folder: Path) -> str:
+    """Returns the path of a file of the lines, named by their hash."""
+    draft, hashed = folder / f"given.{os.getpid()}", hashlib.sha256()
+    with workdirs.writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        with draft.open("wb") as file:
+            for line in lines:
+                hashed.update(data := f"{line}\n".encode())
+                file.write(data)
+        return str(draft.replace(folder / f"given_{hashed.hexdigest()[:16]}.{kind}"))
+
+
+def _labelled(texts: Any, labels: Any, task: str | None, data: Any, folder: Path) -> tuple[str, tuple[str, ...]]:
+    """Returns (name of the task, its sources). Raises UserError."""
+    if texts is None:
+        if labels is not None or task is None or data is None:
+            raise UserError("give texts and labels, or the name of a task and its data")
+        return task, _sources(data, folder)
+    texts, labels = (
+        list(texts),
+        [one.tolist() if isinstance(one, np.generic | np.ndarray) else one for one in (() if labels is None else labels)],
+    )
+    if data is not None or not texts or len(texts) != len(labels):
+        raise UserError(
+            f"{len(texts)} texts and {len(labels)} labels{' and data' * (data is not None)}; give a label for each"
+        )
+    if isinstance(labels[0], list | tuple):
+        words = [text.split() if isinstance(text, str) else list(text) for text in texts]
+        if odd := [i for i, (own, tags) in enumerate(zip(words, labels, strict=True), 1) if len(own) != len(tags)]:
+            raise UserError(f"text {odd[0]} has {len(words[odd[0] - 1])} words and {len(labels[odd[0] - 1])} tags")
+        entities = any(str(tag)[:2] == "B-" for tags in labels for tag in tags)
+        rows = (
+            (*(f"{word}\t{tag}" for word, tag in zip(*pair, strict=True)), "") for pair in zip(words, labels, strict=True)
+        )
+        return task or ("ner" if entities else "pos"), (_written("conll", itertools.chain.from_iterable(rows), folder),)
+    pairs, number = not isinstance(texts[0], str), isinstance(labels[0], float)
+    kind = {(False, False): "classify", (True, False): "pairs", (False, True): "rate", (True, True): "stsb"}[pairs, number]
+    columns = ("sentence1", "sentence2") if pairs else ("text",)
+    rows = (
+        {**dict(zip(columns, one if pairs else (one,), strict=True)), "label": label}
+        for one, label in zip(texts, labels, strict=True)
+    )
+    return task or kind, _sources(rows, folder)

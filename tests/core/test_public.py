@@ -1,0 +1,65 @@
+"""Classes are imported from their room's top, and nothing before they are used."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ptm_jax
+from ptm_jax.core import System, spec
+from ptm_jax.systems import get
+
+ROOMS = "core", "corruptions", "objectives", "encoders", "adapt", "nn", "data.rows", "data.tokenizers"
+ROOT = Path(ptm_jax.__file__).parent
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_class_has_one_place_in_its_room(room):
+    files = (ROOT / room.replace(".", "/")).rglob("*.py")
+    names = [name for path in files for name in re.findall(r"^class ([A-Z]\w*)", path.read_text(), re.M)]
+    assert names and len(names) == len(set(names))
+
+
+def test_names_are_imported_lazily():
+    code = """
+import sys, ptm_jax
+import ptm_jax.objectives as room
+assert "MLM" in dir(room) and not any(name.startswith("ptm_jax.objectives.") for name in sys.modules)
+from ptm_jax.objectives import MLM, Joint
+from ptm_jax.objectives.joint import Joint as own
+from ptm_jax.objectives import language
+assert Joint is own and language.MLM is MLM and "ptm_jax.objectives.hotpot" not in sys.modules
+from ptm_jax.adapt import LoRA
+from ptm_jax.core import Experiment, Recipe
+for name in ("Jiont", "joints", "_index"):
+    try:
+        vars(room)["__getattr__"](name)
+    except AttributeError as error:
+        assert name in str(error)
+    else:
+        raise AssertionError(name)
+from importlib.metadata import version
+assert ptm_jax.__version__ == version("ptm_jax")
+import ptm_jax.train.schedules as schedules
+assert callable(ptm_jax.train) and ptm_jax.train.schedules is schedules
+assert {"train", "finetune", "evaluate", "load", "__version__"} <= {*dir(ptm_jax)}
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert not done.returncode, done.stderr
+
+
+def test_a_repr_is_a_few_lines():
+    system = get("electra_mini")
+    lines = repr(system).splitlines()
+    assert len(lines) == 4 and all(len(line) <= 120 for line in lines)
+    assert "'electra_mini'" in lines[0] and system.paper in lines[0]
+    assert "generator: Transformer" in lines[1] and type(system.examples).__name__ in lines[1]
+    assert type(system.objective).__name__ in lines[2]
+    assert len(spec.to_text(system).splitlines()) > 30
+    from ptm_jax.core import Experiment
+
+    text = repr(Experiment(system=system, seed=3, data=("a.txt",)))
+    assert len(text.splitlines()) == 6 and "  seed 3" in text and "a.txt" in text and "heldout" not in text
+    assert System.__name__ in text
