@@ -1,7 +1,7 @@
 """Export a model as a Hugging Face directory: config.json, safetensors, tokenizer files.
 
 Example:
-  ptm export runs/quickstart --out bert-of-mine
+  ptm export runs/mini --out bert-of-mine
   ptm export models/bert --out bert --dtype float16
   ptm export runs/sst2 --out sst2 --push my-name/bert-sst2
   ptm export runs/lora --adapter --out lora.safetensors

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from ptm_jax.convert import adapterfile
+from ptm_jax.convert.engine import Report
 from ptm_jax.core import spec
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten, unflatten
@@ -81,7 +82,7 @@ def test_a_run_goes_on_with_the_merged_model(lora, tmp_path):
 def test_heads_are_drawn_anew_on_demand(lora, monkeypatch):
     """STILTs: the encoder is the intermediate task's, the head is not; what an adaptation adds is its own."""
     source = unflatten({path: leaf + 1 for path, leaf in lora.params(0).items() if path.startswith("main/")})
-    monkeypatch.setattr(initial, "params_of", lambda path, system: source)
+    monkeypatch.setattr(initial, "params_of", lambda path, system: (source, Report(0)))
     target = lora.states[0].params
     for words, same in ((("lora(rank=2)",), True), (("lora(rank=2)", "restart"), False)):
         found = flatten(initial.begin(target, "before", classifier(*words)))

@@ -183,8 +183,8 @@ def test_the_rendered_examples_are_those_of_today(path):
     assert examples.rendered(path) == path.read_text(encoding="utf8"), "python tests/launch/examples.py writes them anew"
 
 
-def test_the_commands_of_the_readme_are_understood():
-    text = (ROOT / "README.md").read_text(encoding="utf8").replace("\\\n", "")
+def test_the_commands_of_the_page_are_understood():
+    text = (ROOT / "docs" / "pod.md").read_text(encoding="utf8").replace("\\\n", "")
     commands = [shlex.split(line)[2:] for line in text.splitlines() if line.startswith("ptm launch ")]
     assert {arguments[0] for arguments in commands} >= {"local", "slurm", "gke"}
     for arguments in commands:

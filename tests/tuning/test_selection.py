@@ -18,7 +18,7 @@ def finetune(monkeypatch):
     """`finetune(workdir, epochs, accuracies, every, **selection)`: a run that trains nothing. Its epochs have two steps, its
     evaluations give these accuracies one after the other."""
 
-    def train(config, workdir, quiet, watch):
+    def train(config, workdir, quiet, watch, callbacks):
         last, every = config.system.recipe.steps, config.eval_every or 2
         for step in range(every, last + 1, every):
             (workdir / "checkpoints" / f"step_{step:08d}").mkdir(parents=True, exist_ok=True)

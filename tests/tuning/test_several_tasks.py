@@ -57,7 +57,7 @@ def test_several_tasks_have_a_mean_and_a_spread(published, data, tmp_path, capsy
     scores = {"sst2": iter([0, 0, 0.9, 0.1, 0.9, 0.3, 0.5, 0.4, 0.2])}
     scores["rte"] = iter([0, 0, 0.8, 0.6, 0.5, 0.8, 0.7, 0.6, 0.1])
 
-    def train(config, workdir, quiet, watch):
+    def train(config, workdir, quiet, watch, callbacks):
         (workdir / "checkpoints").mkdir(parents=True)
         for step in (4, 8):
             watch(step, types.SimpleNamespace(system=config.system, towers={}), {})
