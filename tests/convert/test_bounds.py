@@ -12,6 +12,7 @@ from ptm_jax.convert.config import LARGEST, PARTS, Config
 from ptm_jax.convert.table import Line
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.reading import parse_json, read_bytes
+from ptm_jax.data.tokenizers.published import read_published
 from support import hostile
 
 DEEP = "[" * 100_000 + "]" * 100_000
@@ -97,6 +98,14 @@ def test_deep_json_is_refused(copied, name):
         with pytest.raises(UserError, match=name) as caught:
             ptm_jax.load(folder)
         assert "\n" not in str(caught.value)
+
+
+def test_a_vocabulary_without_its_unknown_token(copied, published):
+    whole = json.loads((published / "tokenizer.json").read_text())
+    del whole["model"]["vocab"]["[UNK]"]
+    whole["added_tokens"] = [token for token in whole["added_tokens"] if token["content"] != "[UNK]"]
+    with pytest.raises(UserError, match=r"cannot encode a text \(WordPiece error: Missing \[UNK\]|has no '\[UNK\]'"):
+        read_published(copied(tokenizer=json.dumps(whole))).encode("жжж")
 
 
 def test_a_file_is_read_up_to_a_size_and_keys_are_counted_in_one_pass(tmp_path):

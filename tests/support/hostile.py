@@ -1,6 +1,7 @@
 """Published checkpoints, tiny, of several families, and damage to them: each a function of a seed and a number."""
 
 import collections
+import copy
 import faulthandler
 import json
 import os
@@ -126,7 +127,7 @@ def _value(draw, before):
     """A value in the place of another, two thirds of the time of its type."""
     alike = [value for value in HOSTILE if type(value) is type(before)]
     pool = alike if alike and draw.random() < 0.66 else HOSTILE
-    return pool[draw.integers(len(pool))]
+    return copy.deepcopy(pool[draw.integers(len(pool))])  # the next change may be inside of it
 
 
 def _of_json(draw, text: str) -> str:

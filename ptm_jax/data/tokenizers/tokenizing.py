@@ -106,7 +106,13 @@ class HuggingFace:
     def encode(self, texts: Sequence[str], added: Mapping[str, Added] | None = None) -> list[np.ndarray]:
         """Returns ids [T] int32 of every text; special pieces are recognised where `added` has any."""
         found = any(one.special for one in (added or {}).values())
-        rows = (self._finding if found else self._plain).encode_batch_fast(list(texts), add_special_tokens=False)
+        backend = self._finding if found else self._plain
+        try:
+            rows = backend.encode_batch_fast(list(texts), add_special_tokens=False)
+        except Exception as error:  # the library raises bare Exceptions, for a word that needs a missing unknown token
+            raise UserError(
+                f"the tokenizer cannot encode a text ({str(error)[:200]}); its vocabulary is not whole"
+            ) from None
         return [np.array(row.ids, np.int32) for row in rows]
 
     @functools.cached_property
