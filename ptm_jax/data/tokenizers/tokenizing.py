@@ -109,7 +109,7 @@ class HuggingFace:
         backend = self._finding if found else self._plain
         try:
             rows = backend.encode_batch_fast(list(texts), add_special_tokens=False)
-        except Exception as error:  # the library raises bare Exceptions, for a word that needs a missing unknown token
+        except Exception as error:  # the library raises bare Exceptions, where the unknown token is missing
             raise UserError(
                 f"the tokenizer cannot encode a text ({str(error)[:200]}); its vocabulary is not whole"
             ) from None
