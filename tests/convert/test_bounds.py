@@ -108,6 +108,14 @@ def test_a_vocabulary_without_its_unknown_token(copied, published):
         read_published(copied(tokenizer=json.dumps(whole))).encode("жжж")
 
 
+@pytest.mark.parametrize("kind", [2**31 + 1, -1])
+def test_a_token_type_of_a_template_is_small(copied, published, kind):
+    whole = json.loads((published / "tokenizer.json").read_text())
+    whole["post_processor"]["single"][0]["SpecialToken"]["type_id"] = kind
+    with pytest.raises(UserError, match="tokenizer.json is not a tokenizer file"):
+        read_published(copied(tokenizer=json.dumps(whole)))
+
+
 def test_a_file_is_read_up_to_a_size_and_keys_are_counted_in_one_pass(tmp_path):
     path = tmp_path / "x"
     path.write_bytes(b"12345")

@@ -233,7 +233,7 @@ def damaged(folder, target, seed: int, number: int) -> str:
                 after = _of_weights(draw, content)
             else:
                 after = _of_bytes(draw, content)
-        except (ValueError, RecursionError):  # it was damaged before
+        except (ValueError, RecursionError, struct.error):  # it was damaged before
             after = _of_bytes(draw, content)
         path.write_bytes(after)
         done.append(f"{path.name}: {after[:200]!r}" if len(after) < 2000 else path.name)

@@ -10,6 +10,7 @@ from typing import Any
 from tokenizers import Tokenizer as Backend
 from tokenizers import models, processors
 
+from ptm_jax.core.reading import shown
 from ptm_jax.data.tokenizers.framing import Template
 from ptm_jax.data.tokenizers.published_pieces import UNIGRAM, PieceModel, merges_of, unigram, whole_table
 from ptm_jax.data.tokenizers.tokenizing import Tokenizer
@@ -63,7 +64,10 @@ def processed(step: Mapping[str, Any] | None) -> Template | None:
         named = [("$" + i["Sequence"]["id"], i["Sequence"]) if "Sequence" in i else (None, i["SpecialToken"]) for i in items]
         tokens = step["special_tokens"]
         flat = [(n, v["type_id"]) if n else [(t, v["type_id"]) for t in tokens[v["id"]]["tokens"]] for n, v in named]
-        return tuple(p for f in flat for p in (f if isinstance(f, list) else [f]))
+        found = tuple(p for f in flat for p in (f if isinstance(f, list) else [f]))
+        if wrong := [kind for _, kind in found if type(kind) is not int or not 0 <= kind < 256]:
+            raise ValueError(f"its template has the type_id {shown(wrong[0])}; expected 0 to 255")
+        return found
 
     return Template(single=parts(step["single"]), pair=parts(step["pair"]))
 
