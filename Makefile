@@ -9,12 +9,13 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 WORKDIR ?= runs/quickstart
+TEXT ?= the loss does not fall
 # Full tests that compute longer than they compile.
 LONG := tests/systems tests/train tests/bench tests/convert/test_minilm.py
 
 BEAM := tests/data/corpora/test_pipeline.py
 
-.PHONY: quickstart test test-full lint bench docs golden add status clean
+.PHONY: quickstart search test test-full lint bench docs golden add status clean
 
 quickstart: $(VENV)/.run
 	$(BIN)/ptm train configs/quickstart.py --workdir $(WORKDIR)
@@ -22,6 +23,10 @@ quickstart: $(VENV)/.run
 		--text "Returns the number [MASK] elements in the list." \
 		--text "If the file does [MASK] exist, an error is raised." \
 		--text "The default value [MASK] None."
+
+# The quickstart's model finds the lines of the questions and answers that are nearest to TEXT.
+search: $(VENV)/.run
+	$(BIN)/ptm predict $(WORKDIR) --task search --input docs/faq.md --top 3 --text "$(TEXT)"
 
 test: $(VENV)/.test
 	PTM_TEST_COMPILE=fast $(PYTEST) -m "not full"

@@ -1,4 +1,4 @@
-"""A small BERT learns English from the documentation of the Python packages on this machine, in about three minutes.
+"""A small BERT learns English from the documentation of the Python packages on this machine, in three to five minutes.
 
     make quickstart
     ptm train configs/quickstart.py --workdir runs/quickstart
@@ -40,7 +40,7 @@ config = Experiment(
         towers=towers,
         corruption=dataclasses.replace(parent.corruption, rate=0.2),
         recipe=Recipe(
-            phases=(Phase(steps=1500, batch=32, length=64),),
+            phases=(Phase(steps=2000, batch=32, length=64),),
             lr=4e-3,
             optimizer=AdamW(b2=0.98),
             schedule=Linear(warmup=200),
