@@ -32,18 +32,18 @@ from ptm_jax.systems import compose, matrix
 from ptm_jax.train import differing, setup
 from ptm_jax.train.step import program
 
-TEXT = Path(__file__).parents[2] / "README.md"
+DOCS = Path(__file__).parents[2] / "docs"
 ROWS, LENGTH = 4, 64
 EVERY = os.environ.get("PTM_EVERY") == "1"
 
 
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory):
-    """The project's own page, cut into paragraphs: a tokenizer with every special token that a task asks for."""
+    """The pages of docs/, cut into paragraphs: a tokenizer with every special token that a task asks for."""
     folder = tmp_path_factory.mktemp("matrix")
     spec = TokenizerSpec(kind="unigram", vocab=400, specials="xlnet", sentinels=16)
     text = folder / "text.txt"
-    text.write_text(TEXT.read_text(encoding="utf8"), encoding="utf8")
+    text.write_text("\n\n".join(page.read_text(encoding="utf8") for page in sorted(DOCS.glob("*.md"))), encoding="utf8")
     prepare([str(text)], folder / "corpus", tokenizer=spec, heldout=0.0)
     return folder / "corpus"
 
