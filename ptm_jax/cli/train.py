@@ -106,7 +106,8 @@ def run(args: Args) -> int:
 
 def _run(args: Args) -> int:
     args = dataclasses.replace(args, task=target.task_name(args.task))
-    from ptm_jax.train import cache, group, loop, setup
+    from ptm_jax.core import cache
+    from ptm_jax.train import group, loop, setup
 
     cache.use()
     words = [*options.pairs(args.set), *options.layout(args.mesh, args.rules)]

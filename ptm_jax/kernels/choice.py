@@ -4,15 +4,18 @@
 
     reference   the definition of correct results; holds every score; the only one that returns probabilities
     xla         computes by blocks, on every platform
-    pallas      a kernel for TPU or GPU
+    pallas      our kernel for TPU or GPU
+    splash      JAX's kernel for TPU, for rows without order
     cudnn       NVIDIA's kernel, for plain attention
+    tokamax     that package's kernels, where it is installed
 
 "auto" selects for attention:
 
-    platform   scores per row and head   selected    reason
-    cpu        at most SHORT, 192^2      reference   at least as fast as a loop over small blocks (measured)
-    cpu        more                      xla         blocks stay in the cache, and products have two dimensions (measured)
-    tpu, gpu   any                       reference   no kernel in `KERNELS` was run on hardware; use impl='pallas' for them
+    devices              scores per row and head   selected    reason
+    cpu                  at most SHORT, 192^2      reference   at least as fast as a loop over small blocks (measured)
+    cpu                  more                      xla         blocks stay in the cache, products have two dimensions
+    tpu, gpu, attached   any                       the fastest that this device finds right (`kernels.deciding`)
+    tpu, a topology      any                       reference   there is no device to ask (`ptm plan`)
 
 There is no fallback: if the named implementation cannot compute a case, its module's `refusal` returns the reason, which
 is raised as a UserError.
@@ -41,7 +44,7 @@ class Kernel:
     module    the module of `ptm_jax.kernels` that launches it
     compiled  targets for which it compiles, forward and backward
     checked   the reference that its results match, and where it ran for this check
-    ran       devices on which it ran; "auto" selects no kernel without one
+    ran       devices on which we ran it; elsewhere "auto" relies on the device's own check
     """
 
     name: str

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import AbstractMesh, AxisType
 
-from ptm_jax.core import facts, spec
+from ptm_jax.core import cache, facts, spec
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.system import Experiment
@@ -28,7 +28,7 @@ from ptm_jax.mesh import rules
 from ptm_jax.mesh.layout import layout_of
 from ptm_jax.mesh.padding import padding_of, stored
 from ptm_jax.nn.blocks import Stack
-from ptm_jax.train import cache, differing
+from ptm_jax.train import differing
 from ptm_jax.train.building import building
 from ptm_jax.train.step import Program, TrainState, jitted, program
 
@@ -132,7 +132,7 @@ def compiled(step: Step, target: str, quick: bool = False) -> Compiled:
     `quick` uses the compiler's least effort, a sixth of the time. The messages are the same; temporaries may be larger.
 
     JAX's cache does not return programs for topologies, so results are kept in files, by the hash of the program, the
-    target and the compiler's version (`train.cache`). Also returns a result for a program that does not fit its device.
+    target and the compiler's version (`core.cache`). Also returns a result for a program that does not fit its device.
     Raises other failures."""
     lowered, began = step.lowered, time.perf_counter()
     version = step.mesh.devices.flat[0].client.platform_version

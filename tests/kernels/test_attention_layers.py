@@ -88,7 +88,8 @@ def test_auto_goes_by_a_table():
 
 
 def test_auto_takes_no_kernel_that_was_not_run_on_hardware():
-    """`choice.KERNELS` has a row for every module that launches one, and "auto" leads to none without a device there."""
+    """`choice.KERNELS` has a row for every module that launches one, and the table of "auto" leads to none without a device
+    there, whose own check is `kernels.deciding`."""
     source = Path(choice.__file__).parent
     launching = {
         ".".join(path.relative_to(source).with_suffix("").parts)

@@ -14,6 +14,7 @@ import pytest
 from ptm_jax.cli import plan as command
 from ptm_jax.cli import target
 from ptm_jax.cli.main import main
+from ptm_jax.core import cache
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import count
 from ptm_jax.core.recipe import Phase
@@ -24,7 +25,6 @@ from ptm_jax.plan import estimate, links, lowering, overview, planning, roofline
 from ptm_jax.plan.estimate import Traffic
 from ptm_jax.plan.search import candidates, search
 from ptm_jax.systems import get, pods
-from ptm_jax.train import cache
 
 KEYS = {
     "fits", "devices", "bytes_per_device", "hbm_bytes", "flops_per_device", "collectives", "step_seconds",

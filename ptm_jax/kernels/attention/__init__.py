@@ -1,8 +1,8 @@
 """Attention with several implementations; `kernels.choice` selects one by `impl`.
 
-`reference` defines the result and returns probabilities. The others do not hold all scores of a row: `blocked`
-(impl="xla") runs on every platform, `tpu` and `gpu` (impl="pallas") and `cudnn` only on their devices. Their modules are
-imported when selected.
+`reference` defines the result and returns probabilities. `candidates` lists the others, which do not hold all scores of a
+row: `blocked` (impl="xla") runs on every platform, `tpu` and `gpu` (impl="pallas"), `splash`, `cudnn` and `tokamax` only on
+their devices. Their modules are imported when selected. With "auto" an attached TPU or GPU decides (`kernels.deciding`).
 
 Under a layout (`core.constraint`) a kernel runs inside `jax.shard_map`. Rows and heads stay split. If positions are split,
 `blocked` keeps the queries split; the other kernels gather them. Keys and values are gathered. Dropout numbers heads and
@@ -22,7 +22,8 @@ from jax.sharding import PartitionSpec as P
 from ptm_jax.core.constraint import current
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import Array, Visibility
-from ptm_jax.kernels import choice, reference
+from ptm_jax.kernels import choice, deciding, reference
+from ptm_jax.kernels.attention import candidates
 from ptm_jax.kernels.attention.arguments import Arguments
 from ptm_jax.kernels.choice import Impl
 from ptm_jax.kernels.scores import Scores
@@ -56,34 +57,23 @@ def attend(
     platform = choice.platform()
     given = {"visibility": visibility, "scale": scale, "scores": scores, "dropout": dropout, "key": key, "rows": rows}
     args = Arguments(**given, precision=precision)
+    if impl == "auto" and deciding.asks(platform):
+        impl = candidates.best(platform, q, k, args)
     chosen = choice.choose(impl, platform, q.shape[1], k.shape[1], lambda name: _refusal(name, platform, q, k, args))
     if chosen == "reference":
         return reference.attention(q, k, v, **given, precision=precision)
-    run = _module(chosen, platform).attention
+    run = candidates.module_of(chosen, platform).attention
     return run(q, k, v, args) if current() is None else _divided(run, chosen == "xla", q, k, v, args), None
-
-
-def _module(name: str, platform: str):
-    if name == "xla":
-        from ptm_jax.kernels.attention import blocked as module
-    elif name == "cudnn":
-        from ptm_jax.kernels.attention import cudnn as module
-    elif platform == "tpu":
-        from ptm_jax.kernels.attention import tpu as module
-    else:
-        from ptm_jax.kernels.attention import gpu as module
-    return module
 
 
 def _refusal(name, platform, q, k, args) -> str | None:
     """Returns why an implementation cannot compute this and what to use instead, or None."""
-    if name == "reference":
-        return None
-    if name == "pallas" and platform not in ("tpu", "gpu"):
-        return f"there are kernels for TPU and GPU, none for {platform}: take impl='xla'"
-    if name == "cudnn" and platform != "gpu":
-        return f"it runs on NVIDIA's GPUs, not on {platform}: take impl='xla'"
-    return _module(name, platform).refusal(q, k, args)
+    several = [one for one in candidates.CANDIDATES if one.name == name]
+    if not any(one.runs_on(platform) for one in several):
+        return f"it is for {several[0].where}, and there is none for {platform}: take impl='xla'"
+    if not several[0].installed:
+        return f"the package {several[0].needs} is not installed: install it, or take impl='xla'"
+    return candidates.module_of(name, platform).refusal(q, k, args)
 
 
 AXES = {

@@ -1,0 +1,192 @@
+"""The implementations of attention that a device may take, and the classes of shapes for which it decides.
+
+A new kernel is one value in `CANDIDATES`: a module with `refusal(q, k, args)` and `attention(q, k, v, args)`, and its name
+in `core.precision.Impl`. The device checks it against the definition before it takes it (`kernels.deciding`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ptm_jax.core.precision import Precision
+from ptm_jax.core.types import Array, Visibility
+from ptm_jax.kernels import deciding
+from ptm_jax.kernels.attention import dense
+from ptm_jax.kernels.attention.arguments import Arguments
+from ptm_jax.kernels.deciding import Candidate, Case
+from ptm_jax.kernels.scores import Relative, Scores, Types
+
+LONGEST = 4096  # longer rows are of the class of this length
+HEADS, ROWS, TIMED = 8, 16, 1 << 25  # heads, most rows and most scores of what is timed
+REACH = 128  # of tables by distance
+
+
+def _module(name: str):
+    return functools.partial(importlib.import_module, f"{__package__}.{name}")
+
+
+CANDIDATES = (
+    Candidate("reference", lambda: dense),
+    Candidate("xla", _module("blocked")),
+    Candidate("pallas", _module("tpu"), ("tpu",), "TPUs and Hopper GPUs"),
+    Candidate("pallas", _module("gpu"), ("gpu",), "TPUs and Hopper GPUs"),
+    Candidate("splash", _module("splash"), ("tpu",), "TPUs"),
+    Candidate("cudnn", _module("cudnn"), ("gpu",), "NVIDIA's GPUs"),
+    Candidate("tokamax", _module("tokamax"), ("tpu", "gpu"), "TPUs and GPUs", needs="tokamax"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Class(deciding.Question):
+    """A class of attention: the same answer holds for all rows, heads and lengths in it.
+
+    compute        type of the products             dtype     type of queries, keys and values
+    width          of a head                        relative  width of relative queries, 0 without
+    queries, keys  lengths, up to a power of two    extras    other terms, masks and dropout
+    """
+
+    kind = "attention"
+    definition = "reference"
+
+    compute: str
+    dtype: str
+    width: int
+    queries: int
+    keys: int
+    relative: int = 0
+    extras: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """The class in words."""
+        given = [*self.extras, *([f"relative {self.relative}"] if self.relative else [])]
+        kept = "" if self.dtype == self.compute else f" from {self.dtype}"
+        text = f"attention of {self.queries} x {self.keys}, heads of {self.width}, {self.compute}{kept}"
+        return f"{text}, {' '.join(given)}" if given else text
+
+    def cases(self) -> list[Case]:
+        """Returns a case of odd lengths, and a larger one of the lengths of the class."""
+        odd = [size // 2 + size // 8 + 1 if size > 1 else 1 for size in (self.queries, self.keys)]
+        scores = self.queries * self.keys
+        heads = max(1, min(HEADS, TIMED // scores))
+        rows = max(1, min(ROWS, TIMED // (heads * scores)))
+        return [self._case(2, 2, *odd), self._case(rows, heads, self.queries, self.keys)]
+
+    def _case(self, rows: int, heads: int, queries: int, keys: int) -> Case:
+        draw = np.random.default_rng(queries * keys)
+        precision = Precision(self.compute)
+        x, args = self._drawn(draw, rows, heads, queries, keys)
+        args = dataclasses.replace(args, precision=precision)
+        cotangent = draw.normal(size=x["q"].shape).astype(np.float32)
+        own = lambda tree: jax.tree.map(lambda leaf: leaf.astype(jnp.float32), tree)
+        exact = lambda given: (own(given[0]), dataclasses.replace(given[1], precision=Precision()), given[2])
+        return Case(
+            inputs=(x, args, cotangent),
+            call=self._outputs,
+            right=lambda given: self._outputs(dense, exact(given)),
+            refusal=lambda module: module.refusal(x["q"], x["k"], _filled(args, x)),
+        )
+
+    def _outputs(self, module, given):
+        """Returns result and gradients. A single query is a step of decoding, which has no gradient."""
+        x, args, cotangent = given
+
+        def loss(x):
+            out = module.attention(x["q"], x["k"], x["v"], _filled(args, x))
+            return (out.astype(jnp.float32) * cotangent).sum(), out
+
+        if self.queries == 1:
+            return {"result": loss(x)[1]}
+        grads, out = jax.grad(loss, has_aux=True)(x)
+        return {"result": out} | {f"gradient of {name}": grad for name, grad in grads.items()}
+
+    def _drawn(self, draw, rows, heads, queries, keys):
+        """Returns ({name: inputs with a gradient}, the other arguments): packed rows of two documents, the first padded."""
+        normal = lambda *shape: jnp.asarray(draw.normal(size=shape), self.dtype)
+        integers = lambda most, length: draw.integers(0, most, (rows, length)).astype(np.int32)
+        last = lambda x: x[:, -queries:] if queries <= keys else np.resize(x, (rows, queries))
+        extras, reach = {*self.extras}, min(keys, REACH)
+        heads_of = {"q": queries, "k": keys, "v": keys}
+        x = {name: normal(rows, length, heads, self.width) for name, length in heads_of.items()}
+        shapes = {
+            "bias": (1, heads, queries, keys),
+            "bias of rows": (rows, heads, queries, keys),
+            "distances": (heads, 2 * reach + 1),
+            "types": (rows, queries, heads, 2),
+            "values": (2 * reach + 1, heads, self.width),
+        }
+        x |= {name.partition(" ")[0]: normal(*shape) for name, shape in shapes.items() if name in extras}
+        if self.relative:
+            x |= {"queries": normal(rows, queries, heads, self.relative)}
+            x |= {"table": normal(2 * keys + 1, heads, self.relative)}
+        segments = np.sort(1 + integers(2, keys), 1)
+        segments[0, keys - keys // 5 :] = 0
+        if queries == 1:
+            segments = np.where(segments > 0, 1, 0).astype(np.int32)
+        seen = {"q_segments": np.ones((rows, 1), np.int32) if queries == 1 else last(segments), "k_segments": segments}
+        if "order" in extras or "strict" in extras:
+            places = np.tile(np.arange(keys, dtype=np.int32), (rows, 1))
+            seen |= {"q_order": last(places), "k_order": places, "strict": "strict" in extras}
+        if "group" in extras:
+            seen |= {"q_group": integers(3, queries), "k_group": integers(3, keys)}
+        if "allow" in extras:
+            seen["allow"] = draw.random((rows, 1, queries, keys)) < 0.7
+        marks = Scores(
+            types=Types(None, integers(2, queries), integers(2, keys)) if "types" in extras else None,
+            q_places=integers(keys, queries) if "places" in extras else None,
+            k_places=integers(keys, keys) if "places" in extras else None,
+        )
+        noise = {"dropout": 0.1, "key": jax.random.key(0)} if "dropout" in extras else {}
+        numbers = np.arange(rows, dtype=np.int32)
+        return x, Arguments(Visibility(**seen), self.width**-0.5, marks, rows=numbers, **noise)
+
+
+def _filled(args: Arguments, x: dict[str, Array]) -> Arguments:
+    """Returns the arguments with the added terms that have a gradient."""
+    terms = {name: x[name] for name in ("bias", "distances", "values") if name in x}
+    if "queries" in x:
+        terms["relative"] = Relative(x["queries"], x["table"])
+    if "types" in x:
+        terms["types"] = dataclasses.replace(args.scores.types, scores=x["types"])
+    return dataclasses.replace(args, scores=dataclasses.replace(args.scores, **terms))
+
+
+def module_of(name: str, platform: str):
+    """Returns the module of an implementation for a platform."""
+    return next(one for one in CANDIDATES if one.name == name and one.runs_on(platform)).load()
+
+
+def class_of(q: Array, k: Array, args: Arguments) -> Class:
+    """Returns the class of these arguments."""
+    scores, seen = args.scores, args.visibility
+    present = {
+        "bias": scores.bias is not None and scores.bias.shape[0] == 1,
+        "bias of rows": scores.bias is not None and scores.bias.shape[0] > 1,
+        **{name: name in scores.holds for name in ("distances", "types", "values")},
+        "places": not scores.regular and bool({"distances", "relative", "values"} & {*scores.holds}),
+        "order": seen.q_order is not None and not seen.strict,
+        "strict": seen.q_order is not None and seen.strict,
+        "group": seen.k_group is not None,
+        "allow": seen.allow is not None,
+        "dropout": args.noise > 0,
+    }
+    size = lambda length: min(1 << (length - 1).bit_length(), LONGEST)
+    wide = 0 if scores.relative is None else scores.relative.queries.shape[-1]
+    extras = tuple(name for name, there in present.items() if there)
+    return Class(args.precision.compute, str(q.dtype), q.shape[-1], size(q.shape[1]), size(k.shape[1]), wide, extras)
+
+
+def best(platform: str, q: Array, k: Array, args: Arguments) -> str:
+    """Returns the name of the fastest implementation that is right on the attached device and computes this."""
+    fitting = [one for one in CANDIDATES if one.runs_on(platform) and one.installed]
+    if q.dtype == jnp.float64:
+        return "reference"
+    answer = deciding.ask(class_of(q, k, args), fitting)
+    modules = {one.name: one.load for one in fitting}
+    return next((name for name in answer.seconds if modules[name]().refusal(q, k, args) is None), "reference")

@@ -1,0 +1,219 @@
+"""A device decides by a check of its candidates. The device is injected; kernels are made wrong by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ptm_jax.core import cache
+from ptm_jax.core.types import Visibility
+from ptm_jax.kernels import choice, deciding
+from ptm_jax.kernels.attention import attend, candidates, dense
+from ptm_jax.kernels.deciding import Candidate, Case
+
+HERE = deciding.Device("TPU v5 lite", "tpu", ("jax 0.10.2", "libtpu 0.0.30"))
+
+
+@pytest.fixture(autouse=True)
+def attached(monkeypatch, tmp_path):
+    """A process on a TPU, with an empty folder of answers."""
+    monkeypatch.setenv("PTM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(deciding, "device", lambda: HERE)
+    monkeypatch.setattr(deciding, "_known", {})
+    monkeypatch.setattr(choice, "platform", lambda: "tpu")
+
+
+@dataclasses.dataclass(frozen=True)
+class Square(deciding.Question):
+    """Squares of three numbers, for candidates that are quickly compiled."""
+
+    kind, definition, compute, key = "square", "reference", "float32", "squares of 3"
+    size: int = 3
+
+    def cases(self):
+        call = lambda module, x: {"result": module.square(x), "gradient of x": jax.grad(lambda x: module.square(x).sum())(x)}
+        right = lambda x: {"result": x * x, "gradient of x": 2 * x}
+        return [Case(jnp.arange(1.0, 1 + self.size), call, right, lambda module: module.refusal())]
+
+
+@jax.custom_vjp
+def turned(x):
+    return x * x
+
+
+turned.defvjp(lambda x: (x * x, x), lambda x, g: (-2 * x * g,))
+
+
+def candidate(name, square, refused=None):
+    return Candidate(name, lambda: types.SimpleNamespace(square=square, refusal=lambda: refused))
+
+
+def raising(x):
+    raise NotImplementedError("Mosaic cannot\n lower this")
+
+
+GIVEN = (
+    candidate("reference", lambda x: x**2),
+    candidate("slower", lambda x: x * x),
+    candidate("forward", lambda x: x * x * 1.01),
+    candidate("backward", turned),
+    candidate("nan", lambda x: x * x + jnp.log(x - 2)),
+    candidate("raising", raising),
+    candidate("other", lambda x: x * x, "it computes no squares"),
+    Candidate("gone", lambda: __import__("ptm_jax.no_such_kernel")),
+)
+
+
+def test_a_candidate_that_is_wrong_is_left_out_with_a_line(monkeypatch, capsys):
+    """Wrong by hand: the result, its gradient, not a number, raising, not there. A right one that is slower comes later."""
+    taken = {"reference": 2e-3, "slower": 3e-3}
+    monkeypatch.setattr(deciding, "_timed", lambda programs: {name: taken[name] for name in programs})
+    answer = deciding.ask(Square(), GIVEN)
+    assert list(answer.seconds) == ["reference", "slower"] and answer.refused == {"other": "it computes no squares"}
+    assert answer.left_out == {
+        "forward": "its result is wrong by 0.01 of the greatest number (at most 0.0001 is allowed)",
+        "backward": "its gradient of x is wrong by 2 of the greatest number (at most 0.0001 is allowed)",
+        "nan": "its result is not finite",
+        "raising": "NotImplementedError: Mosaic cannot lower this",
+        "gone": "ModuleNotFoundError: No module named 'ptm_jax.no_such_kernel'",
+    }
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[:5] == [f"kernels: squares of 3: {name} is left out: {why}" for name, why in answer.left_out.items()]
+    assert lines[5].startswith(f"kernels: TPU v5 lite, jax {jax.__version__}: squares of 3: reference; checked in ")
+    assert len(lines) == 6
+
+
+def test_the_fastest_is_taken_where_it_is_faster_by_a_twentieth(monkeypatch, capsys):
+    for seconds, best, words in (
+        (1.0, "slower", "slower (2.0 times reference)"),
+        (1.95, "reference", "reference;"),
+    ):
+        monkeypatch.setattr(deciding, "_known", {})
+        monkeypatch.setattr(deciding, "_timed", lambda programs, each=seconds: {"reference": 2.0, "slower": each})
+        cache.write(HERE.file, {})
+        assert next(iter(deciding.ask(Square(), GIVEN[:2]).seconds)) == best
+        assert words in capsys.readouterr().err
+
+
+def test_where_nothing_is_right_the_definition_stays():
+    answer = deciding.ask(Square(), [GIVEN[2]])
+    assert list(answer.seconds) == ["reference"] and "forward" in answer.left_out
+
+
+def count(monkeypatch):
+    checks, checked = [], deciding.checked
+    monkeypatch.setattr(deciding, "checked", lambda *given: checks.append(1) or checked(*given))
+    return checks
+
+
+def test_an_answer_is_kept_by_device_versions_and_class(monkeypatch, capsys):
+    checks = count(monkeypatch)
+    first = deciding.ask(Square(), GIVEN[:2])
+    assert deciding.ask(Square(), GIVEN[:2]) is first and len(checks) == 1
+    monkeypatch.setattr(deciding, "_known", {})  # another process
+    capsys.readouterr()
+    assert deciding.ask(Square(), GIVEN[:2]) == first and len(checks) == 1
+    assert capsys.readouterr().err == ""
+    assert deciding.answers(HERE)["squares of 3"]["question"] == {"size": 3}
+    newer = dataclasses.replace(HERE, versions=("jax 0.11.0", "libtpu 0.0.30"))
+    assert len({one.file for one in (HERE, newer, dataclasses.replace(HERE, kind="TPU v4"))}) == 3
+    monkeypatch.setattr(deciding, "_known", {})
+    monkeypatch.setattr(deciding, "device", lambda: newer)
+    deciding.ask(Square(), GIVEN[:2])
+    assert len(checks) == 2
+    deciding.forget()
+    deciding.ask(Square(), GIVEN[:2])
+    assert len(checks) == 3
+
+
+DAMAGED = {
+    "cut": lambda path: path.write_bytes(path.read_bytes()[:20]),
+    "no answers": lambda path: cache.write(HERE.file, [1, 2]),
+    "another answer": lambda path: cache.write(HERE.file, {"squares of 3": {"answer": {"seconds": {"reference": "fast"}}}}),
+    "a word": lambda path: cache.write(HERE.file, {"squares of 3": "pallas"}),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_damaged_file_is_checked_again(name, monkeypatch, tmp_path):
+    checks = count(monkeypatch)
+    deciding.ask(Square(), GIVEN[:1])
+    (path,) = (tmp_path / "cache").rglob("*.json.gz")
+    DAMAGED[name](path)
+    monkeypatch.setattr(deciding, "_known", {})
+    deciding.ask(Square(), GIVEN[:1])
+    assert len(checks) == 2 and "reference" in deciding.answers(HERE)["squares of 3"]["answer"]["seconds"]
+
+
+def test_a_folder_that_cannot_be_written_leaves_the_answer_in_memory(monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    for place in (str(tmp_path / "file" / "below"), "off"):
+        monkeypatch.setenv("PTM_CACHE", place)
+        monkeypatch.setattr(deciding, "_known", {})
+        assert deciding.ask(Square(), GIVEN[:1]) is deciding.ask(Square(), GIVEN[:1])
+
+
+def test_processes_take_the_answer_of_the_first(monkeypatch):
+    """Process 1 makes none of its own: it takes what the first sends."""
+    from jax.experimental import multihost_utils
+
+    made = deciding.Answer({"pallas": 0.5, "reference": 1.0}, {}, {"cudnn": "why"}, 1.0, "2026-01-01")
+    sent = []
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(multihost_utils, "broadcast_one_to_all", lambda x: sent.append(x) or sent[0])
+    monkeypatch.setattr(jax, "process_index", lambda: 0)
+    assert deciding._agreed(lambda: made) == made
+    monkeypatch.setattr(jax, "process_index", lambda: 1)
+    assert deciding._agreed(lambda: pytest.fail("a check of its own")) == made and not sent[1].any()
+
+
+def test_a_cpu_and_a_topology_are_not_asked(monkeypatch):
+    monkeypatch.setattr(deciding, "ask", lambda *given: pytest.fail("asked"))
+    q, seen = jnp.ones((1, 4, 1, 8)), Visibility(*[jnp.ones((1, 4), jnp.int32)] * 2)
+    monkeypatch.setattr(choice, "platform", lambda: "cpu")
+    assert attend(q, q, q, visibility=seen, scale=1.0)[1] is not None
+    monkeypatch.setattr(choice, "platform", lambda: "tpu")
+    elsewhere = types.SimpleNamespace(mesh=types.SimpleNamespace(devices=np.array(["a device of a topology"])))
+    monkeypatch.setattr(deciding, "current", lambda: elsewhere)
+    assert attend(q, q, q, visibility=seen, scale=1.0)[1] is not None
+
+
+def wrapped(attention, refusal=lambda *given: None):
+    return lambda: types.SimpleNamespace(attention=attention, refusal=refusal)
+
+
+def test_auto_asks_while_it_is_traced(monkeypatch, capsys):
+    """Under jit, grad and scan. The kernel, wrong by hand, is left out; the right one is taken and is what is computed."""
+    calls = []
+
+    def right(q, k, v, args):
+        calls.append(q)
+        return dense.attention(q, k, v, args)
+
+    off = lambda q, k, v, args: dense.attention(q, k, v, dataclasses.replace(args, scale=args.scale * 1.05))
+    given = (
+        Candidate("reference", lambda: dense),
+        Candidate("splash", wrapped(right), ("tpu",)),
+        Candidate("pallas", wrapped(off), ("tpu",)),
+    )
+    monkeypatch.setattr(candidates, "CANDIDATES", given)
+    monkeypatch.setattr(candidates, "TIMED", 1 << 6)
+    monkeypatch.setattr(deciding, "_timed", lambda programs: dict(zip(programs, (2.0, 1.0), strict=False)))
+    x = jax.random.normal(jax.random.key(0), (1, 6, 1, 4))
+    seen = Visibility(*[jnp.ones((1, 6), jnp.int32)] * 2)
+
+    def loss(x, impl):
+        layer = lambda x, _: (attend(x, x, x, visibility=seen, scale=0.5, impl=impl)[0], None)
+        return jax.lax.scan(layer, x, length=2)[0].sum()
+
+    auto = jax.jit(jax.grad(lambda x: loss(x, "auto")))(x)
+    assert isinstance(calls[-1], jax.core.Tracer) and calls[-1].shape == (1, 6, 1, 4)
+    np.testing.assert_allclose(auto, jax.grad(lambda x: loss(x, "reference"))(x), rtol=1e-5, atol=1e-6)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("kernels: attention of 8 x 8, heads of 4, float32: pallas is left out: its ")
+    assert "attention of 8 x 8, heads of 4, float32: splash (2.0 times reference)" in lines[1]
