@@ -8,6 +8,7 @@ again. Entries may be deleted at any time.
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import json
@@ -61,7 +62,8 @@ def write(name: str, document: Any) -> None:
         draft.write_bytes(gzip.compress(json.dumps(document).encode()))
         draft.replace(path)
     except OSError:
-        draft.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            draft.unlink()
 
 
 def _processor() -> str:
