@@ -204,7 +204,14 @@ def _decided(question: Question, candidates: Sequence[Candidate]) -> Answer:
             return found
     except (KeyError, TypeError, ValueError):  # no answer, or a damaged one
         pass
-    found = checked(question, candidates)
+    start = time.perf_counter()
+    try:
+        found = checked(question, candidates)
+    except Exception as error:  # the definition itself, or no memory: asked again in the next process
+        none = {question.definition: 0.0}, {}, {"every candidate": _line(error)}
+        found = Answer(*none, round(time.perf_counter() - start, 3), _today())
+        say(question, found, here)
+        return found
     document = {"kind": question.kind, "question": dataclasses.asdict(question), "answer": dataclasses.asdict(found)}
     cache.write(here.file, {**answers(here), question.key: document})
     say(question, found, here)
@@ -245,8 +252,7 @@ def checked(question: Question, candidates: Sequence[Candidate]) -> Answer:
     named = question.definition
     order = sorted(seconds, key=lambda name: seconds[name] * (FASTER if name == named else 1.0))
     found = {name: seconds[name] for name in order} or {named: 0.0}
-    today = datetime.date.today().isoformat()
-    return Answer(found, refused, left_out, round(time.perf_counter() - start, 3), today)
+    return Answer(found, refused, left_out, round(time.perf_counter() - start, 3), _today())
 
 
 class _Wrong(Exception):
@@ -279,6 +285,10 @@ def _timed(programs: dict[str, Callable[[], Any]]) -> dict[str, float]:
             jax.block_until_ready([program() for _ in range(CALLS)])
             found[name].append((time.perf_counter() - start) / CALLS)
     return {name: statistics.median(several) for name, several in found.items()}
+
+
+def _today() -> str:
+    return datetime.date.today().isoformat()
 
 
 def _line(error: Exception) -> str:

@@ -105,6 +105,16 @@ def test_where_nothing_is_right_the_definition_stays():
     assert list(answer.seconds) == ["reference"] and "forward" in answer.left_out
 
 
+def test_a_check_that_fails_stops_nothing_and_is_not_kept(monkeypatch, capsys):
+    def full(*given):
+        raise RuntimeError("RESOURCE_EXHAUSTED: out of memory")
+
+    monkeypatch.setattr(deciding, "_timed", full)
+    answer = deciding.ask(Square(), GIVEN[:2])
+    assert list(answer.seconds) == ["reference"] and not deciding.answers(HERE)
+    assert "every candidate is left out: RuntimeError: RESOURCE_EXHAUSTED: out of memory" in capsys.readouterr().err
+
+
 def count(monkeypatch):
     checks, checked = [], deciding.checked
     monkeypatch.setattr(deciding, "checked", lambda *given: checks.append(1) or checked(*given))
