@@ -18,7 +18,7 @@ from ptm_jax.core.errors import UserError
 MESHES = {"fsdp": ({"fsdp": streaming.DEVICES}, "fsdp"), "megatron": ({"model": streaming.DEVICES}, "megatron")}
 """{name: (axes of the mesh, rules of its layout)}"""
 
-Told = dict[str, list[dict]]
+Reports = dict[str, list[dict]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,28 +48,28 @@ def run(sizes: ImportSizes, repeats: int, say: timing.Say, peers: Peers = Peers(
         words |= {mesh: ("import", name, json.dumps(MESHES[mesh][0]), MESHES[mesh][1]) for mesh in sizes.meshes}
         if peer.missing() is None and importlib.util.find_spec("safetensors") is not None:
             words["torch"] = ("torch", name)
-        told: Told = {key: [] for key in words}
-        timing.alternate({key: _meter(told[key], given) for key, given in words.items()}, repeats, warmup=0, say=say)
-    return [_entry(sizes, mesh, told, total, largest) for mesh in sizes.meshes]
+        reports: Reports = {key: [] for key in words}
+        timing.alternate({key: _meter(reports[key], given) for key, given in words.items()}, repeats, warmup=0, say=say)
+    return [_entry(sizes, mesh, reports, total, largest) for mesh in sizes.meshes]
 
 
-def _meter(told: list[dict], words: tuple[str, ...]) -> timing.Meter:
-    """Returns a meter of the seconds that a process with these arguments reports; its full report is appended to `told`."""
+def _meter(reports: list[dict], words: tuple[str, ...]) -> timing.Meter:
+    """Returns a meter of the seconds that a process with these arguments reports; `reports` gets its full report."""
 
     def meter() -> float:
-        told.append(streaming.measure(*words))
-        return told[-1]["seconds"]
+        reports.append(streaming.measure(*words))
+        return reports[-1]["seconds"]
 
     return meter
 
 
-def _figures(told: list[dict]) -> dict[str, float]:
-    seconds = [one["seconds"] for one in told]
-    return {"seconds": median(seconds), "best_seconds": min(seconds), "cpu_seconds": median([one["cpu"] for one in told])}
+def _figures(reports: list[dict]) -> dict[str, float]:
+    seconds = [one["seconds"] for one in reports]
+    return {"seconds": median(seconds), "best_seconds": min(seconds), "cpu_seconds": median([one["cpu"] for one in reports])}
 
 
-def _entry(sizes: ImportSizes, mesh: str, told: Told, total: int, largest: int) -> Entry:
-    ours, reading = told[mesh], told["read"]
+def _entry(sizes: ImportSizes, mesh: str, reports: Reports, total: int, largest: int) -> Entry:
+    ours, reading = reports[mesh], reports["read"]
     if not all(one["right"] and not one["extra"] for one in ours):
         raise RuntimeError(f"the import into {mesh} gave other values than the files hold")
     mine, theirs = _figures(ours), _figures(reading)
@@ -86,7 +86,7 @@ def _entry(sizes: ImportSizes, mesh: str, told: Told, total: int, largest: int) 
                 "peak_over_bound": peak / (held + largest),
             }
         },
-        peers={"safetensors into torch": _figures(told["torch"])} if "torch" in told else {},
+        peers={"safetensors into torch": _figures(reports["torch"])} if "torch" in reports else {},
         ratio=median(ratios),
         spread=spread(ratios),
         roofline={**{f"read_{name}": value for name, value in theirs.items()}, "share": median([1 / r for r in ratios])},

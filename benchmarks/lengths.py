@@ -86,7 +86,7 @@ def lengths(sizes: LengthSizes, repeats: int, say: timing.Say, peers: Peers = Pe
         work = programs.training(_bert(sizes, corpus), batches[0])
         meters: dict[str, timing.Meter] = {"ours": _Round(work, batches)}
         text = sum(_words(batch) for batch in batches)
-        padded, told = _padded(_sizes(corpus, pieces, sizes), text, sizes)
+        padded, facts = _padded(_sizes(corpus, pieces, sizes), text, sizes)
         absent, field = peer.missing(), Field()
         if not absent:
             task = {**sizes.shapes(), "predictions": capacity(sizes.length, 0.15), "batches": padded}
@@ -97,7 +97,7 @@ def lengths(sizes: LengthSizes, repeats: int, say: timing.Say, peers: Peers = Pe
             meters |= {"peer": field.meters[best], "usual": field.meters[usual or best]}
         say(f"lengths: {repeats} rounds of ours and {best or 'no peer'}")
         found = timing.alternate({**meters, "gemm": timing.products(sizes.gemm)}, repeats, warmup=1, say=say)
-    padding = {"absent": absent, "usual": usual or best, **told}
+    padding = {"absent": absent, "usual": usual or best, **facts}
     real = sum(int((np.asarray(batch["segment_ids"]) > 0).sum()) for batch in batches) / (len(batches) * _places(sizes))
     name = f"{len(pieces):,} sentences of {_named(sizes.text)}"
     return [_of_lengths(sizes, name, text, real, work.flops * len(batches), field, found, padding)]
@@ -241,12 +241,12 @@ def _padded(found: np.ndarray, text: int, sizes: LengthSizes) -> tuple[dict[str,
             ordered.append([])
         ordered[-1].append(length)
     batches = {"random": random, "sorted": ordered}
-    told: dict[str, Any] = {"mean_length": float(taken.mean()), "longest": int(taken.max())}
+    facts: dict[str, Any] = {"mean_length": float(taken.mean()), "longest": int(taken.max())}
     for order, rows in batches.items():
-        told[f"{order}_text"] = sum(n - 2 for row in rows for n in row)
-        told[f"{order}_steps"] = len(rows)
-        told[f"{order}_real_tokens"] = sum(map(sum, rows)) / sum(len(row) * max(row) for row in rows)
-    return batches, told
+        facts[f"{order}_text"] = sum(n - 2 for row in rows for n in row)
+        facts[f"{order}_steps"] = len(rows)
+        facts[f"{order}_real_tokens"] = sum(map(sum, rows)) / sum(len(row) * max(row) for row in rows)
+    return batches, facts
 
 
 def _operations(sizes: Sizes, spans: list[int]) -> float:

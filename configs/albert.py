@@ -1,4 +1,4 @@
-"""ALBERT-base: one set of parameters for all layers, narrow tables, n-grams masked, the order of two pieces told. Row 51.
+"""ALBERT-base: one set of parameters for all layers, narrow tables, n-grams masked, sentence order predicted. Row 51.
 
     ptm train configs/albert.py --data 'data/wikibooks/*.txt.zst' --workdir runs/albert --set recipe.accumulate=16
     ptm train albert_mini --data TEXT --workdir runs/albert_mini

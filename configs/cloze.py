@@ -1,4 +1,4 @@
-"""Cloze-driven pre-training: two causal towers, and a layer that tells each word from both sides. Row 58.
+"""Cloze-driven pre-training: two causal towers, and a layer that predicts each word from both sides. Row 58.
 
     ptm train configs/cloze.py --data 'data/news/*.txt.zst' --workdir runs/cloze
     ptm train cloze_cnn_mini --data TEXT --workdir runs/cloze_cnn_mini

@@ -1,4 +1,4 @@
-"""ELECTRA-small: a generator fills masked places, the tower that is kept tells which words it changed. Row 50.
+"""ELECTRA-small: a generator fills masked places, the tower that is kept finds the words that it changed. Row 50.
 
     ptm train configs/electra.py --data 'data/wikibooks/*.txt.zst' --workdir runs/electra
     ptm train electra_mini --data TEXT --workdir runs/electra_mini

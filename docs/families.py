@@ -8,40 +8,42 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# page: title, system that is shown, its parent (None: it begins a line), config, pattern of the family's names
+_LINES = r"""
+bert, BERT, bert_base, -, bert, bert_(base|large)(_cased|_multilingual_cased|_chinese)?
+miniatures, BERT miniatures, bert_L4_H256, bert_base, miniatures, bert_(L\d+_H\d+|tiny|mini)
+bert_wwm, Whole word masking, bert_large_wwm, bert_large, bert_wwm, \w+_wwm(_mini)?
+roberta, RoBERTa, roberta_base, bert_base, roberta, roberta_(base|large|mini)
+albert, ALBERT, albert_base, bert_base, albert, albert_\w+
+electra, ELECTRA, electra_base, bert_base, electra, electra_\w+
+spanbert, SpanBERT, spanbert_large, bert_large, spanbert, spanbert_\w+
+structbert, StructBERT, structbert_large, bert_large, structbert, structbert_\w+
+infoword, InfoWord, infoword_base, bert_base, infoword, infoword_\w+
+xlnet, XLNet, xlnet_large, bert_large, xlnet, xlnet_\w+
+unilm, UniLM, unilm_large, bert_large, unilm, unilm_\w+
+unilmv2, UniLMv2, unilmv2_base, unilm_base, unilmv2, unilmv2_\w+
+hibert, HIBERT, hibert_m, bert_base, hibert, hibert_\w+
+cloze, Cloze-driven pre-training, cloze_base, bert_base, cloze, cloze_\w+
+gpt, GPT, gpt, bert_base, gpt, gpt
+gpt2, GPT-2, gpt2, gpt, gpt2, gpt2\w*|gpt_mini
+ctrl, CTRL, ctrl, gpt2, ctrl, ctrl\w*
+megatron, Megatron-LM, megatron_gpt2_8300m, gpt2_xl, megatron_lm, megatron_\w+
+turing_nlg, Turing-NLG, turing_nlg, megatron_gpt2_8300m, turing_nlg, turing_nlg
+transformer_xl, Transformer-XL, transformer_xl_wt103, gpt2, transformer_xl, transformer_xl_\w+
+lstm, LSTM language model, lstm_medium, gpt2, -, lstm_\w+
+transformer, Transformer, transformer_base, -, transformer, transformer_(base|big)
+universal_transformer, Universal Transformer, universal_transformer, transformer_base, universal_transformer, universal_\w+
+bart, BART, bart_base, transformer_base, bart, bart_\w+
+mass, MASS, mass_enfr, transformer_big, mass, mass_\w+
+pegasus, PEGASUS, pegasus_large, bart_large, pegasus, pegasus_\w+
+t5, T5, t5_base, transformer_base, t5, t5_(?!1_1)\w+
+t5_1_1, T5 1.1, t5_1_1_base, t5_base, t5, t5_1_1_\w+
+table1, Further tasks of Table 1, contrast_mini, bert_mini, -, (bilm|contrast|ranking|noisy\w+)_mini
+"""
 FAMILIES = {
-    "bert": ("BERT", "bert_base", None, "bert", r"bert_(base|large)(_cased|_multilingual_cased|_chinese)?"),
-    "miniatures": ("BERT miniatures", "bert_L4_H256", "bert_base", "miniatures", r"bert_(L\d+_H\d+|tiny|mini)"),
-    "bert_wwm": ("Whole word masking", "bert_large_wwm", "bert_large", "bert_wwm", r"\w+_wwm(_mini)?"),
-    "roberta": ("RoBERTa", "roberta_base", "bert_base", "roberta", r"roberta_(base|large|mini)"),
-    "albert": ("ALBERT", "albert_base", "bert_base", "albert", r"albert_\w+"),
-    "electra": ("ELECTRA", "electra_base", "bert_base", "electra", r"electra_\w+"),
-    "spanbert": ("SpanBERT", "spanbert_large", "bert_large", "spanbert", r"spanbert_\w+"),
-    "structbert": ("StructBERT", "structbert_large", "bert_large", "structbert", r"structbert_\w+"),
-    "infoword": ("InfoWord", "infoword_base", "bert_base", "infoword", r"infoword_\w+"),
-    "xlnet": ("XLNet", "xlnet_large", "bert_large", "xlnet", r"xlnet_\w+"),
-    "unilm": ("UniLM", "unilm_large", "bert_large", "unilm", r"unilm_\w+"),
-    "unilmv2": ("UniLMv2", "unilmv2_base", "unilm_base", "unilmv2", r"unilmv2_\w+"),
-    "hibert": ("HIBERT", "hibert_m", "bert_base", "hibert", r"hibert_\w+"),
-    "cloze": ("Cloze-driven pre-training", "cloze_base", "bert_base", "cloze", r"cloze_\w+"),
-    "gpt": ("GPT", "gpt", "bert_base", "gpt", r"gpt"),
-    "gpt2": ("GPT-2", "gpt2", "gpt", "gpt2", r"gpt2\w*|gpt_mini"),
-    "ctrl": ("CTRL", "ctrl", "gpt2", "ctrl", r"ctrl\w*"),
-    "megatron": ("Megatron-LM", "megatron_gpt2_8300m", "gpt2_xl", "megatron_lm", r"megatron_\w+"),
-    "turing_nlg": ("Turing-NLG", "turing_nlg", "megatron_gpt2_8300m", "turing_nlg", r"turing_nlg"),
-    "transformer_xl": ("Transformer-XL", "transformer_xl_wt103", "gpt2", "transformer_xl", r"transformer_xl_\w+"),
-    "lstm": ("LSTM language model", "lstm_medium", "gpt2", None, r"lstm_\w+"),
-    "transformer": ("Transformer", "transformer_base", None, "transformer", r"transformer_(base|big)"),
-    "universal_transformer": (
-        "Universal Transformer", "universal_transformer", "transformer_base", "universal_transformer", r"universal_\w+",
-    ),
-    "bart": ("BART", "bart_base", "transformer_base", "bart", r"bart_\w+"),
-    "mass": ("MASS", "mass_enfr", "transformer_big", "mass", r"mass_\w+"),
-    "pegasus": ("PEGASUS", "pegasus_large", "bart_large", "pegasus", r"pegasus_\w+"),
-    "t5": ("T5", "t5_base", "transformer_base", "t5", r"t5_(?!1_1)\w+"),
-    "t5_1_1": ("T5 1.1", "t5_1_1_base", "t5_base", "t5", r"t5_1_1_\w+"),
-    "table1": ("Further tasks of Table 1", "contrast_mini", "bert_mini", None, r"(bilm|contrast|ranking|noisy\w+)_mini"),
-}  # fmt: skip
+    page: (title, shown, None if parent == "-" else parent, None if config == "-" else config, pattern)
+    for page, title, shown, parent, config, pattern in (line.split(", ") for line in _LINES.strip().splitlines())
+}
+"""{page: (title, system that is shown, its parent (None: it begins a line), config, pattern of the family's names)}."""
 MEASURED = {
     "bert": r"step|layer/\d+|lengths|packing|vocabulary",
     "roberta": "roberta_large",

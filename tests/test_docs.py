@@ -41,12 +41,12 @@ def test_a_command_of_a_page_is_one_that_ptm_takes(words):
 
     assert words[1] in main.COMMANDS, words
     module = importlib.import_module(main.COMMANDS[words[1]][0])
-    said = io.StringIO()
+    printed = io.StringIO()
     try:
-        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
+        with contextlib.redirect_stderr(printed), contextlib.redirect_stdout(printed):
             args = tyro.cli(module.Args, args=words[2:])
     except SystemExit:
-        pytest.fail(said.getvalue())
+        pytest.fail(printed.getvalue())
     assert dataclasses.is_dataclass(args)
     target = getattr(args, "target", None)
     if target and re.fullmatch(r"[a-z0-9_+]+", target) and words[1] in ("show", "train"):

@@ -132,7 +132,7 @@ def _taken(args: Args) -> list[str]:
 
 
 def _facts(way: str, found: dict, args: Args) -> dict:
-    """What the table says of a way."""
+    """The cells of a way in the table."""
     figures, mine = _figures(found), f"{args.task}/"
     several = any("/" in name for name in figures)  # a mean of the tasks, and TASK/METRIC
     own = {name.removeprefix(mine): value for name, value in figures.items() if not several or name.startswith(mine)}

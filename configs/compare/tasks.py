@@ -111,8 +111,8 @@ def _write(args: Args, results: dict) -> None:
     lines = heading("Downstream tasks", args.init)
     lines += ["| task | examples | metrics (mean ± sd) | seeds | minutes |", "| --- | --- | --- | --- | --- |"]
     for task, found in results.items():
-        told = {name: v for name, v in found["metrics"].items() if not name.endswith("_threshold")}
-        figures = ", ".join(f"{name} {shown(v['mean'], v['sd'], found['seeds'])}" for name, v in told.items())
+        values = {name: v for name, v in found["metrics"].items() if not name.endswith("_threshold")}
+        figures = ", ".join(f"{name} {shown(v['mean'], v['sd'], found['seeds'])}" for name, v in values.items())
         lines.append(f"| {task} | {found['examples']:,} | {figures} | {found['seeds']} | {found['minutes']} |")
     means = {task: {name: v["mean"] for name, v in found["metrics"].items()} for task, found in results.items()}
     for wnli in (True, False):

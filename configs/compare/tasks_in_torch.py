@@ -107,14 +107,14 @@ def _run(config, args: Args, corpus, seed: int) -> dict:
     held = examples.examples(evaluating.heldout_of(task_, config.data))
     model.module.eval()
     with torch.autocast("cpu", torch.bfloat16, enabled=not args.float32):
-        said = model.said(held, corpus.tokenizer(), phase.length, phase.batch)
-    found = evaluating.measured(task_, held, said)
+        predictions = model.predictions(held, corpus.tokenizer(), phase.length, phase.batch)
+    found = evaluating.measured(task_, held, predictions)
     minutes = (time.perf_counter() - began) / 60
     return {"seed": seed, "metrics": found, "minutes": round(minutes, 1), "last_losses": losses[-5:]}
 
 
 class _Model:
-    """BERT with a head, its loss, and what it says."""
+    """BERT with a head, its loss, and its predictions."""
 
     def __init__(self, init: str, system):
         import torch
@@ -157,7 +157,7 @@ class _Model:
             terms = (flat[:, 0] - torch.tensor(batch[name])) ** 2
         return (terms * weights).sum() / weights.sum()
 
-    def said(self, held, tokenizer, length: int, size: int) -> list:
+    def predictions(self, held, tokenizer, length: int, size: int) -> list:
         """Predictions for examples, as `tasks.kinds` has them."""
         import torch
 

@@ -10,6 +10,14 @@ class UserError(Exception):
     """Bad input. The command line prints its one line and exits with status 1, without a traceback."""
 
 
+class Advised(ValueError):
+    """A value that does not fit the system, with what to do about it: `advice`, a clause."""
+
+    def __init__(self, reason: str, advice: str):
+        super().__init__(reason)
+        self.advice = advice
+
+
 def closest(word: str, choices: Iterable[str]) -> str:
     """' Did you mean ...?' for the nearest of `choices`, or '' when none is near."""
     found = difflib.get_close_matches(word, list(choices), n=1, cutoff=0.5)

@@ -6,29 +6,43 @@ import functools
 import importlib
 import re
 import sys
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
+
+
+def statements(folders: Iterable[Path], root: Path) -> dict[str, list[str]]:
+    """Returns {class: modules with a class statement of that name} of the files below `folders`, without importing them.
+
+    root  the folder that holds the package
+    """
+    found = defaultdict(list)
+    for path in sorted(path for folder in folders for path in folder.rglob("*.py")):
+        module = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
+        for name in re.findall(r"^class (\w+)", path.read_text(encoding="utf8"), re.M):
+            found[name].append(module)
+    return found
 
 
 def public(room: str, folder: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Returns `__getattr__` and `__dir__` of the room at `folder`: the classes of its files, by their names.
 
-    Nothing is imported before a class is used, and only its own file then. Names in lower case are modules.
+    Nothing is imported before a class is used, and only its own file then. Names in lower case are modules. A name that
+    two files of the room define is found in neither.
     """
 
     @functools.cache
-    def places() -> dict[str, str]:
-        found = {}
-        for path in sorted(Path(folder).rglob("*.py")):
-            module = ".".join((room, *path.relative_to(folder).with_suffix("").parts))
-            found |= dict.fromkeys(re.findall(r"^class ([A-Z]\w*)", path.read_text(encoding="utf8"), re.M), module)
-        return found
+    def places() -> dict[str, list[str]]:
+        found = statements([Path(folder)], Path(folder).parents[room.count(".")])
+        return {name: modules for name, modules in found.items() if name[0].isupper()}
 
     def find(name: str) -> Any:
-        if not name[:1].isupper() or name not in places():
-            raise AttributeError(f"module {room!r} has no attribute {name!r}")
-        value = vars(importlib.import_module(places()[name]))[name]
+        modules = places().get(name, ())
+        if len(modules) != 1:
+            several = f"; import it from {' or '.join(modules)}" if modules else ""
+            raise AttributeError(f"module {room!r} has no attribute {name!r}{several}")
+        value = vars(importlib.import_module(modules[0]))[name]
         return vars(sys.modules[room]).setdefault(name, value)
 
     return find, lambda: sorted({*vars(sys.modules[room]), *places()})

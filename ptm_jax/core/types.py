@@ -35,6 +35,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from ptm_jax.core.errors import Advised
+
 Array = jax.Array
 Batch = Mapping[str, Any]
 Params = Mapping[str, Any]
@@ -75,10 +77,11 @@ class Vocab:
         return vars(self)[name]
 
     def need(self, *names: str) -> tuple[int, ...]:
-        """Returns the ids of `names`. Raises ValueError for a name that the vocabulary lacks."""
+        """Returns the ids of `names`. Raises `Advised` for a name that the vocabulary lacks."""
         for name in names:
             if self.id(name) is None:
-                raise ValueError(f"this vocabulary has no {name} token, which the system needs")
+                lacks = f"this vocabulary has no {name} token, which the system needs"
+                raise Advised(lacks, "take a corpus with a tokenizer that has it")
         return tuple(self.id(name) for name in names)
 
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from ptm_jax.core import slots
 from ptm_jax.core.batch import put, rows_of, segments_of
+from ptm_jax.core.errors import Advised
 from ptm_jax.core.streams import named
 from ptm_jax.core.types import Array, Batch, Vocab
 from ptm_jax.corruptions.base import (
@@ -237,7 +238,7 @@ class PseudoTokens(PseudoMasks):
 
     def __call__(self, key: Array, batch: Batch) -> Batch:
         if self.pseudo is None and not self.vocab.extra:
-            raise ValueError("this vocabulary has no extra token for [P]; set tokenizer.sentinels=1")
+            raise Advised("this vocabulary has no extra token for [P]", "set tokenizer.sentinels=1")
         own = self.vocab.extra[0] if self.pseudo is None else self.pseudo
         return PseudoMasks.__call__(dataclasses.replace(self, pseudo=own), key, batch)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ptm_jax.core import spec
-from ptm_jax.core.errors import UserError
+from ptm_jax.core.errors import Advised, UserError
 from ptm_jax.core.system import System
 from ptm_jax.nn.embeddings.summed import Positions
 
@@ -27,10 +27,11 @@ def building(system: System) -> Iterator[None]:
         frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith((*ours, "<"))]
         where = f"{frames[-1].filename}:{frames[-1].lineno}: " if frames and _own(system) else ""
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        lacks = "take a corpus with a tokenizer that has it" if "this vocabulary has no" in reason else "change that slot"
-        names = [note for note in vars(error).get("__notes__", ()) if note.startswith("the batch has")]  # `train.step`
-        advice = names[0] if names else "correct it there" if where else lacks
-        raise UserError(f"{system.name} cannot be trained: {where}{type(error).__name__}: {reason}; {advice}") from error
+        if isinstance(error, Advised):
+            advice = error.advice
+        else:
+            reason, advice = f"{type(error).__name__}: {reason}", "correct it there" if where else "change that slot"
+        raise UserError(f"{system.name} cannot be trained: {where}{reason}; {advice}") from error
 
 
 def _own(system: System) -> bool:

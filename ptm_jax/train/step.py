@@ -23,7 +23,7 @@ from jax.sharding import Mesh
 from ptm_jax.core import slots, spec
 from ptm_jax.core import towers as core_towers
 from ptm_jax.core.constraint import use
-from ptm_jax.core.errors import UserError, closest
+from ptm_jax.core.errors import Advised, UserError, closest
 from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.core.streams import stream
 from ptm_jax.core.system import System, adapted, refusal
@@ -131,13 +131,13 @@ class Program:
         return {**loss.metrics, "loss": Ratio(loss.sum, loss.weight)}, loss.carry
 
     def _loss(self, towers, batch: Batch, key) -> Loss:
-        """Returns the loss of the objective. Raises UserError for another value; a KeyError gets the names there are."""
+        """Returns the loss of the objective. Raises UserError for another value, `Advised` for an unknown name."""
         objective = self.system.objective
         try:
             loss = objective(towers, batch, key)
         except KeyError as error:
-            error.add_note(f"the batch has the fields {', '.join(sorted(batch))}; the towers are {', '.join(towers)}")
-            raise
+            there = f"the batch has the fields {', '.join(sorted(batch))}; the towers are {', '.join(towers)}"
+            raise Advised(f"KeyError: {error}", there).with_traceback(error.__traceback__) from error
         if not isinstance(loss, Loss):
             name = type(objective).__name__
             if isinstance(objective, types.FunctionType):

@@ -11,6 +11,7 @@ import csv
 import hashlib
 import importlib.util
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -37,9 +38,11 @@ class Csv:
     def __init__(self, workdir: Path, step: int, name: str = ""):
         path = workdir / "metrics.csv"
         with workdirs.writing(path):
-            lines = path.read_text(encoding="utf8").splitlines(keepends=True) if path.is_file() else []
-            kept = [line for line in lines[1:] if line.endswith("\n") and int(line.split(",")[0]) <= step]
-            workdirs.replace(path, "".join([",".join(COLUMNS) + "\n", *kept]).encode())
+            lines = path.read_bytes().split(b"\n")[1:-1] if path.is_file() else []
+            if odd := [n for n, line in enumerate(lines, 2) if not re.fullmatch(rb"\d+,\w+,.+,[-+.e\d]+", line)]:
+                raise UserError(f"{path}:{odd[0]} is damaged, it has no step, split, metric, value; move the file away")
+            kept = [line for line in lines if int(line.partition(b",")[0]) <= step]
+            workdirs.replace(path, b"\n".join([",".join(COLUMNS).encode(), *kept, b""]))
             self._file = path.open("a", encoding="utf8", newline="")
 
     def write(self, step: int, split: str, values: Mapping[str, float]) -> None:

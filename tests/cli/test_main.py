@@ -108,6 +108,20 @@ def test_help_of_a_command_shows_examples_that_are_valid(ptm, name):
             assert status == 0 and out, err
 
 
+FIRST_RUN = "train bert_base --data x.txt --workdir"
+COUNTS = {"save_every": "steps", "eval_every": "steps", "log_every": "steps", "eval_batches": "batches"}
+EMPTY = """
+prepare --data x.txt --out ''
+import x --out ' '
+export x --out ''
+average a b --out ''
+launch local bert_base --workdir ''
+bench --out ''
+predict x --task embed --output ''
+plan bert_base --topology cpu:1 --plot ''
+""".strip().splitlines()
+
+
 @pytest.mark.parametrize("line", ["show", "show bert_base --nonsense", "list x", "prepare --data x", "prepare --vocab y"])
 def test_usage_errors_exit_with_2(ptm, line):
     status, out, err = ptm(line)
@@ -135,19 +149,9 @@ def test_an_unknown_command_names_the_closest(ptm):
         ("show bert_base --set recipe.lr=-1", ["recipe.lr is -1.0", "number of at least 0"]),
         ("show bert_base --set recipe.lr=nan", ["recipe.lr must be a number; given 'nan'"]),
         ("show bert_base --set recipe.lr=inf", ["recipe.lr is inf", "number of at least 0"]),
-        ("train bert_base --data x.txt --workdir w --set save_every=-1", ["save_every is -1", "number of steps"]),
-        ("train bert_base --data x.txt --workdir w --set eval_every=-5", ["eval_every is -5", "number of steps"]),
-        ("train bert_base --data x.txt --workdir w --set log_every=-5", ["log_every is -5", "number of steps"]),
-        ("train bert_base --data x.txt --workdir=", ["--workdir is empty", "folder"]),
-        ("train bert_base --data x.txt --workdir w --set eval_batches=-2", ["eval_batches is -2", "number of batches"]),
-        ("prepare --data x.txt --out ''", ["--out is empty; give a path"]),
-        ("import x --out ' '", ["--out is empty"]),
-        ("export x --out ''", ["--out is empty"]),
-        ("average a b --out ''", ["--out is empty"]),
-        ("launch local bert_base --workdir ''", ["--workdir is empty"]),
-        ("bench --out ''", ["--out is empty"]),
-        ("predict x --task embed --output ''", ["--output is empty"]),
-        ("plan bert_base --topology cpu:1 --plot ''", ["--plot is empty"]),
+        *((f"{FIRST_RUN} w --set {name}=-5", [f"{name} is -5", f"number of {what}"]) for name, what in COUNTS.items()),
+        *((line, [f"{shlex.split(line)[-2]} is empty; give a path, or . for the folder"]) for line in EMPTY),
+        (f"{FIRST_RUN}=", ["--workdir is empty", "folder"]),
         ("plan bert_base --topology cpu:1 --efficiency 3", ["--efficiency is 3", "at most 1"]),
         ("show bert_base --set corruption=NGrams()", ["corruption is NGrams, which is no core.slots.Corruption"]),
         ("show bert_base --set adapt=lora", ["give adaptations by --adapt"]),

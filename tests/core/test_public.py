@@ -9,6 +9,7 @@ import pytest
 
 import ptm_jax
 from ptm_jax.core import System, spec
+from ptm_jax.core.public import public, statements
 from ptm_jax.systems import get
 
 ROOMS = "core", "corruptions", "objectives", "encoders", "adapt", "nn", "data.rows", "data.tokenizers"
@@ -48,6 +49,16 @@ assert {"train", "finetune", "evaluate", "load", "__version__"} <= {*dir(ptm_jax
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert not done.returncode, done.stderr
+
+
+def test_a_name_of_two_files_is_found_in_neither(tmp_path):
+    for name, text in {"a.py": "class Two: ...", "in/b.py": "class Two: ...\nclass One: ..."}.items():
+        (tmp_path / "pack/room" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "pack/room" / name).write_text(text)
+    assert statements([tmp_path], tmp_path) == {"Two": ["pack.room.a", "pack.room.in.b"], "One": ["pack.room.in.b"]}
+    find, _ = public("pack.room", str(tmp_path / "pack/room"))
+    with pytest.raises(AttributeError, match=r"no attribute 'Two'; import it from pack\.room\.a or pack\.room\.in\.b"):
+        find("Two")
 
 
 def test_a_repr_is_a_few_lines():

@@ -27,6 +27,9 @@ def test_csv_is_read_by_the_standard_library_and_resumes_as_metrics_jsonl(tmp_pa
         rows = [(int(r["step"]), r["split"], r["metric"], float(r["value"])) for r in csv.DictReader(file)]
     lines = [(line["step"], line["split"], k, v) for line in logs.read(tmp_path) for k, v in line["values"].items()]
     assert rows == [line for line in lines if line[-1] is not None] and len(rows) == 8
+    (tmp_path / "metrics.csv").open("a").write("5,train,loss\n6,train,loss,0.5\n")
+    with pytest.raises(UserError, match=r"metrics\.csv:10 is damaged.*move the file away$"):
+        writers.Csv(tmp_path, 6)
 
 
 def test_weights_and_biases_is_imported_only_when_asked_for(tmp_path, monkeypatch):

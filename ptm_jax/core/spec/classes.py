@@ -10,14 +10,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
-import re
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError
+from ptm_jax.core.public import statements
 
 PACKAGE = Path(__file__).parents[2]
 
@@ -76,14 +75,8 @@ def kind_of(cls: type) -> str:
 @functools.cache
 def _index() -> Mapping[str, tuple[str, ...]]:
     """{class name: modules with a class statement of that name}."""
-    found = defaultdict(list)
     declared = [path.parent for path in PACKAGE.rglob("__init__.py") if "KINDS = True" in path.read_text(encoding="utf8")]
-    for folder in sorted(declared):
-        for path in sorted(folder.rglob("*.py")):
-            module = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
-            for name in re.findall(r"^class (\w+)", path.read_text(encoding="utf8"), re.M):
-                found[name].append(module)
-    return {name: tuple(modules) for name, modules in found.items()}
+    return {name: tuple(modules) for name, modules in statements(declared, PACKAGE.parent).items()}
 
 
 @functools.cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import lzma
 from pathlib import Path
 from typing import BinaryIO
 
@@ -11,20 +12,22 @@ from ptm_jax.core.errors import UserError
 DOCUMENT_BYTES = 1 << 27
 """Bytes of one document at most, decompressed. text8, one line of 100 MB, is a document."""
 
+RATIO = 100
+"""An archive decompresses to this many times its size at most, if that is more than `DOCUMENT_BYTES`."""
+XZ_MEMORY = 1 << 29
+"""Bytes of memory of an xz archive at most, which its dictionary takes: `xz -9` asks for 65 MiB."""
+
 
 class _Counted(io.RawIOBase):
     """A stream that counts its bytes."""
 
-    def __init__(self, stream: BinaryIO, path: Path, most: int):
-        self.stream, self.path, self.most, self.count = stream, path, most, 0
+    def __init__(self, stream: BinaryIO, path: Path, most: int, advice: str):
+        self.stream, self.path, self.most, self.advice, self.count = stream, path, most, advice, 0
 
     def check(self, count: int) -> None:
         """Raises UserError where a document has so many bytes."""
         if count > self.most:
-            raise UserError(
-                f"{self.path} has a document of more than {self.most:,} bytes (document_bytes); cut it, or raise "
-                "--document-bytes of ptm prepare if it is one text"
-            )
+            raise UserError(f"{self.path} has {self.advice.format(f'{self.most:,}')}")
 
     def readable(self) -> bool:
         return True
@@ -40,13 +43,50 @@ class _Counted(io.RawIOBase):
         super().close()
 
 
+DOCUMENT = (
+    "a document of more than {} bytes (document_bytes); cut it, or raise --document-bytes of ptm prepare if it is one text"
+)
+
+
 class Bounded(io.BufferedReader):
     """A stream that raises UserError where more than `most` bytes are read between two calls of `mark`."""
 
-    def __init__(self, stream: BinaryIO, path: Path, most: int = DOCUMENT_BYTES):
-        super().__init__(_Counted(stream, path, most))
+    def __init__(self, stream: BinaryIO, path: Path, most: int = DOCUMENT_BYTES, advice: str = DOCUMENT):
+        super().__init__(_Counted(stream, path, most, advice))
         self.most = most
 
     def mark(self) -> None:
         """Notes the end of a document."""
         self.raw.count = 0
+
+
+class Xz(io.RawIOBase):
+    """The content of an xz archive. Raises LZMAError for damage, for what follows the archive, and for a dictionary that
+    takes more than `XZ_MEMORY`; EOFError for a truncated archive."""
+
+    def __init__(self, stream: BinaryIO):
+        self.stream, self.decoder = stream, lzma.LZMADecompressor(memlimit=XZ_MEMORY)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer) -> int:
+        found = b""
+        while not found:
+            raw = b""
+            if self.decoder.eof:  # zeros stand between the streams of an archive
+                raw = self.decoder.unused_data.lstrip(b"\0")
+                while not raw and (more := self.stream.read(io.DEFAULT_BUFFER_SIZE)):
+                    raw = more.lstrip(b"\0")
+                if not raw:
+                    return 0
+                self.decoder = lzma.LZMADecompressor(memlimit=XZ_MEMORY)
+            elif self.decoder.needs_input and not (raw := self.stream.read(io.DEFAULT_BUFFER_SIZE)):
+                raise EOFError("it ends before the end of its data")
+            found = self.decoder.decompress(raw, len(buffer))
+        buffer[: len(found)] = found
+        return len(found)
+
+    def close(self) -> None:
+        self.stream.close()
+        super().close()

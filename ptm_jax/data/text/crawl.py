@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import lzma
 import re
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.data.text.bounded import Bounded
+from ptm_jax.data.text.bounded import Bounded, Xz
 from ptm_jax.data.text.documents import Document, document
 
 PIECE = 1 << 20
@@ -63,7 +62,7 @@ def texts(stream: Bounded, path: Path) -> Iterator[Document]:
                     continue
                 content = archive.extractfile(member)
                 if member.name.lower().endswith(".xz"):
-                    with Bounded(lzma.open(content), path, stream.most) as inner:
+                    with Bounded(Xz(content), path, stream.most) as inner:
                         yield from texts(inner, path)
                 elif member.name.lower().endswith(".txt"):
                     text = _decoded(content.read(), f"{member.name} of {path}")

@@ -21,8 +21,8 @@ from typing import BinaryIO
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.reading import size_of
-from ptm_jax.data.text import crawl, wiki
-from ptm_jax.data.text.bounded import DOCUMENT_BYTES, Bounded
+from ptm_jax.data.text import crawl, parquet, wiki
+from ptm_jax.data.text.bounded import DOCUMENT_BYTES, Bounded, Xz
 from ptm_jax.data.text.documents import Document, document
 
 FORMATS = (".txt", ".jsonl", ".csv", ".tsv", ".parquet", ".xml", ".wet", ".tar")
@@ -86,7 +86,9 @@ def opened(path: Path) -> BinaryIO:
 
         _check_frames(path)
         return io.BufferedReader(pyarrow.CompressedInputStream(pyarrow.OSFile(str(path)), "zstd"))
-    return {".gz": gzip, ".bz2": bz2, ".xz": lzma}.get(suffix, io).open(path, "rb")
+    if suffix == ".xz":
+        return io.BufferedReader(Xz(path.open("rb")))
+    return {".gz": gzip, ".bz2": bz2}.get(suffix, io).open(path, "rb")
 
 
 def _check_frames(path: Path) -> None:
@@ -222,26 +224,16 @@ def _rows(stream: Bounded, path: Path, rows: Iterator[tuple[int, list[str]]], ad
 
 
 def _parquet(stream: Bounded, path: Path) -> Iterator[Document]:
-    import pyarrow as arrow
-    import pyarrow.parquet as parquet
-
     plain = path.suffix.lower() not in COMPRESSIONS
-    try:
-        file = parquet.ParquetFile(path if plain else io.BytesIO(stream.read()))
-        kinds = (arrow.string(), arrow.large_string())
-        texts = [field.name for field in file.schema_arrow if field.type in kinds]
+    with parquet.reading(path):
+        file = parquet.opened(path, stream.most, None if plain else io.BytesIO(stream.read()))
+        texts = parquet.texts(file)
         if not texts:
             raise UserError(f"{path} has no string column; its columns are {', '.join(file.schema_arrow.names)}")
         column = next((name for name in TEXT_FIELDS if name in texts), None)
         if column is None:
-            for table in file.iter_batches(batch_size=100, columns=texts):
-                column = max(texts, key=lambda name: sum(len(v or "") for v in table[name].to_pylist()))
-                break
-            else:
-                return
-        for batch in file.iter_batches(batch_size=1024, columns=[column]):
-            for text in batch[column].to_pylist():
-                if text and (item := document(text.splitlines())):
-                    yield item
-    except arrow.ArrowException as error:
-        raise UserError(f"{path} is not a readable parquet file ({str(error).splitlines()[0]})") from None
+            first = list(itertools.islice(parquet.rows(file, path, stream.most, texts), 100))
+            column = max(texts, key=lambda name: sum(len(row[name] or "") for row in first))
+        for row in parquet.rows(file, path, stream.most, [column]):
+            if row[column] and (item := document(row[column].splitlines())):
+                yield item

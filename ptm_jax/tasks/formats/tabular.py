@@ -27,12 +27,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.data.text import sources, textfiles
+from ptm_jax.core.reading import broken, size_of
+from ptm_jax.data.text import parquet, sources, textfiles
+from ptm_jax.data.text.bounded import DOCUMENT_BYTES, RATIO, Bounded
 
 Fields = dict[str, Any]
 Row = tuple[str, Fields]
 """("FILE:LINE", {column: value})."""
 
+LARGEST = 1 << 31
+"""Bytes of a file of a task at most. The training file of Amazon's reviews has 1.6 GB."""
 FORMATS: dict[str, Callable[[Path, str], Iterator[Row]]] = {}
 """{name of a format: (path, encoding) -> rows}."""
 
@@ -105,9 +109,9 @@ def needs(place: str, record: Any, *names: str) -> list[Any]:
 
 
 def text_of(path: Path, encoding: str = "utf-8-sig") -> str:
-    """The text of a file, which may be compressed. Raises UserError."""
+    """The text of a file, which may be compressed. Raises UserError, also for more than `_most` bytes."""
     try:
-        with textfiles.opened(path) as file:
+        with Bounded(textfiles.opened(path), path, _most(path), "more than {} bytes; divide it") as file:
             return file.read().decode(encoding)
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8 text (byte {error.start}); convert it, as iconv -t utf-8 does") from None
@@ -115,6 +119,11 @@ def text_of(path: Path, encoding: str = "utf-8-sig") -> str:
         raise UserError(f"{path} is a damaged archive ({error}); fetch or compress it again") from None
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or error}; check the path") from None
+
+
+def _most(path: Path) -> int:
+    """Returns the bytes that are read of a file at most."""
+    return min(LARGEST, max(DOCUMENT_BYTES, RATIO * size_of(path)))
 
 
 def lines_of(path: Path, encoding: str = "utf-8-sig") -> Iterator[tuple[int, str]]:
@@ -127,10 +136,14 @@ def digest(path: str) -> str:
     """sha256 of the content of a source."""
     if path.startswith("tfds:"):
         return sources.tfds_fingerprint(path.partition("#")[0])
-    whole = hashlib.sha256()
-    for file in sorted(Path(path).rglob("*")) if Path(path).is_dir() else [Path(path)]:
+    whole, folder = hashlib.sha256(), Path(path).is_dir()
+    if not folder and size_of(Path(path)) > LARGEST:
+        raise broken(Path(path), f"has {size_of(Path(path)):,} bytes; a file of a task has at most {LARGEST:,}; divide it")
+    for file in sorted(Path(path).rglob("*")) if folder else [Path(path)]:
         if file.is_file():
-            whole.update(file.read_bytes())
+            with file.open("rb") as stream:
+                while piece := stream.read(1 << 20):
+                    whole.update(piece)
     return whole.hexdigest()
 
 
@@ -174,7 +187,7 @@ def json_of(path: Path, text: str, line: int = 0) -> Any:
     """Parsed JSON. Raises UserError with file and line."""
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         at = line or (error.lineno if isinstance(error, json.JSONDecodeError) else 1)
         raise UserError(f"{path}:{at} is not JSON ({str(error).splitlines()[0]}); correct the line") from None
 
@@ -204,14 +217,9 @@ class Places:
 
 
 def _parquet(path: Path) -> Iterator[Row]:
-    import pyarrow as arrow
-    import pyarrow.parquet as parquet
-
-    try:
-        found = parquet.read_table(path).to_pylist()
-    except (arrow.ArrowException, OSError) as error:
-        raise UserError(f"{path} is not a readable parquet file ({str(error).splitlines()[0]})") from None
-    yield from ((f"{path}: row {number}", row) for number, row in enumerate(found, 1))
+    with parquet.reading(path):
+        found = parquet.rows(parquet.opened(path, DOCUMENT_BYTES), path, DOCUMENT_BYTES)
+        yield from ((f"{path}: row {number}", row) for number, row in enumerate(found, 1))
 
 
 @format_of("labelled")

@@ -9,12 +9,15 @@ import random
 import re
 import tarfile
 import time
+import zlib
 
 import pyarrow
 import pytest
+from pyarrow import parquet
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.data.corpora import prepare
+from ptm_jax.data.text import parquet as rows_of
 from ptm_jax.data.text import sources, textfiles
 from ptm_jax.data.text.bounded import DOCUMENT_BYTES
 from ptm_jax.data.text.documents import LONGEST, split_sentences
@@ -89,6 +92,47 @@ def test_the_bound_is_of_a_document_not_of_a_file(tmp_path):
         (tmp_path / name).write_bytes(content.encode())
         assert len(list(textfiles.read(tmp_path / name, MOST))) == 40, name
     assert DOCUMENT_BYTES > 100_000_000  # text8
+
+
+def test_parquet_values_of_a_dictionary_count_where_they_stand(tmp_path):
+    """A row of 3 MB, 200 rows of 200 kB, a list of 198 texts of 100 kB: each is kilobytes in the file."""
+    path, text = tmp_path / "p.parquet", "word " * 40_000
+
+    def write(**columns):
+        parquet.write_table(pyarrow.table(columns), path, compression="zstd")
+        assert path.stat().st_size < 20_000
+
+    def rows():
+        with rows_of.reading(path):
+            return list(rows_of.rows(rows_of.opened(path, 1 << 30), path, MOST))
+
+    write(text=pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * 200, pyarrow.int32()), [text]))
+    assert rows() == [{"text": text}] * 200 and len(list(textfiles.read(path, MOST))) == 200
+    lists = pyarrow.ListArray.from_arrays([0, 2, 200], pyarrow.array([text[:100_000]] * 200))
+    write(text=["a"] * 2, words=lists)
+    assert len(list(textfiles.read(path, MOST))) == 2
+    for columns in ({"words": lists}, {"text": ["b" * 3_000_000]}):
+        write(**columns)
+        with pytest.raises(UserError, match=r"p\.parquet: has a row of more than 300,000 bytes; cut it"):
+            rows()
+    with pytest.raises(UserError, match=r"p\.parquet: the column text has parts of 3,0\d\d,\d+ bytes; write smaller"):
+        list(textfiles.read(path, MOST))
+
+
+def test_an_xz_dictionary_that_lies_is_refused(tmp_path):
+    """A dictionary of 4 GiB in the header of 40 bytes; several streams and the zeros between them are read."""
+    path, filters = tmp_path / "a.txt.xz", [{"id": lzma.FILTER_LZMA2, "dict_size": 1 << 20}]
+    whole = lzma.compress(b"One.\n", filters=filters)
+    path.write_bytes(whole + b"\0" * 8 + lzma.compress(b"Two.") + b"\0" * 4)
+    assert [item.sentences for item in textfiles.read(path)] == [("One.", "Two.")]
+    at = 12 + whole[12:].index(b"\x21\x01") + 2  # the size's byte in the block's header, with its CRC behind
+    block = whole[12 : 12 + (whole[12] + 1) * 4 - 4]
+    block = block[: at - 12] + b"\x28" + block[at - 11 :]
+    lying = whole[:12] + block + zlib.crc32(block).to_bytes(4, "little") + whole[12 + len(block) + 4 :]
+    for wrong, reason in ((lying, "Memory usage limit exceeded"), (whole + b"more of it", "format not supported")):
+        path.write_bytes(wrong)
+        with pytest.raises(UserError, match=rf"a\.txt\.xz is a damaged archive \(.*{reason}.*\); fetch"):
+            list(textfiles.read(path))
 
 
 def test_the_setting_is_that_of_prepare(tmp_path):

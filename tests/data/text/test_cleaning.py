@@ -14,7 +14,7 @@ from ptm_jax.data.text import cleaning, duplicates, sources
 from ptm_jax.data.text.documents import Document, document
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 
-GOOD = ["The first line is a good one.", "The second line is as good!", 'He said that "this is the third."']
+GOOD = ["The first line is a good one.", "The second line is as good!", 'He wrote that "this is the third."']
 
 
 def run(steps, *texts):

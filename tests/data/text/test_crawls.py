@@ -44,7 +44,7 @@ def wikitext():
      "A link, a label, plurals, Star Trek: Picard, CSI: Miami."),
     ("See [http://a.b the site] and [http://a.b].", "See the site and ."),
     ("{{Infobox|a={{b|c=[[d]]}}\n|e}}Text{{cn}} goes on.", "Text goes on."),
-    ("Said.<ref name=a>Book [[x]].</ref> Again.<ref name=a/> End.", "Said. Again. End."),
+    ("Seen.<ref name=a>Book [[x]].</ref> Again.<ref name=a/> End.", "Seen. Again. End."),
     ("One.\n{| class=w\n! h\n|-\n| a || {{b}}\n{|\n| nested\n|}\n|}\nTwo.", "One.\nTwo."),
     ("One.\n{| never closed\n| cell\nTwo.", "One.\nTwo."),
     ("== Heading ==\nText.\n=== More ===\nEnd.", "Text.\nEnd."),

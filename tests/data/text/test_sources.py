@@ -14,7 +14,7 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.data.text import pydocs, sources
 from ptm_jax.data.text.documents import LONGEST, Document, split_sentences
 
-TEXTS = ["The first one is here. It has two sentences.", "Ένα δεύτερο κείμενο.", 'Said he: "no, never!" Then he left.']
+TEXTS = ["The first one is here. It has two sentences.", "Ένα δεύτερο κείμενο.", 'Cried he: "no, never!" Then he left.']
 EXPECTED = [Document(tuple(split_sentences(text))) for text in TEXTS]
 
 

@@ -1,5 +1,6 @@
 """Examples of downstream tasks: the published formats, broken files, and that nothing is lost on the way to rows."""
 
+import gzip
 import json
 
 import numpy as np
@@ -15,7 +16,7 @@ from ptm_jax.data.tokenizers.vocabularies import make
 from ptm_jax.inference.answering import best_windows
 from ptm_jax.inference.tags import parts
 from ptm_jax.tasks.catalogue import catalogue
-from ptm_jax.tasks.formats import taskdata
+from ptm_jax.tasks.formats import tabular, taskdata
 from ptm_jax.tasks.formats.choices import Choices
 from ptm_jax.tasks.formats.labelled import Labelled
 from ptm_jax.tasks.formats.questions import Questions
@@ -50,7 +51,7 @@ UD = "# text\n1-2\tdu" + 8 * "\t_" + "\n" + "".join(
 )  # fmt: skip
 FORMATS = {
     "stsb": ("dev.tsv", "main\tMSR\t2012\t0\t4.5\tA man.\tA boy.\textra\n", ("A man.", "A boy.", "4.5")),
-    "cola": ("dev.tsv", 'gj04\t0\t*\tHe "said.\n', ('He "said.', None, "0")),
+    "cola": ("dev.tsv", 'gj04\t0\t*\tHe "left.\n', ('He "left.', None, "0")),
     "mrpc": ("dev.txt", "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t7\t8\tOne.\tTwo.\n", ("One.", "Two.", "1")),
     "rte": ("val.tsv", "2\tIt rains.\tIt is wet.\tentailment\n", ("It rains.", "It is wet.", "entailment")),
     "mnli": ("mnli_matched", "neutral\tIt rains.\tIt is wet.\n", ("It rains.", "It is wet.", "neutral")),
@@ -161,6 +162,20 @@ def test_a_file_of_another_shape_and_a_single_example(tmp_path):
     path = written(tmp_path, "a.tsv", "text\tlabel\nx\t1\n")
     with pytest.raises(UserError, match="a.tsv cannot be divided: .*give more examples, or two files"):
         Labelled().examples(Source(str(path), False))
+
+
+def test_what_a_file_may_cost(tmp_path, monkeypatch):
+    """An archive of 100 times its size and more, a file that is sparse, and JSON that is deep have a line each."""
+    monkeypatch.setattr(tabular, "DOCUMENT_BYTES", 100_000)
+    (tmp_path / "a.tsv.gz").write_bytes(gzip.compress(b"text\tlabel\n" + b"word" * 200_000 + b"\t1\n"))
+    with pytest.raises(UserError, match=r"a\.tsv\.gz has more than 10\d,\d+ bytes; divide it"):
+        list(Labelled().read(tmp_path / "a.tsv.gz"))
+    with (tmp_path / "a.tsv").open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(UserError, match=r"a\.tsv: has 1,099,511,627,776 bytes; a file of a task has at most 2,147,483,648"):
+        Labelled().corpus([str(tmp_path / "a.tsv")] * 2, tmp_path / "corpus", TokenizerSpec(vocab=30))
+    with pytest.raises(UserError, match="a.jsonl:1 is not JSON"):
+        list(Labelled().read(written(tmp_path, "a.jsonl", '{"a":' * 100_000)))
 
 
 def test_what_is_mended_or_left_out_is_counted(tmp_path):
