@@ -1,0 +1,197 @@
+"""gensim's KeyedVectors (`.kv`), and the vectors inside its saved Word2Vec and FastText models, of gensim 1 to 4.
+
+The file is a pickle: a program. It is read on request only, and by a reader that calls nothing of the file: classes become
+plain records, arrays are built here. Large arrays lie beside it as `.npy` files, which are memory-mapped without pickles.
+"""
+
+from __future__ import annotations
+
+import collections
+import io
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ptm_jax.convert.words.wordtable import Subwords, WordTable
+from ptm_jax.core.errors import UserError
+from ptm_jax.core.reading import broken, read_bytes, shown, size_of
+
+LARGEST = 1 << 32
+"""Bytes of the pickle at most; arrays of more than 10 MB lie beside it."""
+CLASSES = {False: "gensim.models.keyedvectors\nKeyedVectors", True: "gensim.models.fasttext\nFastTextKeyedVectors"}
+
+
+def is_pickle(head: bytes) -> bool:
+    """Whether a file begins as a pickle of protocol 2 to 5."""
+    return len(head) > 1 and head[0] == 0x80 and 2 <= head[1] <= 5
+
+
+class _Record:
+    """Stands for an object of any class: its attributes, and nothing that runs."""
+
+    def __init__(self, *given: Any, **named: Any):
+        pass
+
+    def __setstate__(self, state: Any) -> None:
+        if isinstance(state, dict):
+            self.__dict__.update(state)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        pass
+
+    def append(self, value: Any) -> None:
+        pass
+
+
+class _Array:
+    """An array of a pickle, built from its bytes."""
+
+    def __init__(self, *given: Any):
+        self.value = np.zeros(0)
+
+    def __setstate__(self, state: tuple) -> None:
+        _, shape, dtype, by_columns, raw = state
+        raw = raw.encode("latin-1") if isinstance(raw, str) else raw
+        self.value = np.frombuffer(raw, dtype).reshape(shape, order="F" if by_columns else "C")
+
+
+def _from_buffer(raw: Any, dtype: np.dtype, shape: tuple, order: str) -> _Array:
+    found = _Array()
+    found.value = np.frombuffer(raw, dtype).reshape(shape, order=order)
+    return found
+
+
+def _bytes(text: str, encoding: str = "latin-1") -> bytes:
+    return text.encode("latin-1" if encoding in ("latin1", "latin-1") else "utf8")
+
+
+_BUILT = {("numpy", "dtype"): np.dtype, ("numpy", "ndarray"): _Array, ("_codecs", "encode"): _bytes}
+_BUILT |= {(f"numpy.{core}.multiarray", "_reconstruct"): _Array for core in ("core", "_core")}
+_BUILT |= {(f"numpy.{core}.numeric", "_frombuffer"): _from_buffer for core in ("core", "_core")}
+_BUILT |= {("collections", "OrderedDict"): collections.OrderedDict, ("collections", "defaultdict"): lambda *given: {}}
+
+
+class _Reader(pickle._Unpickler):
+    """Python's own unpickler (the one in C takes memory for the numbers it reads), which finds no class but those above."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        return _BUILT.get((module, name), _Record)
+
+
+def read(path: Path, allow_pickle: bool) -> WordTable:
+    """Reads the vectors of a pickle of gensim. Raises UserError without `allow_pickle`, or for what holds no vectors."""
+    if not allow_pickle:
+        raise broken(
+            path,
+            "is a pickle, which can run code; read one that you trust with --allow-pickle (allow_pickle=True), or write it "
+            "from gensim as word2vec: vectors.save_word2vec_format(FILE, binary=True)",
+        )
+    raw = read_bytes(path, LARGEST)
+    try:
+        found = _Reader(io.BytesIO(raw), encoding="latin-1").load()
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except Exception as error:  # a damaged pickle may end in any of Python's errors
+        raise broken(path, f"is a pickle that cannot be read ({type(error).__name__}); save it again") from None
+    state, prefix = vars(found) if isinstance(found, _Record) else {}, str(path)
+    if isinstance(state.get("wv"), _Record):
+        state, prefix = vars(state["wv"]), f"{prefix}.wv"
+    return _table(path, state, prefix)
+
+
+def _table(path: Path, state: Mapping[str, Any], prefix: str) -> WordTable:
+    words = next((state[name] for name in ("index_to_key", "index2word", "index2entity") if name in state), None)
+    if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
+        raise broken(path, "holds no vectors of words: it has no list of words as gensim's KeyedVectors")
+    array = lambda *names: _array(path, state, prefix, names, len(words))
+    rows, subwords = None, None
+    sizes = [state.get(name) for name in ("min_n", "max_n", "bucket")]
+    # Models of before gensim 3.7 hashed otherwise than fastText: their words are read, without n-grams.
+    if state.get("compatible_hash") is True and all(type(size) is int and 0 <= size < 1 << 32 for size in sizes):
+        rows, ngrams = array("vectors_vocab"), _array(path, state, prefix, ("vectors_ngrams",), None)
+        kept = state.get("hash2index")
+        expected = (sizes[2] if kept is None else len(kept), None if rows is None else rows.shape[1])
+        if ngrams is None or ngrams.shape != expected:
+            raise broken(path, f"has no n-grams of the shape {list(expected)}; copy all files of the model")
+        subwords = Subwords(
+            rows=ngrams, shortest=sizes[0], longest=sizes[1], buckets=sizes[2], kept=kept, of_end=state.get("of_end", True)
+        )
+    else:
+        rows = array("vectors", "syn0")
+    if rows is None:
+        raise broken(path, "holds no vectors of words; their .npy file may be missing beside it")
+    return WordTable(words=words, rows=rows, counts=_counts(state, words), subwords=subwords, format="keyed-vectors")
+
+
+def _array(
+    path: Path, state: Mapping[str, Any], prefix: str, names: tuple[str, ...], count: int | None
+) -> np.ndarray | None:
+    for name in names:
+        found = state.get(name)
+        if found is None and name in (state.get("__numpys") or ()):
+            beside = Path(f"{prefix}.{name}.npy")
+            size_of(beside)
+            try:
+                found = np.load(beside, mmap_mode="r", allow_pickle=False)
+            except (ValueError, OSError, EOFError) as error:
+                raise broken(beside, f"is no array of numpy ({str(error)[:100]}); copy all files of the model") from None
+        found = found.value if isinstance(found, _Array) else found
+        if found is None:
+            continue
+        if (
+            not isinstance(found, np.ndarray)
+            or found.dtype.kind != "f"
+            or found.ndim != 2
+            or count not in (None, len(found))
+        ):
+            what = f"{found.dtype} {list(found.shape)}" if isinstance(found, np.ndarray) else shown(found)
+            raise broken(path, f"its {name} is {what}; expected floats [{'' if count is None else format(count, ',')}, D]")
+        if not np.isfinite(found.sum()) and not (fine := np.isfinite(found).all(1)).all():
+            raise broken(path, f"its {name} has NaN or infinity in row {int(fine.argmin()) + 1:,}")
+        return found if found.dtype == np.float32 else found.astype(np.float32)
+    return None
+
+
+def _counts(state: Mapping[str, Any], words: list[str]) -> np.ndarray | None:
+    found = state.get("expandos")
+    found = found.get("count") if isinstance(found, dict) else None
+    if isinstance(found, _Array) and found.value.shape == (len(words),) and found.value.dtype.kind in "iu":
+        return found.value.astype(np.int64)
+    old = state.get("vocab")
+    counts = (
+        [vars(old[word]).get("count") for word in words if isinstance(old.get(word), _Record)]
+        if isinstance(old, dict)
+        else []
+    )
+    return np.array(counts, np.int64) if len(counts) == len(words) and all(type(n) is int for n in counts) else None
+
+
+def write(path: Path, table: WordTable) -> list[Path]:
+    """Writes a pickle of gensim 4 and its arrays beside it; returns the files. Raises UserError for a pruned model."""
+    if table.subwords is not None and table.subwords.kept is not None:
+        raise UserError("this fastText model was pruned, which gensim cannot hold; write its words as text or binary")
+    arrays, state = {"vectors": table.whole()}, {}
+    if table.subwords is not None:
+        own = table.subwords
+        every = lambda rows: np.asarray(rows[np.arange(rows.shape[0])])
+        arrays |= {"vectors_vocab": every(table.rows), "vectors_ngrams": every(own.rows)}
+        state |= {"min_n": own.shortest, "max_n": own.longest, "bucket": own.buckets, "buckets_word": None}
+        state |= {"compatible_hash": True, "of_end": own.of_end}
+    files = []
+    for name, array in arrays.items():
+        files.append(path.with_name(f"{path.name}.{name}.npy"))
+        with files[-1].open("wb") as file:
+            np.save(file, array)
+    state |= {
+        "vector_size": table.width, "index_to_key": list(table.words), "next_index": len(table.words),
+        "key_to_index": {word: i for i, word in reversed(list(enumerate(table.words)))}, "norms": None, "mapfile_path": None,
+        "expandos": {} if table.counts is None else {"count": table.counts},
+        "__numpys": list(arrays), "__scipys": [], "__ignoreds": [], "__recursive_saveloads": [],
+    }  # fmt: skip
+    name = f"c{CLASSES[table.subwords is not None]}\n".encode()
+    # Protocol 2: the class by its name, a new object of it, its state. Gensim is not needed to write it.
+    path.write_bytes(b"\x80\x02" + name + b")\x81" + pickle.dumps(state, 2)[2:-1] + b"b.")
+    return [path, *files]

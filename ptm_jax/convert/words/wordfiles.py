@@ -1,0 +1,121 @@
+"""Files of word vectors, in and out: the format is found in the file's first bytes, and named to write one."""
+
+from __future__ import annotations
+
+import functools
+import os
+from pathlib import Path
+
+import numpy as np
+
+from ptm_jax.convert.words import fasttext_bin, interleaved, keyed, textual
+from ptm_jax.convert.words.wordtable import WordTable, decoded, encoded
+from ptm_jax.core.errors import UserError, unknown
+from ptm_jax.core.reading import broken, reading, shown, size_of
+
+FORMATS = {
+    "word2vec": "word2vec's text, also fastText's .vec",
+    "word2vec-binary": "word2vec's binary",
+    "glove": "GloVe's text, without a first line",
+    "fasttext-bin": "fastText's model, with its n-grams and classes",
+    "keyed-vectors": "gensim's KeyedVectors, a pickle with .npy files",
+    "folder": "vectors.npy and words.txt: a word, a tab and its count per line; memory-mapped",
+}
+ENDINGS = {".txt": "word2vec", ".vec": "word2vec", ".kv": "keyed-vectors", "": "folder"}
+ROWS, NAMES = "vectors.npy", "words.txt"
+
+
+def is_words(path: str | os.PathLike) -> bool:
+    """Whether a path is a file, or a folder that holds `vectors.npy` and `words.txt`, or one file of vectors."""
+    path = Path(path)
+    return path.is_file() or (path / ROWS).is_file() or (path / NAMES).is_file()
+
+
+def read(path: str | os.PathLike, allow_pickle: bool = False) -> WordTable:
+    """Reads a file or folder of vectors. Raises UserError with the file and the place of what is wrong."""
+    path = Path(path)
+    if path.is_dir():
+        return _folder(path)
+    size_of(path)
+    with reading(path), path.open("rb") as file:
+        head = file.read(4096)
+    if not head:
+        raise broken(path, "is empty")
+    if head[:2] in (b"\x1f\x8b", b"PK", b"BZ", b"\xfd7"):
+        raise broken(path, "is compressed; unpack it first (gunzip, unzip, bunzip2 or unxz)")
+    if keyed.is_pickle(head):
+        return keyed.read(path, allow_pickle)
+    if textual.header_of(head) is not None:
+        # A line of text is a word and numbers only; bytes of float32 numbers are not.
+        return textual.read(path, True) if textual.is_text(path, head.find(b"\n") + 1) else interleaved.read(path)
+    if fasttext_bin.is_fasttext(head):
+        return fasttext_bin.read(path)
+    if textual.is_text(path, 0):
+        return textual.read(path, False)
+    raise broken(path, f"is no file of word vectors; it begins with {shown(head[:40])}. Formats: {', '.join(FORMATS)}")
+
+
+def _folder(path: Path) -> WordTable:
+    rows, names = path / ROWS, path / NAMES
+    size_of(rows), size_of(names)
+    try:
+        vectors = np.load(rows, mmap_mode="r", allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise broken(rows, f"is no array of numpy ({str(error)[:100]}); copy the folder again") from None
+    if vectors.ndim != 2 or vectors.dtype != np.float32 or not vectors.shape[1]:
+        raise broken(rows, f"holds {vectors.dtype} {list(vectors.shape)}; expected float32 [V, D]")
+    words, counts = [], []
+    with reading(names), names.open("rb") as file:
+        lines = file.read().removesuffix(b"\n").split(b"\n")
+    for number, line in enumerate(lines, 1):
+        word, tab, count = line.partition(b"\t")
+        if tab and not count.isdigit():
+            raise broken(
+                names, f"line {number:,}: {shown(decoded(count))} is no count; expected a word, a tab and its count"
+            )
+        words.append(decoded(word))
+        counts += [int(count)] if tab else []
+    if len(words) != len(vectors):
+        raise broken(names, f"has {len(words):,} words, and {ROWS} {len(vectors):,} vectors; copy the folder again")
+    if not np.isfinite(vectors.sum()) and not (fine := np.isfinite(vectors).all(1)).all():
+        raise broken(rows, f"row {int(fine.argmin()) + 1:,} holds NaN or infinity")
+    known = np.array(counts, np.int64) if len(counts) == len(words) else None
+    return WordTable(words=words, rows=vectors, counts=known, format="folder")
+
+
+def write(path: str | os.PathLike, table: WordTable, format: str | None = None) -> list[Path]:
+    """Writes a table and returns the files. `format` is a name of `FORMATS`; default: that of the file's ending (.txt, .vec,
+    .kv, none: a folder; .bin: fastText's where the table has n-grams, else word2vec's). Raises UserError.
+    """
+    path = Path(path)
+    if format is None:
+        own = "fasttext-bin" if table.subwords is not None or table.classes is not None else "word2vec-binary"
+        format = {**ENDINGS, ".bin": own}.get(path.suffix)
+    if format not in FORMATS:
+        raise unknown("format of word vectors", str(format), FORMATS)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if format == "folder":
+        path.mkdir(exist_ok=True)
+        np.save(path / ROWS, table.whole())
+        counts = [None] * len(table.words) if table.counts is None else table.counts.tolist()
+        if bad := next((word for word in table.words if "\t" in word or "\n" in word), None):
+            raise UserError(f"the word {shown(bad)} holds a tab or a line break; this format ends words there: rename it")
+        lines = (encoded(w) + (b"" if n is None else b"\t%d" % n) + b"\n" for w, n in zip(table.words, counts, strict=True))
+        (path / NAMES).write_bytes(b"".join(lines))
+        return [path / ROWS, path / NAMES]
+    if format == "keyed-vectors":
+        return keyed.write(path, table)
+    writers = {
+        "word2vec": functools.partial(textual.write, headed=True),
+        "glove": functools.partial(textual.write, headed=False),
+        "word2vec-binary": interleaved.write,
+        "fasttext-bin": fasttext_bin.write,
+    }
+    draft = path.with_name(path.name + ".draft")
+    try:
+        with draft.open("wb") as file:
+            writers[format](file, table)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+    return [path]
