@@ -91,10 +91,11 @@ def device() -> str:
     if first.platform != "cpu":
         count = jax.device_count()
         return first.device_kind if count == 1 else f"{count} x {first.device_kind}"
-    return f"{_processor()}, {threads()} {'core' if threads() == 1 else 'cores'}"
+    return f"{processor()}, {threads()} {'core' if threads() == 1 else 'cores'}"
 
 
-def _processor() -> str:
+def processor() -> str:
+    """Returns the name of this machine's processor, with its widest unit for products."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf8")
     except OSError:

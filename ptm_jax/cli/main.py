@@ -33,6 +33,7 @@ COMMANDS = {
     "launch": ("ptm_jax.cli.launch", "train on several hosts: this machine, Slurm, GKE, Cloud TPU"),
     "plan": ("ptm_jax.cli.plan", "plan training on hardware not attached: memory, time, cost"),
     "bench": ("ptm_jax.cli.bench", "measure speed on this machine"),
+    "doctor": ("ptm_jax.cli.doctor", "show devices, versions, cache, and which kernels the device takes"),
 }
 
 PLACES = ("workdir", "out", "output", "table", "plot", "predictions", "input", "adapter", "config", "grow")

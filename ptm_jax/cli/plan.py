@@ -1,5 +1,6 @@
 """Plan training on hardware that is not attached: memory, FLOPs, collectives, step time, days and cost. The TPU compiler
-compiles the training step for the whole pod (extra `[tpu]`); for GPUs the step is modelled.
+compiles the training step for the whole pod (extra `[tpu]`); for GPUs the step is modelled. There is no device to ask which
+kernel it takes: impl=auto is planned with the definition of attention, impl=pallas with our kernel (--set impl=pallas).
 
 Example:
   ptm plan bert_tiny --topology cpu:8

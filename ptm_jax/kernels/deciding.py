@@ -162,8 +162,14 @@ _known: dict[str, Answer] = {}
 _lock = threading.Lock()
 
 
-def ask(question: Question, candidates: Sequence[Candidate]) -> Answer:
-    """Returns the answer to a question, from memory, the file, or a check."""
+def module_of(candidates: Sequence[Candidate], name: str, platform: str) -> Any:
+    """Returns the module of an implementation for a platform."""
+    return next(one for one in candidates if one.name == name and one.runs_on(platform)).load()
+
+
+def ask(question: Question, candidates: Sequence[Candidate], platform: str) -> Answer:
+    """Returns the answer to a question, from memory, the file, or a check of the candidates for this platform."""
+    candidates = [one for one in candidates if one.runs_on(platform) and one.installed]
     with _lock:
         if question.key not in _known:
             with concurrent.futures.ThreadPoolExecutor(1) as alone:

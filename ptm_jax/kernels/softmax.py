@@ -8,8 +8,8 @@ of their size.
 
     xla, auto   XLA fuses the three loops
     pallas      a TPU kernel that reads each block of lines once per direction and computes in float32. Compiled and
-                interpreted, not run on hardware, so "auto" does not select it. Refuses lines longer than 8,192: vector
-                memory would hold too few of them
+                interpreted, not run on hardware. No model of ours calls it, so "auto" asks no device. Refuses lines
+                longer than 8,192: vector memory would hold too few of them
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def scale_mask_softmax(
         if reason := refusal(platform, logits.shape[-1]):
             raise UserError(reason)
         return _softmax(scale, True, interpret, logits, jnp.broadcast_to(seen, logits.shape))
-    if impl == "cudnn":
-        raise UserError("cuDNN has no masked softmax of its own; take impl='xla'")
+    if impl in ("cudnn", "splash", "tokamax"):
+        raise UserError(f"{impl.replace('dnn', 'DNN')} has no masked softmax of its own; take impl='xla'")
     return _softmax(scale, False, False, logits, seen)
 
 

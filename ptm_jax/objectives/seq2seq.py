@@ -52,4 +52,3 @@ class Seq2Seq(OnePass):
             f"Seq2Seq needs a decoder, and this encoder is {encoder.direction}; take an EncoderDecoder, or a corruption "
             "that lays source and target into one row"
         )
-

@@ -52,9 +52,7 @@ def hibert(name: str, layers: int, width: int, heads: int, sentences: int = 30, 
         hidden_dropout=0.1,
         initializer=Normal(0.02),
     )
-    encoder = Hierarchical(
-        sentence=network.encoder, document=network.encoder.stack, decoder=network.decoder, tokens=tokens
-    )
+    encoder = Hierarchical(sentence=network.encoder, document=network.encoder.stack, decoder=network.decoder, tokens=tokens)
     return System(
         name=name,
         paper="Zhang et al. 2019, arXiv 1905.06566",

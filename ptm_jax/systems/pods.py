@@ -41,9 +41,7 @@ PODS: Mapping[str, Pod] = {
     "megatron_8b": Pod(system="megatron_gpt2_8300m", mesh=(("data", 64), ("model", 8)), rules="megatron_sp"),
     "megatron_bert_336m": Pod(system="megatron_bert_336m", mesh=(("fsdp", 64),), rules="fsdp"),
     "megatron_bert_1300m": Pod(system="megatron_bert_1300m", mesh=(("fsdp", 64),), rules="fsdp"),
-    "megatron_bert_3900m": Pod(
-        system="megatron_bert_3900m", mesh=(("fsdp", 64), ("model", 8)), rules="megatron_sp_fsdp"
-    ),
+    "megatron_bert_3900m": Pod(system="megatron_bert_3900m", mesh=(("fsdp", 64), ("model", 8)), rules="megatron_sp_fsdp"),
     "turing_nlg": Pod(system="turing_nlg", mesh=(("data", 2), ("fsdp", 32), ("model", 4)), rules="megatron_sp_fsdp"),
     "t5_11b": Pod(system="t5_11b", mesh=(("fsdp", 64), ("model", 8)), rules="megatron_fsdp", remat="full"),
     "xlm_roberta_large": Pod(system="xlm_roberta_large", mesh=(("data", 8), ("fsdp", 64)), rules="fsdp", remat="full"),

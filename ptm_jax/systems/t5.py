@@ -63,9 +63,7 @@ def t5_network(
         initializer=Normal(width**-0.5),
         out_init=Normal(hidden**-0.5),
     )
-    block = Block(
-        attention=attention, ffn=ffn, norm="pre", dropout=dropout, attention_norm=RMSNorm(), ffn_norm=RMSNorm()
-    )
+    block = Block(attention=attention, ffn=ffn, norm="pre", dropout=dropout, attention_norm=RMSNorm(), ffn_norm=RMSNorm())
     encoder = Transformer(
         embed=Embeddings(vocab=vocab, width=width, dropout=dropout, initializer=Normal(1.0)),
         stack=Stack(block=block, layers=layers, final_norm=RMSNorm()),

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import json
+import os
 import types
 
 import jax
@@ -10,10 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from ptm_jax.cli.main import main
 from ptm_jax.core import cache
 from ptm_jax.core.types import Visibility
-from ptm_jax.kernels import choice, deciding
-from ptm_jax.kernels.attention import attend, candidates, dense
+from ptm_jax.kernels import choice, cross_entropy, deciding
+from ptm_jax.kernels.attention import attend, candidates, dense, splash, tpu
+from ptm_jax.kernels.cross_entropy import candidates as losses
+from ptm_jax.kernels.cross_entropy import tpu as cross_tpu
 from ptm_jax.kernels.deciding import Candidate, Case
 
 HERE = deciding.Device("TPU v5 lite", "tpu", ("jax 0.10.2", "libtpu 0.0.30"))
@@ -73,7 +79,7 @@ def test_a_candidate_that_is_wrong_is_left_out_with_a_line(monkeypatch, capsys):
     """Wrong by hand: the result, its gradient, not a number, raising, not there. A right one that is slower comes later."""
     taken = {"reference": 2e-3, "slower": 3e-3}
     monkeypatch.setattr(deciding, "_timed", lambda programs: {name: taken[name] for name in programs})
-    answer = deciding.ask(Square(), GIVEN)
+    answer = deciding.ask(Square(), GIVEN, "tpu")
     assert list(answer.seconds) == ["reference", "slower"] and answer.refused == {"other": "it computes no squares"}
     assert answer.left_out == {
         "forward": "its result is wrong by 0.01 of the greatest number (at most 0.0001 is allowed)",
@@ -96,12 +102,12 @@ def test_the_fastest_is_taken_where_it_is_faster_by_a_twentieth(monkeypatch, cap
         monkeypatch.setattr(deciding, "_known", {})
         monkeypatch.setattr(deciding, "_timed", lambda programs, each=seconds: {"reference": 2.0, "slower": each})
         cache.write(HERE.file, {})
-        assert next(iter(deciding.ask(Square(), GIVEN[:2]).seconds)) == best
+        assert next(iter(deciding.ask(Square(), GIVEN[:2], "tpu").seconds)) == best
         assert words in capsys.readouterr().err
 
 
 def test_where_nothing_is_right_the_definition_stays():
-    answer = deciding.ask(Square(), [GIVEN[2]])
+    answer = deciding.ask(Square(), [GIVEN[2]], "tpu")
     assert list(answer.seconds) == ["reference"] and "forward" in answer.left_out
 
 
@@ -110,7 +116,7 @@ def test_a_check_that_fails_stops_nothing_and_is_not_kept(monkeypatch, capsys):
         raise RuntimeError("RESOURCE_EXHAUSTED: out of memory")
 
     monkeypatch.setattr(deciding, "_timed", full)
-    answer = deciding.ask(Square(), GIVEN[:2])
+    answer = deciding.ask(Square(), GIVEN[:2], "tpu")
     assert list(answer.seconds) == ["reference"] and not deciding.answers(HERE)
     assert "every candidate is left out: RuntimeError: RESOURCE_EXHAUSTED: out of memory" in capsys.readouterr().err
 
@@ -123,21 +129,21 @@ def count(monkeypatch):
 
 def test_an_answer_is_kept_by_device_versions_and_class(monkeypatch, capsys):
     checks = count(monkeypatch)
-    first = deciding.ask(Square(), GIVEN[:2])
-    assert deciding.ask(Square(), GIVEN[:2]) is first and len(checks) == 1
+    first = deciding.ask(Square(), GIVEN[:2], "tpu")
+    assert deciding.ask(Square(), GIVEN[:2], "tpu") is first and len(checks) == 1
     monkeypatch.setattr(deciding, "_known", {})  # another process
     capsys.readouterr()
-    assert deciding.ask(Square(), GIVEN[:2]) == first and len(checks) == 1
+    assert deciding.ask(Square(), GIVEN[:2], "tpu") == first and len(checks) == 1
     assert capsys.readouterr().err == ""
     assert deciding.answers(HERE)["squares of 3"]["question"] == {"size": 3}
     newer = dataclasses.replace(HERE, versions=("jax 0.11.0", "libtpu 0.0.30"))
     assert len({one.file for one in (HERE, newer, dataclasses.replace(HERE, kind="TPU v4"))}) == 3
     monkeypatch.setattr(deciding, "_known", {})
     monkeypatch.setattr(deciding, "device", lambda: newer)
-    deciding.ask(Square(), GIVEN[:2])
+    deciding.ask(Square(), GIVEN[:2], "tpu")
     assert len(checks) == 2
     deciding.forget()
-    deciding.ask(Square(), GIVEN[:2])
+    deciding.ask(Square(), GIVEN[:2], "tpu")
     assert len(checks) == 3
 
 
@@ -152,11 +158,11 @@ DAMAGED = {
 @pytest.mark.parametrize("name", DAMAGED)
 def test_a_damaged_file_is_checked_again(name, monkeypatch, tmp_path):
     checks = count(monkeypatch)
-    deciding.ask(Square(), GIVEN[:1])
+    deciding.ask(Square(), GIVEN[:1], "tpu")
     (path,) = (tmp_path / "cache").rglob("*.json.gz")
     DAMAGED[name](path)
     monkeypatch.setattr(deciding, "_known", {})
-    deciding.ask(Square(), GIVEN[:1])
+    deciding.ask(Square(), GIVEN[:1], "tpu")
     assert len(checks) == 2 and "reference" in deciding.answers(HERE)["squares of 3"]["answer"]["seconds"]
 
 
@@ -165,7 +171,7 @@ def test_a_folder_that_cannot_be_written_leaves_the_answer_in_memory(monkeypatch
     for place in (str(tmp_path / "file" / "below"), "off"):
         monkeypatch.setenv("PTM_CACHE", place)
         monkeypatch.setattr(deciding, "_known", {})
-        assert deciding.ask(Square(), GIVEN[:1]) is deciding.ask(Square(), GIVEN[:1])
+        assert deciding.ask(Square(), GIVEN[:1], "tpu") is deciding.ask(Square(), GIVEN[:1], "tpu")
 
 
 def test_processes_take_the_answer_of_the_first(monkeypatch):
@@ -192,6 +198,42 @@ def test_a_cpu_and_a_topology_are_not_asked(monkeypatch):
     elsewhere = types.SimpleNamespace(mesh=types.SimpleNamespace(devices=np.array(["a device of a topology"])))
     monkeypatch.setattr(deciding, "current", lambda: elsewhere)
     assert taken() is not None
+
+
+def doctor(capsys, *words):
+    assert main(["doctor", *words]) == 0
+    return capsys.readouterr()
+
+
+def test_the_doctor_names_what_there_is_and_why_a_cpu_takes_xla(monkeypatch, capsys):
+    monkeypatch.setattr(deciding, "device", lambda: dataclasses.replace(HERE, kind="cpu", platform="cpu"))
+    monkeypatch.setenv("XLA_FLAGS_OF_A_TEST", "on")
+    found = json.loads(doctor(capsys, "--json").out)
+    assert [one["platform"] for one in found["devices"]] == [one.platform for one in jax.local_devices()]
+    assert found["versions"]["jax"] == jax.__version__ and found["variables"]["XLA_FLAGS_OF_A_TEST"] == "on"
+    assert found["cache"]["folder"].startswith(os.environ["PTM_CACHE"]) and found["kernels"]["classes"] == []
+    assert "XLA by blocks above; the Pallas kernels are for TPUs" in found["kernels"]["why"]
+    text = doctor(capsys).out
+    for word in ("devices    ", "versions   ", "variables  ", "cache      ", "kernels    cpu: attention is the definition"):
+        assert f"\n{word}" in f"\n{text}"
+
+
+def test_the_doctor_shows_and_repeats_the_checks(monkeypatch, capsys):
+    wrong = {"pallas": "its result is not finite"}
+    made = deciding.Answer({"splash": 5e-4, "reference": 1e-3}, {"xla": "no"}, wrong, 1.1, "2026-01-01")
+    loss, checks = dataclasses.replace(made, seconds={"xla": 1e-3}, refused={}), []
+    answer = lambda question, candidates: checks.append(question.key) or (made if question.kind == "attention" else loss)
+    monkeypatch.setattr(deciding, "checked", answer)
+    first = doctor(capsys)
+    assert len(checks) == 3 and "512 x 512, heads of 64, bfloat16, order: splash (2.0 times reference)" in first.err
+    assert "    splash     0.500 ms\n" in first.out and "    xla        not for this: no\n" in first.out
+    assert "    pallas     left out: its result is not finite\n" in first.out
+    monkeypatch.setattr(deciding, "_known", {})
+    again = doctor(capsys)
+    assert again.out == first.out and not again.err and len(checks) == 3
+    assert doctor(capsys, "--repeat").out == first.out and checks[3:] == checks[:3]
+    found = json.loads(doctor(capsys, "--json").out)["kernels"]["classes"]
+    assert [one["takes"] for one in found] == ["splash", "splash", "xla"] and found[0]["seconds"] == made.seconds
 
 
 def wrapped(attention, refusal=lambda *given: None):
@@ -229,3 +271,65 @@ def test_auto_asks_while_it_is_traced(monkeypatch, capsys):
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith("kernels: attention of 8 x 8, heads of 4, float32: pallas is left out: its ")
     assert "attention of 8 x 8, heads of 4, float32: splash (2.0 times reference)" in lines[1]
+
+
+@pytest.mark.full
+@pytest.mark.rotate(4)
+@pytest.mark.parametrize("compute", ["float32", "bfloat16"])
+def test_the_kernels_of_a_tpu_pass_in_the_interpreter(compute, monkeypatch):
+    """Ours, JAX's splash and the blocks, forward and backward; ours made wrong by hand is left out."""
+    interpreted = lambda module: wrapped(functools.partial(module.attention, interpret=True), module.refusal)
+
+    def wrong(q, k, v, args):
+        return tpu.attention(q, k, v, dataclasses.replace(args, scale=1.05 * args.scale), interpret=True)
+
+    given = (
+        *candidates.CANDIDATES[:2],
+        Candidate("pallas", interpreted(tpu), ("tpu",)),
+        Candidate("splash", interpreted(splash), ("tpu",)),
+        Candidate("ours, wrong", wrapped(wrong), ("tpu",)),
+    )
+    monkeypatch.setattr(candidates, "TIMED", 1 << 15)
+    answer = deciding.ask(candidates.Class(compute, compute, 64, 64, 128), given, "tpu")
+    there = {"reference", "xla", "pallas"}
+    assert {*answer.seconds} == there | ({"splash"} if compute == "bfloat16" else set())
+    assert [*answer.left_out] == ["ours, wrong"] and [*answer.refused] == ([] if compute == "bfloat16" else ["splash"])
+
+
+EXTRAS = ("order", "strict", "group", "allow", "dropout", "bias", "bias of rows", "distances", "types", "values", "places")
+
+
+@pytest.mark.full
+@pytest.mark.rotate(6)
+@pytest.mark.parametrize("extras", [*EXTRAS, "relative", "a step of decoding"])
+def test_every_class_has_cases_that_the_blocks_pass(extras, monkeypatch):
+    """The drawn inputs hold what the class names: the path by blocks agrees with the definition on them."""
+    monkeypatch.setattr(candidates, "TIMED", 1 << 10)
+    queries, relative = 1 if extras.startswith("a step") else 16, 8 if extras == "relative" else 0
+    held = {"places": ("distances", "places"), "strict": ("values", "strict")}.get(extras, (extras,))
+    held = held if extras in EXTRAS else ()
+    question = candidates.Class("float32", "float32", 8, queries, 32, relative, held)
+    answer = deciding.ask(question, candidates.CANDIDATES[:2], "tpu")
+    assert {*answer.seconds} == {"reference", "xla"} and not answer.left_out
+    x, args, _ = question.cases()[0].inputs
+    assert candidates.class_of(x["q"], x["k"], candidates._filled(args, x)).extras == held
+
+
+@pytest.mark.full
+def test_a_cross_entropy_is_asked_above_what_is_held(monkeypatch):
+    interpreted = types.SimpleNamespace(
+        refusal=cross_tpu.refusal,
+        forward=lambda plan, *given: cross_tpu.forward(dataclasses.replace(plan, interpret=True), *given),
+        backward=lambda plan, *given: cross_tpu.backward(dataclasses.replace(plan, interpret=True), *given),
+    )
+    monkeypatch.setattr(cross_entropy, "platform", lambda: "tpu")
+    monkeypatch.setattr(losses, "TOKENS", 64)
+    monkeypatch.setattr(losses, "WORDS", 512)
+    kernels = (losses.CANDIDATES[0], Candidate("pallas", lambda: interpreted, ("tpu",)))
+    monkeypatch.setattr(losses, "CANDIDATES", kernels)
+    monkeypatch.setattr(deciding, "_timed", lambda programs: {name: 2.0 - (name == "pallas") for name in programs})
+    assert cross_entropy.choose("auto", 1024, 30522, 16) is interpreted
+    assert cross_entropy.choose("auto", 1024, 30522, 16, soft=True) is cross_entropy.blocked
+    assert cross_entropy.choose("auto", 16, 30522, 16) is None
+    (key,) = deciding.answers(HERE)
+    assert key == "cross-entropy of 64 tokens, 512 words, width 16, float32"

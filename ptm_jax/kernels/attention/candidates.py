@@ -159,7 +159,7 @@ def _filled(args: Arguments, x: dict[str, Array]) -> Arguments:
 
 def module_of(name: str, platform: str):
     """Returns the module of an implementation for a platform."""
-    return next(one for one in CANDIDATES if one.name == name and one.runs_on(platform)).load()
+    return deciding.module_of(CANDIDATES, name, platform)
 
 
 def class_of(q: Array, k: Array, args: Arguments) -> Class:
@@ -184,9 +184,7 @@ def class_of(q: Array, k: Array, args: Arguments) -> Class:
 
 def best(platform: str, q: Array, k: Array, args: Arguments) -> str:
     """Returns the name of the fastest implementation that is right on the attached device and computes this."""
-    fitting = [one for one in CANDIDATES if one.runs_on(platform) and one.installed]
     if q.dtype == jnp.float64:
         return "reference"
-    answer = deciding.ask(class_of(q, k, args), fitting)
-    modules = {one.name: one.load for one in fitting}
-    return next((name for name in answer.seconds if modules[name]().refusal(q, k, args) is None), "reference")
+    computes = lambda name: module_of(name, platform).refusal(q, k, args) is None
+    return next(filter(computes, deciding.ask(class_of(q, k, args), CANDIDATES, platform).seconds), "reference")

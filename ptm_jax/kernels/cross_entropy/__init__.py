@@ -9,7 +9,7 @@ over blocks of words. The scores would take 125 MB per copy for a thousand token
     reference   `plain`: scores in memory and autodiff; defines the result
     xla         `blocked`: blocks of words, on any platform
     pallas      `tpu`: a kernel for TPUs. Not run on hardware yet
-    auto        reference up to `HELD` scores per device, xla above; never pallas
+    auto        reference up to `HELD` scores per device; above, xla, or what an attached TPU finds right and fastest
 
 `draw` (module `drawn`) samples a word from the same softmax, also without the scores.
 
@@ -28,8 +28,9 @@ from ptm_jax.core.constraint import current
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import Array, record
+from ptm_jax.kernels import deciding
 from ptm_jax.kernels.choice import Impl, named, platform
-from ptm_jax.kernels.cross_entropy import blocked, plain, tpu
+from ptm_jax.kernels.cross_entropy import blocked, candidates, plain, tpu
 from ptm_jax.kernels.cross_entropy.drawn import drawn
 from ptm_jax.kernels.cross_entropy.plain import logits
 from ptm_jax.kernels.cross_entropy.scored import Linear, Scored, scored
@@ -154,19 +155,23 @@ def score(
     if teacher is not None and len(teacher.table) != len(student.table):
         raise ValueError(f"the teacher has {len(teacher.table)} words and the student {len(student.table)}")
     options = {"mean": mean, "teacher": teacher, "precision": precision}
-    kernel = choose(impl, labels.size, len(student.table), student.features.shape[-1], teacher is not None)
+    sizes = labels.size, len(student.table), student.features.shape[-1]
+    kernel = choose(impl, *sizes, soft=teacher is not None, compute=precision.compute)
     return plain.scored(student, labels, **options) if kernel is None else scored(kernel, student, labels, **options)
 
 
-def choose(impl: str, tokens: int, words: int, width: int, soft: bool = False):
+def choose(impl: str, tokens: int, words: int, width: int, *, soft: bool = False, compute: str = "float32"):
     """Returns the module to use, or None for `plain`. Raises UserError if the named implementation cannot compute this."""
     named(impl)
     if impl == "auto":
-        return None if tokens * words / _devices() <= HELD else blocked
+        if tokens * words / _devices() <= HELD:
+            return None
+        here = platform()
+        return candidates.best(here, tokens, words, width, soft, compute) if deciding.asks(here) else blocked
     if impl in ("reference", "xla"):
         return None if impl == "reference" else blocked
-    if impl == "cudnn":
-        raise UserError("cuDNN has no cross-entropy over a vocabulary; take impl='xla'")
+    if impl != "pallas":
+        raise UserError(f"{impl.replace('dnn', 'DNN')} has no cross-entropy over a vocabulary here; take impl='xla'")
     if reason := tpu.refusal(platform(), width, soft):
         raise UserError(reason)
     return tpu

@@ -68,6 +68,11 @@ def _met(top, total, scores):
     return higher, total * fade + weights.sum(0), fade, weights
 
 
+def refusal(platform: str, width: int, soft: bool) -> str | None:
+    """Returns None: it computes everything, everywhere."""
+    del platform, width, soft
+
+
 def forward(plan, student, labels, teacher, first):
     """Returns the `Sums` of tokens [T] over one device's words."""
     student, teacher = cast(plan, student), cast(plan, teacher)

@@ -35,9 +35,7 @@ def empty_state(batch: int, hidden: int) -> LSTMState:
     return LSTMState(jnp.zeros((batch, hidden)), jnp.zeros((batch, hidden)), jnp.zeros((batch,), jnp.int32))
 
 
-def recur(
-    inputs, kernel, segments, state: LSTMState, *, backward: bool = False, forget: float = 0.0, precision=Precision()
-):
+def recur(inputs, kernel, segments, state: LSTMState, *, backward: bool = False, forget: float = 0.0, precision=Precision()):
     """Returns (h of every token [B, L, H] float32, the last state) from `inputs` W x + b [B, L, 4 H] and `kernel` U
     [H, 4 H].
 

@@ -22,9 +22,7 @@ def surface_scores(
 ) -> dict[str, float]:
     """F1 over the set of different (spelling, type), WNUT 2017's second measure (Derczynski et al. 2017, section 4)."""
     forms = lambda every: {
-        (" ".join(sentence[a:b]), kind)
-        for sentence, tags in zip(words, every, strict=True)
-        for kind, a, b in entities(tags)
+        (" ".join(sentence[a:b]), kind) for sentence, tags in zip(words, every, strict=True) for kind, a, b in entities(tags)
     }
     true, found = forms(gold), forms(predicted)
     return {"surface_f1": f_of(len(true & found), len(found), len(true))[0]}

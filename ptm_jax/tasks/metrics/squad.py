@@ -18,7 +18,7 @@ import numpy as np
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = set(string.punctuation)
-_MARKS = set("-:_*^/\\~`+=，。：？！\"；’《》·、「」（）－～『』“”")
+_MARKS = set('-:_*^/\\~`+=，。：？！"；’《》·、「」（）－～『』“”')
 
 
 def normalised(text: str) -> str:
