@@ -2,12 +2,12 @@
 
 # The first that runs: a name on the PATH may be the empty shell of a version manager.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do $$p -c "" 2>/dev/null && echo $$p && break; done)
-# XLA takes and returns its scratch memory at every step; huge pages save a CPU host a third of a small step's time.
-export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
+# Huge pages, which `ptm` sets for itself.
+GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
+PYTEST := GLIBC_TUNABLES=$(GLIBC_TUNABLES) $(BIN)/python -m pytest -n 2 --dist loadfile
 WORKDIR ?= runs/quickstart
 TEXT ?= the loss does not fall
 # Full tests that compute longer than they compile.

@@ -18,7 +18,7 @@ import tyro
 from benchmarks import compiling, corrupting, importing, layers, lengths, rivals, saving, vocabulary
 from ptm_jax.bench import programs, suite
 from ptm_jax.bench.suite import Benchmark
-from ptm_jax.cli import bench
+from ptm_jax.cli import allocator, bench
 from ptm_jax.core.errors import UserError
 
 MORE = {
@@ -72,4 +72,5 @@ def main(words: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    allocator.restart(("bench", *sys.argv[1:]))
     sys.exit(main())

@@ -24,7 +24,7 @@ HEADS, LAYERS = 4, 3
 CHANGES = {
     Attention: {"heads": HEADS},
     Block: {"norm": "pre"},
-    Stack: {"layers": LAYERS, "final_norm": LayerNorm(), "unroll": LAYERS},
+    Stack: {"layers": LAYERS, "final_norm": LayerNorm()},
     Transformer: {"relative": Buckets(heads=HEADS)},
 }
 

@@ -63,7 +63,7 @@ class Args:
     adapt: tuple[str, ...] = ()
     """As `ptm train --adapt`."""
     words: str = ""
-    """More words for every command, as '--set towers.main.encoder.stack.unroll=6', which a CPU likes."""
+    """More words for every command, as '--batch 16 --length 64'."""
     torch: Path | None = None
     """Where `tasks_in_torch.py` left its results, for a second table."""
     out: Path = Path("benchmarks/tasks.md")

@@ -43,14 +43,10 @@ class Sizes:
 
 
 def bert(sizes: Sizes, precision: str) -> System:
-    """Returns BERT with only the MLM head, AdamW, dropout 0.1 and no gradient clipping.
-
-    On a CPU the layers are unrolled: this avoids copying the activations for the backward pass into stacked arrays.
-    """
+    """Returns BERT with only the MLM head, AdamW, dropout 0.1 and no gradient clipping."""
     vocab = dataclasses.replace(transformers.BERT_UNCASED, size=sizes.vocab)
     system = transformers.bert("bert", sizes.layers, sizes.width, sizes.heads, vocab)
     tower = system.towers["main"]
-    stack = tower.encoder.stack.clone(unroll=sizes.layers if jax.default_backend() == "cpu" else 1)
     recipe = Recipe(
         phases=(Phase(steps=1_000_000, batch=sizes.batch, length=sizes.length),),
         lr=1e-4,
@@ -60,7 +56,7 @@ def bert(sizes: Sizes, precision: str) -> System:
     )
     system = dataclasses.replace(
         system,
-        towers={"main": tower.clone(encoder=tower.encoder.clone(stack=stack), heads={"mlm": tower.heads["mlm"]})},
+        towers={"main": tower.clone(heads={"mlm": tower.heads["mlm"]})},
         examples=Packed(),
         objective=MLM(),
         recipe=recipe,

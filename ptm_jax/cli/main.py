@@ -5,7 +5,7 @@ slow packages inside `run`, so that help stays quick.
 
 Exit status: 0; 1 with one line on stderr for an error that the user can fix; 2 for usage; 130 when interrupted (training
 saves a checkpoint first), 143 when SIGTERM stopped a run.
-PTM_DEBUG=1 shows the traceback as well.
+PTM_DEBUG=1 shows the traceback as well. PTM_MALLOC=off leaves the allocator alone (`cli.allocator`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 
+from ptm_jax.cli import allocator
 from ptm_jax.cli.explaining import explain
 from ptm_jax.core.errors import UserError, unknown
 
@@ -39,6 +40,12 @@ COMMANDS = {
 PLACES = ("workdir", "out", "output", "table", "plot", "predictions", "input", "adapter", "config", "grow")
 """Options of all commands that name a file or folder."""
 BROKEN_PIPE = 141  # exit status of a writer whose reader has closed, as shells report it
+
+
+def script() -> int:
+    """The `ptm` of the shell: `main` with the allocator that a computing command wants."""
+    allocator.restart(sys.argv[1:])
+    return main()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -100,4 +107,4 @@ def _fail(message: str, status: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(script())

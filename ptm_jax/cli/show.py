@@ -38,7 +38,19 @@ def run(args: Args) -> int:
     counts = parameter_counts(value) if spec.is_spec(value) else {}
     document = {"record": spec.to_json(value), "parameters": counts, "fingerprint": spec.fingerprint(value)}
     lines = ["parameters", *(f"  {name}: {count:,}" for name, count in counts.items())] if counts else []
+    lines[:0] = layers_at_once(value)
     return options.report(document, "\n".join([spec.to_text(value), *lines]), args.json)
+
+
+def layers_at_once(value: Any) -> list[str]:
+    """A line for every stack: how many of its layers this device runs in one iteration (`Stack.unroll`)."""
+    from ptm_jax.core import spec
+    from ptm_jax.kernels.choice import platform
+    from ptm_jax.nn.blocks import Stack
+
+    stacks = [(path, part) for path, part in spec.walk(value) if isinstance(part, Stack)]
+    lines = [f"  {path}: {stack.at_once()} of {stack.layers} layers" for path, stack in stacks]
+    return [f"unrolled on {platform()}", *lines] if lines else []
 
 
 def parameter_counts(value: Any) -> dict[str, int]:

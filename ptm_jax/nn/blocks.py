@@ -23,6 +23,7 @@ from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.recipe import Remat
 from ptm_jax.core.types import Encoded
+from ptm_jax.kernels.choice import platform
 from ptm_jax.nn.initializers import TruncatedNormal
 from ptm_jax.nn.layers import Activation, Context, Dense, Dropout, Identity, LayerNorm, activate
 from ptm_jax.nn.parallel import gathered, joined, stream
@@ -120,6 +121,9 @@ class Recurrence(nn.Module):
         return (new, self.block(queries[0], strict, source=source)[0]), probabilities, h
 
 
+UNROLLED = 12
+"""Depth of the largest stack that a CPU runs without a loop over its layers."""
+
 POLICIES = {
     "full": None,
     "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
@@ -135,8 +139,7 @@ class Stack(slots.Layered, nn.Module):
     cycle   number of parameter sets in each group; the layers of the group use them in turn (1: all use the same set).
     shared  regular expression for the paths of block parameters that all layers share; each layer has its own of the others
             (ALBERT's Table 4: "^attention/" or "^ffn/"; Transformer-XL's u and v: "relative/[uv]$").
-    unroll  number of layers in one iteration of the loop. On a CPU, unrolling all N saves a fifth of a training step,
-            because the backward pass needs no copies into arrays of N layers. Compiling then takes longer.
+    unroll  number of layers in one iteration of the loop. None: `at_once`, all N on a CPU if they are few, else 1.
 
     Returns `Encoded` with layers [N, B, L, D] (without the input); `cache` holds the last value that each block returned.
     """
@@ -148,8 +151,20 @@ class Stack(slots.Layered, nn.Module):
     cycle: int = 1
     shared: str | None = None
     remat: Remat = "none"
-    unroll: int = 1
+    unroll: int | None = None
     final_norm: nn.Module = Identity()
+
+    def at_once(self) -> int:
+        """Returns the number of layers in one iteration: `unroll`, or if it is None, what this device runs fastest.
+
+        On a CPU one iteration of all layers saves a fifth of a training step, because the backward pass needs no copies into
+        arrays of N layers. Compiling then takes longer with each layer, so this holds for at most `UNROLLED` layers. With
+        `remat` memory matters more: the compiler would merge what is recomputed with what was.
+        """
+        if self.unroll is not None:
+            return self.unroll
+        whole = platform() == "cpu" and self.remat == "none" and self.layers <= UNROLLED
+        return self.layers if whole else 1
 
     @property
     def levels(self) -> int:
@@ -181,7 +196,7 @@ class Stack(slots.Layered, nn.Module):
                 split_rngs={"params": not share, "dropout": True},
                 in_axes=(0, nn.broadcast),
                 length=length,
-                unroll=min(self.unroll, length),
+                unroll=min(self.at_once(), length),
             )
 
         if self.shared is not None:
@@ -240,7 +255,7 @@ class Stack(slots.Layered, nn.Module):
 
         if self.remat != "none":
             layer = jax.checkpoint(layer, policy=POLICIES[self.remat], prevent_cse=False)
-        return jax.lax.scan(layer, x, (own, cache, keys), length=self.layers, unroll=min(self.unroll, self.layers))
+        return jax.lax.scan(layer, x, (own, cache, keys), length=self.layers, unroll=min(self.at_once(), self.layers))
 
 
 def with_input(x, layers):

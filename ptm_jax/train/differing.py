@@ -19,6 +19,8 @@ from ptm_jax.train.workdirs import vocab_of
 FREE = ("log_every", "eval_every", "eval_batches", "save_every", "keep", "metrics", "mesh", "rules")
 """Fields that may change when a workdir is resumed: intervals and places of output, and the placement of arrays."""
 
+_FASTER = re.compile(r"\.unroll$")
+"""Fields of a slot that may change: they alter how numbers are computed, not which."""
 
 _OF_EPOCHS = re.compile(r"system\.recipe\.(phases\.\d+\.steps|schedule\.warmup)$")
 """Fields that a run computes from `Experiment.epochs` and its text (`setup.scheduled`)."""
@@ -43,7 +45,7 @@ def _resolved(value: Any, vocab: Vocab, config: Experiment) -> Any:
 
 
 def changes(record: Mapping[str, Any], config: Experiment) -> list[tuple[str, Any, Any]]:
-    """Returns [(field, in the record, in the experiment)] for all differences, except `FREE` fields and `data`.
+    """Returns [(field, in the record, in the experiment)] for all differences, except `FREE` fields, `unroll` and `data`.
 
     Sources are compared elsewhere by the corpus's digest, because files may have been moved."""
     vocab = vocab_of(record)
@@ -52,7 +54,7 @@ def changes(record: Mapping[str, Any], config: Experiment) -> list[tuple[str, An
     old, new = facts.without_hashes(old), facts.without_hashes(spec.to_json(config))
     made = _OF_EPOCHS if config.epochs is not None else re.compile("(?!)")
     found = [d for d in spec.differences(old, new) if d[0].split(".")[0] not in (*FREE, "data")]
-    return [d for d in found if not made.match(d[0])]
+    return [d for d in found if not made.match(d[0]) and not _FASTER.search(d[0])]
 
 
 def refuse(workdir: Path, found: list[tuple[str, Any, Any]]) -> None:

@@ -22,6 +22,7 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.recipe import Phase, Recipe
 from ptm_jax.core.spec.registry import Catalogue
 from ptm_jax.core.system import System, Tie
+from ptm_jax.nn import blocks
 
 
 class Tower(nn.Module):
@@ -202,6 +203,13 @@ def test_errors_inside_a_command(ptm, monkeypatch, error, status, words):
     assert code == status and one_line(err) and err.startswith(words)
     monkeypatch.setenv("PTM_DEBUG", "1")
     assert ("Traceback" in ptm("list")[2]) == (status == 1)
+
+
+def test_show_prints_how_many_layers_this_device_runs_at_once(monkeypatch):
+    monkeypatch.setattr(blocks, "UNROLLED", 12)
+    stack = lambda layers: blocks.Stack(block=Tower(), layers=layers)
+    shown = show.layers_at_once(make("two", towers={"main": stack(6), "deep": stack(24)}))
+    assert shown == ["unrolled on cpu", "  towers.main: 6 of 6 layers", "  towers.deep: 1 of 24 layers"]
 
 
 def test_show_counts_parameters_and_tied_ones_once(ptm):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from ptm_jax.core.paths import flatten, unflatten
+from ptm_jax.nn import blocks
 from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.attention.relative import ShiftedScores
 from ptm_jax.nn.blocks import Block, FeedForward, Recurrence, Stack
@@ -106,8 +107,26 @@ def test_a_pattern_that_means_nothing_is_refused(options, message):
 
 @pytest.mark.parametrize("options", [{}, pytest.param({"shared": "^attention/"}, marks=pytest.mark.full)])
 def test_unrolled_layers_give_the_same_numbers_dropout_included(options):
-    one = stack(0.3, **options)
+    one = stack(0.3, unroll=1, **options)
     params = begin(one)
     found, unrolled = slopes(one, params, key=2), slopes(stack(0.3, unroll=N, **options), params, key=2)
     # The gradient of the keys' bias is zero but for rounding.
     close(found, unrolled, rtol=0, atol=1e-6 * max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(found)))
+
+
+@pytest.mark.parametrize(
+    ("device", "options", "wanted"),
+    [
+        ("cpu", {"layers": 12}, 12),
+        ("cpu", {"layers": 13}, 1),
+        ("cpu", {"layers": 12, "remat": "full"}, 1),
+        ("cpu", {"layers": 24, "unroll": 4}, 4),
+        ("tpu", {"layers": 12}, 1),
+        ("gpu", {"layers": 2}, 1),
+        ("gpu", {"layers": 12, "unroll": 12}, 12),
+    ],
+)
+def test_layers_at_once_are_chosen_by_device_and_depth_unless_set(monkeypatch, device, options, wanted):
+    monkeypatch.setattr(blocks, "platform", lambda: device)
+    monkeypatch.setattr(blocks, "UNROLLED", 12)
+    assert stack(**options).at_once() == wanted
