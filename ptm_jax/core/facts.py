@@ -65,6 +65,14 @@ class Counts(CorpusFact):
         return np.ones(vocab.size, np.int64)
 
 
+def noise_of(counts: np.ndarray, vocab: Any, power: float) -> np.ndarray:
+    """Returns the probability of every word to be noise, [V] float64: count ** power, 0 for special and unknown words."""
+    weights = np.asarray(counts, np.float64) ** power
+    weights[[*vocab.specials, *([] if vocab.unk is None else [vocab.unk])]] = 0
+    weights[np.asarray(counts) == 0] = 0
+    return weights / max(weights.sum(), 1e-300)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cooccurrences(CorpusFact):
     """Co-occurrences of the train split, [N] of (row, column, weight) (`data.corpora.cooccurrence.PAIR`)."""

@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Literal
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.types import Batch, Encoded, Vocab
 
-Direction = Literal["bidirectional", "causal", "backward", "decoder", "both"]
+Direction = Literal["bidirectional", "causal", "backward", "decoder", "both", "none"]
 """The tokens that a token attends to if the batch has no `order`: all, earlier ones, later ones, earlier ones and the whole
-source ("decoder"), or all but itself ("both")."""
+source ("decoder"), all but itself ("both"), or itself alone ("none")."""
 
 
 class Slot:
@@ -159,6 +159,7 @@ class Head(Slot):
     per_token        whether it returns a result for every token
     scores_words     whether it returns logits over the vocabulary
     chained          whether the score of a class depends on the previous class (CRF)
+    gives_rows       whether it returns vectors and biases of ids (`nn.heads.word_rows`)
     """
 
     reads_head: ClassVar[str | None] = None
@@ -166,6 +167,7 @@ class Head(Slot):
     per_token: ClassVar[bool] = False
     scores_words: ClassVar[bool] = False
     chained: ClassVar[bool] = False
+    gives_rows: ClassVar[bool] = False
 
     @property
     def outputs(self) -> int | None:

@@ -164,6 +164,8 @@ class Recipe:
     lr            peak learning rate
     phases        phases in order, under one schedule (BERT: length 128 for 90% of the steps, then 512)
     accumulate    micro-batches per update: the same update with less memory
+    updates       updates in a step, one after the other at one rate, each on batch / updates rows: word2vec. Not for
+                  objectives with a carry
     clip          maximum global norm of the gradient of the mean loss, or None
     lr_rules      learning-rate multipliers by parameter path, first match wins
     """
@@ -173,6 +175,7 @@ class Recipe:
     optimizer: Optimizer = AdamW()
     schedule: Schedule = Linear()
     accumulate: int = 1
+    updates: int = 1
     clip: float | None = 1.0
     lr_rules: tuple[tuple[str, float], ...] = ()
 
@@ -182,9 +185,15 @@ class Recipe:
         if not 0 <= self.lr < math.inf:
             raise ValueError(f"recipe.lr is {self.lr}; it must be a finite number of at least 0")
         for phase in self.phases:
-            if phase.batch % self.accumulate:
+            for name in ("updates", "accumulate"):
+                if vars(self)[name] < 1 or phase.batch % vars(self)[name]:
+                    raise ValueError(
+                        f"recipe.{name} is {vars(self)[name]}, which does not divide the batch of {phase.batch} rows"
+                    )
+            if phase.batch % (self.accumulate * self.updates):
                 raise ValueError(
-                    f"recipe.accumulate is {self.accumulate}, which does not divide the batch of {phase.batch} rows"
+                    f"recipe.updates {self.updates} times accumulate {self.accumulate} does not divide the batch of "
+                    f"{phase.batch} rows"
                 )
 
     @property

@@ -38,6 +38,10 @@ ORDER = {
     "unilm": "unilm_base unilm_large unilmv2_base unilm_mini unilmv2_mini",
     "table1": "bilm_mini contrast_mini ranking_mini noisywords_mini noisypairs_mini",
     "universal": "universal_transformer universal_lm universal_mini",
+    "static": """
+        skipgram skipgram_hs cbow cbow_hs vlbl ivlbl skipgram_mini skipgram_hs_mini cbow_mini cbow_hs_mini vlbl_mini
+        ivlbl_mini
+    """,
     "xl": """
         xlnet_base xlnet_large xlnet_mini transformer_xl_wt103 transformer_xl_wt103_large transformer_xl_enwik8
         transformer_xl_enwik8_large transformer_xl_text8 transformer_xl_text8_large transformer_xl_lm1b

@@ -70,13 +70,13 @@ def build(recipe: Recipe, freedom: Freedom | None = None) -> optax.GradientTrans
     freedom = freedom or Freedom()
 
     def update(grads, state, params):
-        places, flat = freedom.places(params), paths.flatten(params)
+        places, flat, step = freedom.places(params), paths.flatten(params), state["count"] // recipe.updates
         old = {k: paths.flatten(v) for k, v in state.items() if k != "count"}
-        grads = held(grads, freedom, state["count"], places)
+        grads = held(grads, freedom, step, places)
         chosen = {path: g for path, g in paths.flatten(grads).items() if freedom.trains(places[path])}
         layered = freedom.stacked(params)
         factor = 1.0 if recipe.clip is None else recipe.clip / jnp.maximum(optax.tree.norm(chosen), recipe.clip)
-        rate, count = rate_of(state["count"]), (state["count"] + 1).astype(jnp.float32)
+        rate, count = rate_of(step), (state["count"] + 1).astype(jnp.float32)
         new: dict[str, Moments] = {name: {} for name in old}
 
         def one(path, grad):
@@ -84,7 +84,7 @@ def build(recipe: Recipe, freedom: Freedom | None = None) -> optax.GradientTrans
             if path not in chosen:
                 return None
             before = {name: leaves[path] for name, leaves in old.items() if path in leaves}
-            live = freedom.live(places[path], state["count"])
+            live = freedom.live(places[path], step)
             live = None if live is None else along(live, param)
             decay, axes = paths.first_match(decay_rules, path, 1.0), _axes(param, layered[path])
             direction, after = _moved(rule, grad.astype(jnp.float32) * factor, param, before, count, decay, axes)

@@ -94,8 +94,25 @@ class Program:
     def step(self, state: TrainState, batch: Batch, accumulate: int = 1) -> tuple[TrainState, dict[str, Any]]:
         """Runs one update. Returns the new state and metrics: `Ratio`s, and `grad_norm`."""
         with use(self.layout):
-            state, metrics = self._step(self.padding.cut(state), batch, accumulate)
+            state, metrics = self._updates(self.padding.cut(state), batch, accumulate)
         return self.padding.fill(state), metrics
+
+    def _updates(self, state: TrainState, batch: Batch, accumulate: int) -> tuple[TrainState, dict[str, Any]]:
+        """Runs the `recipe.updates` of a step in sequence, each on its part of the rows."""
+        parts = self.system.recipe.updates
+        if parts == 1:
+            return self._step(state, batch, accumulate)
+        if state.carry is not None:
+            raise UserError(f"recipe.updates is {parts}, but the objective has a carry from step to step; set it to 1")
+
+        def one(before, micro):
+            after, metrics = self._step(before, _join(batch, micro), accumulate)
+            return dataclasses.replace(after, step=before.step), metrics
+
+        state, metrics = jax.lax.scan(one, state, _split(batch, parts))
+        metrics = jax.tree.map(lambda x: x.sum(0), metrics)
+        metrics["grad_norm"] /= parts
+        return dataclasses.replace(state, step=state.step + 1), metrics
 
     def _step(self, state: TrainState, batch: Batch, accumulate: int) -> tuple[TrainState, dict[str, Any]]:
         batch = self._corrupt(batch, "train", state.step, state.carry)

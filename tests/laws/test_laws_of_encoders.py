@@ -148,6 +148,7 @@ SEES = {
     "causal": lambda at: at >= PLACE,
     "backward": lambda at: at <= PLACE,
     "both": lambda at: at != PLACE,
+    "none": lambda at: at == PLACE,
 }
 
 

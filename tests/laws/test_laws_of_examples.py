@@ -10,9 +10,11 @@ import pytest
 
 from ptm_jax.core import slots, spec
 from ptm_jax.core.errors import UserError
+from ptm_jax.core.facts import Counts
 from ptm_jax.core.types import Vocab
 from ptm_jax.data.rows import annotated, columns, examples, sentence_pairs, sentence_slots
 from ptm_jax.data.rows.spelled import Spelled
+from ptm_jax.data.rows.windows import Chunks
 from support import cutting, registered
 from support.cutting import FIRST, VOCAB
 
@@ -31,6 +33,7 @@ def small(value):
     """The value in the sizes of the block, without a segmenter, which is a package of its own."""
     value = spec.respell(value, annotated.Annotated, lambda part: dataclasses.replace(part, segmenter=None))
     value = spec.respell(value, sentence_slots.DocumentSlots, lambda part: dataclasses.replace(part, **SLOTS))
+    value = spec.respell(value, Counts, lambda part: part.filled(part.stand_in(VOCAB)))
     return spec.respell(value, Spelled, lambda part: dataclasses.replace(part, length=8))
 
 
@@ -92,7 +95,8 @@ def test_padding_is_at_the_end_and_segments_count(name):
 def test_every_token_is_in_one_place(name):
     for length in lengths(name):
         given = cutting.block(seed=1)
-        found = rows(name, length)["input_ids"]
+        found = rows(name, length)
+        found = found["input_ids"] * found.get("centres", 1)  # the words beside a chunk are centres of others
         text = np.sort(found[found >= FIRST])
         assert set(text) <= {*given.tokens}
         if has(name, examples.Coded):  # the first token of a document is its code, written at the head of its rows
@@ -108,7 +112,7 @@ def test_a_vocabulary_without_specials_and_rows_without_room_are_refused(name):
     with pytest.raises(UserError) as error:
         CASES[name].spec(0, VOCAB)
     assert registered.one_clause(str(error.value))
-    if has(name, (examples.Contiguous, examples.Coded)):
+    if has(name, (examples.Contiguous, examples.Coded, Chunks)):
         return  # they may do without specials
     bare, length = Vocab(size=VOCAB.size, pad=0), lengths(name)[0]
     with pytest.raises(UserError, match="no (cls|sep|eos|bos) token"):

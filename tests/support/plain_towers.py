@@ -39,6 +39,8 @@ SHAPES = {
     "kinds": (D, 4),
     "none": (D, 1),
     "match": (D, D),
+    "words": (V, D),
+    "word_bias": (V,),
 }
 FLAT = ("rtd",)  # heads of one number for each token, without its axis
 
@@ -114,6 +116,8 @@ class PlainTower:
 
     def head(self, name, *inputs, key=None):
         p = self.params
+        if name == "context":
+            return p["words"][inputs[0]], p["word_bias"][inputs[0]]
         if name == "pool":
             return pooled(p, inputs[0], jnp)
         if name == "sbo":
@@ -163,6 +167,8 @@ def batch_of(seed: int = 1) -> dict[str, jax.Array]:
         "rationale": draw.integers(0, 2, (B, L)),
         "grade": [2, 0, -1],
         "facts": [[1, 0], [0, -1], [-1, -1]],
+        "windows": [[2, 1, 2, 0, 1, 2], [1, 2, 1, 2, 0, 0], [0] * 6],
+        "noise_ids": draw.integers(0, V, (B, 4)),
     }
     weights = {f"{name}_weights": some for name in ("mlm", "plm", "shuffle", "decoder")} | {"noise_weights": segments > 0}
     whole = {name: jnp.asarray(value, jnp.int32) for name, value in fields.items()}

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ptm_jax import systems
-from ptm_jax.core import spec
+from ptm_jax.core import facts, spec
 from ptm_jax.core.spec.classes import kinds_of
 from ptm_jax.core.spec.rebuild import rebuild
 from ptm_jax.core.types import Vocab
@@ -25,7 +25,8 @@ from support.corrupting import VOCAB
 def values(slot: str) -> dict[str, Any]:
     """{name of the first system: value} of the distinct values of a slot in the catalogue."""
     everything = {name: vars(systems.get(name))[slot] for name in systems.names()}
-    return distinct({name: spec.respell(value, Vocab, lambda vocab: VOCAB) for name, value in everything.items() if value})
+    small = lambda value: facts.stand_ins(spec.respell(value, Vocab, lambda vocab: VOCAB), VOCAB)
+    return distinct({name: small(value) for name, value in everything.items() if value})
 
 
 def distinct(named: dict[str, Any]) -> dict[str, Any]:

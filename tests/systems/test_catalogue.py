@@ -10,7 +10,7 @@ import pytest
 from golden import GOLDEN, resolved
 
 from ptm_jax import systems
-from ptm_jax.core import paths, spec
+from ptm_jax.core import facts, paths, spec
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.spec.registry import made
 from ptm_jax.core.types import Vocab
@@ -20,11 +20,14 @@ from ptm_jax.train.step import program
 STATUS = Path(systems.__file__).with_name("status.json")
 
 
+def vocab_of(system):
+    return next(part for _, part in spec.walk(system.towers) if isinstance(part, Vocab))
+
+
 def batch_of(system, rows=None, length=None):
     phase = system.recipe.phases[0]
     rows, length = rows or phase.batch, length or phase.length
-    vocab = next(part for _, part in spec.walk(system.towers) if isinstance(part, Vocab))
-    fields = system.examples.spec(length, vocab)
+    fields = system.examples.spec(length, vocab_of(system))
     batch = {name: jax.ShapeDtypeStruct((rows, *dims), dtype) for name, (dims, dtype) in fields.items()}
     return {**batch, "rows": jax.ShapeDtypeStruct((rows,), jnp.int32)}
 
@@ -59,8 +62,8 @@ def test_other_sizes_initialise_and_step(name):
 
 def initialises_and_steps(name):
     system = systems.get(name)
-    work = program(system, 0)
     batch = batch_of(system)
+    work = program(facts.stand_ins(system, vocab_of(system)), 0)
     state = jax.eval_shape(work.init, batch)
     after, metrics = jax.eval_shape(work.step, state, batch)
     assert jax.tree.map(lambda x: (x.shape, x.dtype), after) == jax.tree.map(lambda x: (x.shape, x.dtype), state)

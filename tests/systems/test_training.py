@@ -9,13 +9,16 @@ import json
 import math
 import os
 
+import numpy as np
 import pytest
 
 from ptm_jax import systems
 from ptm_jax.core import slots
+from ptm_jax.core.facts import noise_of
 from ptm_jax.core.system import Experiment
 from ptm_jax.data.corpora.prepare import prepare
 from ptm_jax.data.corpora.store import open_corpus
+from ptm_jax.data.rows.windows import kept
 from ptm_jax.train import loop
 
 WIKITEXT = "lm/wikitext-2/valid.txt"
@@ -40,6 +43,32 @@ def share(stem):
         return -p * math.log(p) - (1 - p) * math.log(1 - p)
 
     return f"{stem}_nll", entropy
+
+
+def frequencies(tree=False, k=5):
+    """Against scores that depend on the word alone, at their best: of noise words, or of a tree."""
+
+    def loss(result):
+        corpus = open_corpus(json.loads((result.workdir / "config.json").read_text())["corpus"]["path"])
+        train, text = (corpus.counts(split).astype(float) for split in ("train", "heldout"))
+        rates = kept(train, 1e-3, corpus.vocab.unk)
+        for counts in (train, text):
+            counts[[corpus.vocab.unk, *corpus.vocab.specials]] = 0
+        noise = noise_of(train, corpus.vocab, 0.75)
+        p, text = ((counts + (train > 0)) * rates for counts in (train, text))
+        p, text = p / p.sum(), text / text.sum()
+        there = p > 0
+        if tree:
+            return float(-text[there] @ np.log(p[there]))
+        odds = p[there] / (k * noise[there])
+        return float(text[there] @ np.log1p(1 / odds) + k * noise[there] @ np.log1p(odds))
+
+    return "pair_loss", loss
+
+
+def noise_words(k):
+    """Against scores of a word's own probability, which make NCE's classifier guess 1 in k + 1."""
+    return "pair_loss", lambda result: math.log(1 + k) + k * math.log(1 + 1 / k)
 
 
 # System: (metric and its baseline, margin), ... Of T5's targets 7 in 26 are sentinels and eos, which the unigram baseline
@@ -74,6 +103,12 @@ TRAINS = {
     "transformer_xl_mini": [(unigram("nll"), 0.3)],
     "transformer_xl_words_mini": [(unigram("nll"), 0.3)],
     "unilmv2_mini": [(unigram("mlm_nll"), 0.2), (unigram("plm_nll"), 0.1)],
+    "skipgram_mini": [(frequencies(), 0.0)],
+    "cbow_mini": [(frequencies(), 0.0)],
+    "skipgram_hs_mini": [(frequencies(tree=True), 0.0)],
+    "cbow_hs_mini": [(frequencies(tree=True), 0.0)],
+    "vlbl_mini": [(noise_words(5), 0.0)],
+    "ivlbl_mini": [(noise_words(25), 0.0)],
     "universal_mini": [(unigram("nll"), 0.3)],
 }
 for _name in systems.names():  # of a miniature that is not named here, the metric that its objective names

@@ -56,6 +56,7 @@ class TokenizerSpec:
     sentinels   number of `<extra_id_N>` pieces, at the end of the vocabulary in reverse, as in T5
     path        a given tokenizer: vocab.txt, tokenizer.json, a sentencepiece .model, or a directory with one of them; the
                 files of a Hugging Face model override the other fields
+    min_count   occurrences that a word needs, at least, to be in a vocabulary of whole words (word2vec: 5)
     train_bytes UTF-8 bytes of text that train a vocabulary, at most
     """
 
@@ -65,6 +66,7 @@ class TokenizerSpec:
     specials: str = "bert"
     sentinels: int = 0
     path: str | None = None
+    min_count: int = 1
     train_bytes: int = 32_000_000
 
     def __post_init__(self):
@@ -72,6 +74,10 @@ class TokenizerSpec:
             raise unknown("tokenizer kind", str(self.kind), get_args(Kind))
         if self.specials not in STYLES:
             raise unknown("style of special tokens", str(self.specials), STYLES)
+        if self.min_count < 1 or (self.min_count > 1 and self.kind != "word"):
+            raise UserError(
+                f"tokenizer.min_count={self.min_count}; expected at least 1, and 1 for pieces (kind {self.kind})"
+            )
         if self.vocab < 1 or self.sentinels < 0:
             raise UserError(f"tokenizer.vocab={self.vocab}, sentinels={self.sentinels}; expected positive sizes")
 

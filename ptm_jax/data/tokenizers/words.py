@@ -28,9 +28,10 @@ def train(spec: TokenizerSpec, size: int, texts: Iterable[str]) -> HuggingFace:
     if spec.lowercase:
         backend.normalizer = normalizers.Lowercase()
     backend.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Punctuation()])
-    backend.train_from_iterator(
-        texts, trainers.WordLevelTrainer(vocab_size=size, special_tokens=specials, show_progress=False)
+    trainer = trainers.WordLevelTrainer(
+        vocab_size=size, min_frequency=spec.min_count, special_tokens=specials, show_progress=False
     )
+    backend.train_from_iterator(texts, trainer)
     return HuggingFace(backend)
 
 

@@ -1,0 +1,60 @@
+"""Huffman's tree of a vocabulary, for the hierarchical softmax (Huffman 1952; Mikolov et al. 2013b, section 2.1)."""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+from typing import Any
+
+import numpy as np
+
+from ptm_jax.core.errors import UserError
+from ptm_jax.core.facts import CorpusFact
+
+LONGEST = 40
+"""Nodes on the way to a word, at most: word2vec.c's MAX_CODE_LENGTH."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Huffman(CorpusFact):
+    """The way from the root to every word of the train split, [V, P] int32: node + 1 where it turns to the more frequent
+    child (label 1 of the logistic loss), -(node + 1) to the other, 0 after its end. Words without a count have none."""
+
+    def read(self, corpus: Any) -> np.ndarray:
+        counts, unk = corpus.counts("train").copy(), corpus.vocab.unk
+        counts[[*corpus.vocab.specials, *([] if unk is None else [unk])]] = 0
+        return tree_of(counts)
+
+    def stand_in(self, vocab: Any) -> np.ndarray:
+        depth = max(1, (vocab.size - 1).bit_length())  # the tree of equal counts
+        level, word = np.arange(depth, dtype=np.int32), np.arange(vocab.size, dtype=np.int32)[:, None]
+        node = np.minimum((1 << level) - 1 + (word >> (depth - level)), vocab.size - 1)
+        return np.where((word >> (depth - 1 - level)) & 1, node + 1, -node - 1)
+
+
+def tree_of(counts: np.ndarray) -> np.ndarray:
+    """Returns the paths [V, P] int32 of `Huffman`. Ties of counts take the lower number first, leaves before nodes.
+
+    Raises UserError for a path of more than 40 nodes."""
+    words = np.flatnonzero(counts)
+    heap = [(int(counts[word]), number, number) for number, word in enumerate(words)]
+    heapq.heapify(heap)
+    parent, side = np.zeros((2, max(1, 2 * len(words) - 1)), np.int64)
+    for node in range(len(words), 2 * len(words) - 1):
+        (low, _, first), (high, _, second) = heapq.heappop(heap), heapq.heappop(heap)
+        parent[[first, second]], side[[first, second]] = node, (-1, 1)
+        heapq.heappush(heap, (low + high, node, node))
+    root, at, paths = 2 * len(words) - 2, np.arange(len(words)), []
+    while len(words) and (at != root).any():
+        inside = at != root
+        paths.append(np.where(inside, side[at] * (parent[at] - len(words) + 1), 0))
+        at = np.where(inside, parent[at], root)
+    if len(paths) > LONGEST:
+        raise UserError(f"the Huffman tree has a path of {len(paths)} nodes; expected at most {LONGEST}: raise min_count")
+    table = np.zeros((len(counts), max(1, len(paths))), np.int32)
+    found = np.array(paths, np.int32).T.reshape(len(words), -1)
+    lengths = (found != 0).sum(1)
+    back = np.maximum(lengths[:, None] - 1 - np.arange(found.shape[1]), 0)  # from the root to the word
+    inside = np.arange(found.shape[1]) < lengths[:, None]
+    table[words, : found.shape[1]] = np.where(inside, np.take_along_axis(found, back, 1), 0) if len(paths) else 0
+    return table

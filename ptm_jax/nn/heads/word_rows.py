@@ -1,0 +1,39 @@
+"""The output vectors of words, or of nodes of a tree (Mikolov et al. 2013b)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from ptm_jax.core import slots
+from ptm_jax.core.types import Vocab
+from ptm_jax.nn.embeddings.summed import table_of
+from ptm_jax.nn.initializers import Zeros
+
+
+class WordRows(slots.Head, nn.Module):
+    """Returns the vectors [..., D] and biases [...] (zeros without `bias`) of ids, from a table of its own.
+
+    The output vectors of word2vec.c begin at 0."""
+
+    vocab: Vocab
+    width: int
+    bias: bool = False
+    initializer: Any = Zeros()
+
+    gives_rows = True
+
+    def reads(self, encoded, batch):
+        return (batch["input_ids"][:, :1],)
+
+    def example(self, encoded):
+        return (jnp.zeros((1, 1), jnp.int32),)
+
+    @nn.compact
+    def __call__(self, ids, *, table=None, context=None):
+        rows = table_of(self, "table", self.initializer, (self.vocab.size, self.width))[ids]
+        if not self.bias:
+            return rows, jnp.zeros(ids.shape, jnp.float32)
+        return rows, table_of(self, "bias", Zeros(), (self.vocab.size,))[ids]
