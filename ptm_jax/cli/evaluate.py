@@ -7,6 +7,8 @@ Example:
   ptm evaluate runs/sst2 --task sst2 --data SST-2 --predictions SST-2.tsv --plot sst2.png --json
   ptm evaluate CHECKPOINT --adapter houlsby.safetensors --task sst2 --data SST-2
   ptm evaluate runs/sst2/seed_0 --ensemble runs/sst2/seed_1 runs/sst2/seed_2 --task sst2
+  ptm evaluate glove.6B.300d.txt --task analogy --data questions-words.txt
+  ptm evaluate cc.en.300.bin --task similarity --data EN-SIMLEX-999.txt --json
   ptm evaluate runs/retro --task squad2_retro --data SQuAD --beside runs/sketchy
 
 Corruptions use the random keys of the run's own evaluations, so the result equals its log. A downstream task (`ptm list
@@ -35,11 +37,12 @@ TASKS = {"lm": "LM", "mlm": "MLM"}
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Args:
     workdir: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="WORKDIR")]
-    """Workdir of `ptm train`; with a downstream task also a Hugging Face model."""
+    """Workdir of `ptm train`; with a downstream task also a Hugging Face model; or a file of word vectors."""
     data: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SOURCE ...")] = ()
     """Other text, or a folder prepared with the run's tokenizer (default: the run's held-out text)."""
     task: options.Text = None
-    """lm, mlm, a task of `ptm list --tasks`, or FILE.py:NAME, a task of your own file (default: the run's objective)."""
+    """lm, mlm, a task of `ptm list --tasks`, or FILE.py:NAME, a task of your own file (default: the run's objective);
+    with word vectors analogy or similarity."""
     split: Literal["heldout", "train", "test"] = "heldout"
     """Split of a prepared corpus, or file of a task's folder."""
     batches: Annotated[int, tyro.conf.arg(metavar="N")] = 0
@@ -58,6 +61,8 @@ class Args:
     """Model of the first stage of a two-stage task (squad2_retro: squad2_sketchy; hotpot: hotpot_rank)."""
     batch: Annotated[int, tyro.conf.arg(metavar="N")] = 32
     """Downstream tasks: rows in a batch."""
+    method: Literal["3cosadd", "3cosmul"] = "3cosadd"
+    """analogy: score of the answers, a cosine with the sum or a product of cosines."""
     json: options.Flag = False
     """Print one JSON document: task, examples, metrics, step, split."""
 
@@ -66,7 +71,13 @@ def run(args: Args) -> int:
     """Evaluates, and prints the metrics."""
     if args.batches < 0:
         raise UserError(f"--batches is {args.batches}; it must be at least 1, or 0 for all")
-    from ptm_jax.cli import scoring
+    from ptm_jax.cli import scoring, word_tables
+    from ptm_jax.convert.words.wordfiles import is_words
+
+    if is_words(args.workdir):
+        return word_tables.evaluate(args)
+    if args.method != "3cosadd":
+        raise UserError(f"--method is for word vectors; {args.workdir} is no file of them: leave it out")
 
     args = dataclasses.replace(args, task=target.task_name(args.task))
     if scoring.is_task(args.task):

@@ -1,10 +1,12 @@
-"""Export a model as a Hugging Face directory: config.json, safetensors, tokenizer files.
+"""Export a model as a Hugging Face directory: config.json, safetensors, tokenizer files. Word vectors become a file of
+word2vec, GloVe, fastText or gensim.
 
 Example:
   ptm export runs/mini --out bert-of-mine
   ptm export models/bert --out bert --dtype float16
   ptm export runs/sst2 --out sst2 --push my-name/bert-sst2
   ptm export runs/lora --adapter --out lora.safetensors
+  ptm export glove.6B.300d.txt --out glove.bin --format word2vec-binary
 """
 
 from __future__ import annotations
@@ -23,7 +25,10 @@ class Args:
     model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
     """A workdir of `ptm train` or `ptm import`, one checkpoint of it, or a published checkpoint."""
     out: Annotated[str, tyro.conf.arg(metavar="DIR")]
-    """Directory to write, empty or new; with --adapter the file."""
+    """Directory to write, empty or new; with --adapter or word vectors the file."""
+    format: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
+    """Word vectors: word2vec, word2vec-binary, glove, fasttext-bin, keyed-vectors or folder (default: by the ending of
+    --out: .txt and .vec, .bin, .kv, none)."""
     adapter: options.Flag = False
     """Write the trained parameters of a run with --adapt only; the file loads onto the same base model."""
     dtype: Literal["float32", "float16", "bfloat16"] = "float32"
@@ -41,10 +46,16 @@ class Args:
 def run(args: Args) -> int:
     """Writes the directory, whole or not at all."""
     import ptm_jax
+    from ptm_jax.cli import word_tables
     from ptm_jax.convert import hub
+    from ptm_jax.convert.words.wordfiles import is_words
     from ptm_jax.core.errors import UserError
     from ptm_jax.runs import run
 
+    if is_words(args.model):
+        return word_tables.export(args)
+    if args.format is not None:
+        raise UserError(f"--format is for word vectors; {args.model} is no file of them: leave it out")
     if args.adapter:
         size, own, base = run.Run.at(args.model).save_adapter(args.out)
         print(f"wrote {args.out}: {size:,} bytes, {own:,} parameters beside the {base:,} of its base")

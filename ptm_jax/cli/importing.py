@@ -1,9 +1,12 @@
-"""Import a Hugging Face checkpoint, without torch, as a folder that every command takes as a model.
+"""Import a Hugging Face checkpoint, without torch, as a folder that every command takes as a model; or a file of word
+vectors, as a folder that is memory-mapped.
 
 Example:
   ptm import bert-base-uncased --out models/bert
   ptm import path/to/checkpoint --out models/mine --architecture BertForSequenceClassification
   ptm import path/to/checkpoint --out models/medical --grow words.txt
+  ptm import glove.6B.300d.txt --out models/glove
+  ptm import vectors.kv --allow-pickle --out models/vectors
 
 MODEL is a directory with config.json and safetensors (one file, or shards with an index) or Flax msgpack, or a name on the
 Hugging Face Hub. `ptm predict`, `ptm show`, `ptm export` and `ptm train --init` also take MODEL directly.
@@ -22,7 +25,7 @@ from ptm_jax.cli import options
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Args:
     model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
-    """A directory, or a name on the Hub."""
+    """A directory, a name on the Hub, or a file of word vectors."""
     out: Annotated[str, tyro.conf.arg(metavar="DIR")]
     """Folder for the record, the tokenizer and a checkpoint of step 0."""
     architecture: options.Text = None
@@ -32,18 +35,22 @@ class Args:
     grow: options.Path = None
     """File of words, one per line, to add to a WordPiece vocabulary; a word's vector is the mean of its pieces' vectors."""
     allow_pickle: options.Flag = False
-    """Read a torch pickle (weights_only) if there is no other file."""
+    """Read a torch pickle (weights_only) if there is no other file, or gensim's KeyedVectors."""
     json: options.Flag = False
     """Print one JSON document: architecture, parameters, tensors, missing, extra, out."""
 
 
 def run(args: Args) -> int:
     """Reads the checkpoint and writes the folder."""
+    from ptm_jax.cli import word_tables
+    from ptm_jax.convert.words.wordfiles import is_words
     from ptm_jax.core import paths
     from ptm_jax.inference import loading
     from ptm_jax.runs import run
 
     run.check_free(args.out)
+    if is_words(args.model):
+        return word_tables.take(args)
     words = {"architecture": args.architecture, "allow_pickle": args.allow_pickle, "revision": args.revision}
     model, found = loading.from_published(args.model, **words)
     if args.grow is not None:

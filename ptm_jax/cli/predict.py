@@ -13,9 +13,12 @@ Example:
   ptm predict runs/mini --task embed --input lines.txt --output vectors.npy
   ptm predict sentence-transformers/all-MiniLM-L6-v2 --task search --input lines.txt --text 'how long is a list?'
   ptm predict runs/mini --task similar --input lines.txt --text 'the length of a list' --top 3
+  ptm predict glove.6B.300d.txt --task similar --text paris --text 'king - man + woman'
+  ptm predict lid.176.ftz --task classify --text 'la maison est vieille'
 
 A decoder continues its prompt; an encoder-decoder (T5, BART, mBART, PEGASUS) prints its output alone. Texts come from
---text, from the lines of --input, or from standard input; at a terminal the command asks for them.
+--text, from the lines of --input, or from standard input; at a terminal the command asks for them. With word vectors a text
+of --task similar is a word, or words with + and - between them, and the nearest words are printed.
 """
 
 from __future__ import annotations
@@ -48,7 +51,7 @@ SAMPLING = (
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Args:
     model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
-    """A workdir or one checkpoint of it, a Hugging Face directory, or a name on the Hub."""
+    """A workdir or one checkpoint of it, a Hugging Face directory, a name on the Hub, or a file of word vectors."""
     task: Annotated[str, tyro.conf.arg(metavar="TASK")]
     """fill-mask, generate, classify, tag, qa, embed, similar or search; a task of `ptm list --tasks`, with --input; or
     FILE.py:NAME, a task of your own."""
@@ -72,6 +75,8 @@ class Args:
     """Print one JSON document."""
     top: Annotated[int, tyro.conf.arg(metavar="N")] = 5
     """Number of fillings, answers or similar lines."""
+    method: Literal["3cosadd", "3cosmul"] = "3cosadd"
+    """similar, with word vectors: score of the words, a cosine with the sum or a product of cosines."""
     pooling: Literal["mean", "cls", "max", "mean_sqrt_len", "weightedmean", "lasttoken"] | None = None
     """embed, similar, search: pooling of the token vectors (default: a sentence-transformers folder's, else mean)."""
     prompt: options.Text = None
@@ -111,13 +116,19 @@ class Args:
 
 def run(args: Args) -> int:
     """Loads the model and prints or writes its results."""
-    from ptm_jax.cli import scoring, target
+    from ptm_jax.cli import scoring, target, word_tables
+    from ptm_jax.convert.words.wordfiles import is_words
 
     args = dataclasses.replace(args, task=target.task_name(args.task))
     if args.task not in TASKS and scoring.is_task(args.task):
         return scoring.predict(args)
-    _check(args)
-    load = lambda: scoring.together(scoring.load((args.model, *args.ensemble), args.adapter, args.tower))
+    words = is_words(args.model)
+    word_tables.check(args) if words else _check(args)
+    load = (
+        (lambda: word_tables.load(args.model))
+        if words
+        else lambda: scoring.together(scoring.load((args.model, *args.ensemble), args.adapter, args.tower))
+    )
     if not args.text and args.input is None and sys.stdin.isatty():
         model = load()
         for text in _asked():
@@ -146,6 +157,8 @@ def _check(args: Args) -> None:
         raise unknown("task", args.task, [*TASKS, *catalogue.names()])
     if args.task == "qa" and not (args.text and args.pair):
         raise UserError("qa needs a question (--text) and its passage (--pair); give both")
+    if options.given(args, ("method",)):
+        raise UserError(f"--method is for word vectors; {args.model} is no file of them: leave it out")
     ranks = args.task in ("similar", "search")
     if ranks and (args.input is None or not args.text):
         raise UserError(f"{args.task} ranks the lines of --input by their similarity to --text; give both")
@@ -171,8 +184,12 @@ def _check(args: Args) -> None:
 
 def _results(args: Args, model: Any, texts: Sequence[str], lines: Sequence[str] = ()) -> list[Any]:
     """The objects of --json, one for each text."""
+    from ptm_jax.cli import word_tables
     from ptm_jax.inference import tags
+    from ptm_jax.inference.word_vectors import WordVectors
 
+    if isinstance(model, WordVectors):
+        return word_tables.results(args, model, texts)
     if args.task == "fill-mask":
         every = zip(texts, model.fill_mask(texts, top=args.top), strict=True)
         return [{"text": text, "masks": [[f._asdict() for f in mask] for mask in masks]} for text, masks in every]
@@ -227,7 +244,8 @@ def _lines(task: str, results: Sequence[Any]) -> Iterator[str]:
             yield " ".join(f"{one['word']}/{one['tag']}" for one in result["tags"])
         else:
             yield result["text"] or "(no answer)" if task == "qa" else result["text"]
-        yield from (f"  {best['cosine']:7.4f}  {best['text']}" for best in result.get("similar", ()))
+        nearest = [(best.get("cosine", best.get("score")), best["text"]) for best in result.get("similar", ())]
+        yield from (f"  {score:7.4f}  {text}" for score, text in nearest)
         yield from (f"  {best['score']:7.4f}  {best['text']}" for best in result.get("found", ()))
         masks = result.get("masks", ())
         for number, fillings in enumerate(masks, 1):

@@ -27,6 +27,8 @@ NEAR = 50_000
 EPSILON = 1e-6
 """Of the divisor of 3CosMul (gensim's; the paper has 0.001)."""
 
+Method = Literal["3cosadd", "3cosmul"]
+
 
 class Similar(NamedTuple):
     """A word and its score: the cosine, or the product of 3CosMul."""
@@ -89,37 +91,37 @@ class WordVectors:
         return float(first @ second)
 
     def most_similar(
-        self, positive: str | Iterable[Any], negative: str | Iterable[Any] = (), top: int = 10, among: int | None = None
+        self,
+        positive: str | Iterable[Any],
+        negative: str | Iterable[Any] = (),
+        top: int = 10,
+        method: Method = "3cosadd",
+        among: int | None = None,
     ) -> list[Similar]:
-        """Returns the `top` words whose cosine with the mean of unit vectors, `negative` ones turned round, is highest.
+        """Returns the `top` words that are nearest to the `positive` words or vectors [D], and far from the `negative` ones.
 
-        Words or vectors [D] are given; given words are not answers. `among` restricts answers to the first words of
-        the vocabulary. Raises UserError for nothing given, an unknown word, or `top` below 1.
+        3cosadd: the cosine with the mean of their unit vectors, the negative ones turned round. 3cosmul: the product of the
+        cosines with the positive ones over the product with the negative ones plus 1e-6; cosines are moved to [0, 1]. Given
+        words are not answers. `among` restricts answers to the first words of the vocabulary. Raises UserError for nothing
+        given, an unknown word or method, or `top` below 1.
         """
         words, signs, vectors = self._given(positive, negative)
-        query = unit((signs[:, None] * unit(vectors)).mean(0, keepdims=True))
-        return self._best(self._cosines(query, among)[:, 0], words, top)
+        if method == "3cosadd":
+            query = unit((signs[:, None] * unit(vectors)).mean(0, keepdims=True))
+            return self._best(self._cosines(query, among)[:, 0], words, top)
+        if method != "3cosmul":
+            raise UserError(f"the method {method!r} is unknown; there are: 3cosadd, 3cosmul")
+        cosines = (1 + self._cosines(unit(vectors), among)) / 2
+        return self._best(cosines[:, signs > 0].prod(1) / (cosines[:, signs < 0].prod(1) + EPSILON), words, top)
 
     def analogy(
-        self,
-        a: str,
-        b: str,
-        c: str,
-        method: Literal["3cosadd", "3cosmul"] = "3cosadd",
-        top: int = 1,
-        among: int | None = None,
+        self, a: str, b: str, c: str, method: Method = "3cosadd", top: int = 1, among: int | None = None
     ) -> list[Similar]:
         """Returns the words that are to `c` as `b` is to `a`: analogy("man", "king", "woman") finds "queen".
 
-        3cosadd: the highest cosine with b - a + c. 3cosmul: cos(x, b) cos(x, c) / (cos(x, a) + 1e-6), with cosines moved to
-        [0, 1]. Raises UserError as `most_similar`, or for another method.
+        It is `most_similar([b, c], [a])`. Raises UserError as that.
         """
-        if method == "3cosadd":
-            return self.most_similar([b, c], [a], top, among)
-        if method != "3cosmul":
-            raise UserError(f"the method {method!r} is unknown; there are: 3cosadd, 3cosmul")
-        cosines = (1 + self._cosines(unit(self[[a, b, c]]), among)) / 2
-        return self._best(cosines[:, 1] * cosines[:, 2] / (cosines[:, 0] + EPSILON), [a, b, c], top)
+        return self.most_similar([b, c], [a], top, method, among)
 
     def classify(self, texts: Sequence[str]) -> list[dict[str, float]]:
         """Returns {class: probability} of each text by a supervised fastText model, without the prefix `__label__`. Raises

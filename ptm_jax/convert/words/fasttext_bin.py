@@ -155,7 +155,7 @@ def _table(cursor: Cursor, args: dict[str, Any], dictionary: tuple, rows: Any, o
             names=list(labels), counts=np.array(list(labels.values()), np.int64), rows=output,
             loss=LOSSES[args["loss"]], word_ngrams=args["word_ngrams"],
         )  # fmt: skip
-    settings = {**args, "output": output}
+    settings = {**args, "output": output, "file": cursor.path}
     return WordTable(
         words=words, rows=part(0, len(words)), counts=counts, subwords=subwords, classes=classes,
         format="fasttext-bin", settings=settings,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -19,23 +20,23 @@ FORMATS = {
     "glove": "GloVe's text, without a first line",
     "fasttext-bin": "fastText's model, with its n-grams and classes",
     "keyed-vectors": "gensim's KeyedVectors, a pickle with .npy files",
-    "folder": "vectors.npy and words.txt: a word, a tab and its count per line; memory-mapped",
+    "folder": "vectors.npy and words.txt: a word, a tab and its count per line; with n-grams or classes fasttext.bin",
 }
 ENDINGS = {".txt": "word2vec", ".vec": "word2vec", ".kv": "keyed-vectors", "": "folder"}
-ROWS, NAMES = "vectors.npy", "words.txt"
+ROWS, NAMES, MODEL = "vectors.npy", "words.txt", "fasttext.bin"
 
 
 def is_words(path: str | os.PathLike) -> bool:
-    """Whether a path is a file, or a folder that holds `vectors.npy` and `words.txt`, or one file of vectors."""
+    """Whether a path is a file, or a folder that `write` wrote."""
     path = Path(path)
-    return path.is_file() or (path / ROWS).is_file() or (path / NAMES).is_file()
+    return path.is_file() or any((path / name).is_file() for name in (ROWS, MODEL))
 
 
 def read(path: str | os.PathLike, allow_pickle: bool = False) -> WordTable:
     """Reads a file or folder of vectors. Raises UserError with the file and the place of what is wrong."""
     path = Path(path)
     if path.is_dir():
-        return _folder(path)
+        return fasttext_bin.read(path / MODEL) if (path / MODEL).is_file() else _folder(path)
     size_of(path)
     with reading(path), path.open("rb") as file:
         head = file.read(4096)
@@ -96,6 +97,11 @@ def write(path: str | os.PathLike, table: WordTable, format: str | None = None) 
     path.parent.mkdir(parents=True, exist_ok=True)
     if format == "folder":
         path.mkdir(exist_ok=True)
+        if "file" in table.settings:  # a compressed model has no other form
+            shutil.copyfile(table.settings["file"], path / MODEL)
+            return [path / MODEL]
+        if table.subwords is not None or table.classes is not None:
+            return write(path / MODEL, table)
         np.save(path / ROWS, table.whole())
         counts = [None] * len(table.words) if table.counts is None else table.counts.tolist()
         if bad := next((word for word in table.words if "\t" in word or "\n" in word), None):

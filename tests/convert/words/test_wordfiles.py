@@ -59,7 +59,7 @@ def test_every_format_returns_what_was_written(tmp_path, format):
         files = wordfiles.write(path, given, format)
         assert all(file.is_file() for file in files) and not list(tmp_path.glob("*.draft"))
         found = wordfiles.read(path, allow_pickle=True)
-        assert found.words == WORDS and found.format == format
+        assert found.words == WORDS and found.format == ("fasttext-bin" if format == "folder" and number else format)
         np.testing.assert_array_equal(found.whole(), given.whole())
         if format in ("fasttext-bin", "keyed-vectors", "folder"):
             np.testing.assert_array_equal(found.counts, given.counts)
@@ -67,7 +67,7 @@ def test_every_format_returns_what_was_written(tmp_path, format):
             new = found.vectors(["unseen", "語"], [-1, -1])
             np.testing.assert_array_equal(new, given.vectors(["unseen", "語"], [-1, -1]))
         else:
-            assert number == 0 or format not in ("fasttext-bin", "keyed-vectors")
+            assert number == 0 or format not in ("fasttext-bin", "keyed-vectors", "folder")
 
 
 def test_a_vector_is_the_mean_of_its_row_and_of_its_ngrams():

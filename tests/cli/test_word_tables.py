@@ -1,0 +1,82 @@
+"""`ptm predict`, `export` and `import` with files of word vectors."""
+
+import json
+
+import numpy as np
+import pytest
+
+import ptm_jax
+from ptm_jax.cli.main import main
+from ptm_jax.inference.word_vectors import WordVectors
+
+WORDS = ["king", "queen", "man", "woman", "apple"]
+ROWS = np.array([[1, 1, 0.1], [1, -1, 0.1], [0, 1, 0.2], [0, -1, 0.2], [-1, 0.1, -1]], np.float32)
+
+
+@pytest.fixture
+def file(tmp_path):
+    WordVectors.of(WORDS, ROWS, [5, 4, 3, 2, 1]).save(tmp_path / "words.txt")
+    return str(tmp_path / "words.txt")
+
+
+def said(capsys, *words):
+    status = main([*words])
+    return status, capsys.readouterr()
+
+
+def test_neighbours_and_analogies_are_printed(file, capsys):
+    words = ["predict", file, "--task", "similar", "--text", "queen", "--text", "king - man + woman", "--top", "2"]
+    status, (out, _) = said(capsys, *words)
+    assert status == 0 and out.splitlines()[0] == "queen" and out.splitlines()[4].split()[1] == "queen"
+    status, (out, _) = said(capsys, *words, "--json", "--method", "3cosmul")
+    found = json.loads(out)
+    assert found[1]["similar"][0]["text"] == "queen" and len(found[0]["similar"]) == 2
+    status, (out, _) = said(capsys, "predict", file, "--task", "embed", "--text", "man")
+    assert json.loads(out)[0]["vector"] == pytest.approx([0, 1, 0.2])
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--task", "similar", "--text", "kign"], "the word 'kign' is not among the 5 words of these vectors. Did you mean"),
+        (["--task", "similar", "--text", "king + - man"], "is no sum of words"),
+        (["--task", "similar", "--text", "king - "], "ends with"),
+        (["--task", "similar", "--text", "king", "--top", "0"], "top is 0"),
+        (["--task", "fill-mask", "--text", "king"], "give --task similar, embed or classify, not fill-mask"),
+        (["--task", "classify", "--text", "king"], "without classes"),
+        (["--task", "similar", "--text", "king", "--pooling", "mean"], "--pooling is for models with an encoder"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_done_ends_in_one_line(file, capsys, options, why):
+    status, (_, err) = said(capsys, "predict", file, *options)
+    assert status == 1 and why in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "format"), [("o.bin", None), ("o.vec", None), ("o.x", "glove"), ("o", "folder"), ("o.kv", None)]
+)
+def test_export_writes_a_format_and_import_reads_it(file, tmp_path, capsys, name, format):
+    out = str(tmp_path / name)
+    chosen = [] if format is None else ["--format", format]
+    assert said(capsys, "export", file, "--out", out, *chosen)[0] == 0
+    assert said(capsys, "export", file, "--out", out, *chosen)[0] == 1  # it exists
+    pickled = ["--allow-pickle"] if name == "o.kv" else []
+    if pickled:
+        assert "is a pickle" in said(capsys, "import", out, "--out", str(tmp_path / "no"))[1].err
+    status, (text, _) = said(capsys, "import", out, "--out", str(tmp_path / "model"), "--json", *pickled)
+    assert status == 0 and json.loads(text)["words"] == 5
+    model = ptm_jax.load(tmp_path / "model")
+    assert list(model.words) == WORDS and "5 words of width 3" in repr(model)
+    np.testing.assert_array_equal(model.vectors, ROWS)
+
+
+def test_options_of_encoders_are_refused_with_files_and_options_of_files_with_encoders(file, tmp_path, capsys):
+    assert "--grow is for models" in said(capsys, "import", file, "--out", str(tmp_path / "a"), "--grow", "x")[1].err
+    assert "--push is for models" in said(capsys, "export", file, "--out", str(tmp_path / "a"), "--push", "x")[1].err
+    assert (
+        "--format is for word vectors"
+        in said(capsys, "export", str(tmp_path / "no"), "--out", "x", "--format", "glove")[1].err
+    )
+    assert "--method is for word vectors" in said(
+        capsys, "predict", str(tmp_path / "no"), "--task", "embed", "--text", "x", "--method", "3cosmul"
+    )[1].err  # fmt: skip
