@@ -8,12 +8,15 @@ Environment variables:
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
 import datetime
 import gc
 import json
 import os
+import shutil
 import subprocess
+import tempfile
 import zlib
 from collections import defaultdict
 from importlib.metadata import version
@@ -36,6 +39,12 @@ if os.environ.get("PTM_TEST_COMPILE") == "fast":
     if version("jaxlib") < "0.11":
         quick.append("--xla_cpu_use_fusion_emitters=false")
     os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *quick]).strip()
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    # Tests compile many programs twice: the workers and children of a run share theirs, and only theirs.
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = programs = tempfile.mkdtemp(prefix="ptm-programs-")
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+    os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+    atexit.register(shutil.rmtree, programs, ignore_errors=True)
 
 # Tracing makes millions of small objects that live on: looking through them for garbage takes a sixth of a test's time.
 gc.set_threshold(100_000, 50, 50)

@@ -51,6 +51,7 @@ def test_two_passes_and_their_predictions():
     assert set(measured) == {"nll", "accuracy", "loss"}
 
 
+@pytest.mark.rotate(3)
 def test_without_dropout_it_is_the_task():
     program, plain = (step.program(classifier(*adapt), seed=0) for adapt in (("rdrop",), ()))
     params = jax.jit(plain.init)(batch()).params
@@ -71,6 +72,7 @@ def sure(p):
     return np.stack([np.zeros_like(p), p], -1)
 
 
+@pytest.mark.rotate(2)
 @pytest.mark.parametrize(
     ("task", "shape", "expected"),
     [

@@ -78,6 +78,7 @@ def expected(params, texts):
     return z
 
 
+@pytest.mark.rotate(2)
 def test_two_texts_are_conditioned_on_each_other_and_one_on_itself(params):
     found = network(params, X, TYPES)
     for row in range(3):

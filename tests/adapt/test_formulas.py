@@ -35,6 +35,7 @@ SEGMENTS = jnp.asarray([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
 CONTEXT = Context(visibility=Visibility(jnp.maximum(SEGMENTS, 1), SEGMENTS), rows=jnp.arange(2))
 
 
+@pytest.mark.rotate(2)
 def test_an_adapter_is_a_bottleneck_with_a_skip():
     module = BottleneckAdapter(width=3, initializer=Normal(0.5))
     params = module.init(jax.random.key(0), X, CONTEXT)["params"]
@@ -49,6 +50,7 @@ def test_an_adapter_is_a_bottleneck_with_a_skip():
     np.testing.assert_allclose(fresh.apply(drawn, X, CONTEXT), X, atol=0.02)
 
 
+@pytest.mark.rotate(2)
 def test_projected_attention():
     """gelu(V^D MH(V^E x)), no projection after the heads; padding is not seen."""
     module = ProjectedAttention(width=4, heads=2, initializer=Normal(0.5))
@@ -151,6 +153,7 @@ def test_a_self_ensemble_is_evaluated_as_the_mean_of_its_last_steps():
     np.testing.assert_allclose(taught["loss"].value(), expected["loss"].value(), rtol=1e-5)
 
 
+@pytest.mark.rotate(3)
 def test_a_network_learns_from_its_own_past():
     """The loss of the third step: the task and lambda times the squared error to the mean of the two steps before."""
     trace = run(classifier("self_distillation(last=2, scale=0.5)"), steps=3)

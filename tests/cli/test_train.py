@@ -87,6 +87,7 @@ BAD = {
 }  # fmt: skip
 
 
+@pytest.mark.rotate(3)
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input(case, refused, text, tmp_path):
     words = case if case.startswith("--data") else f"--data text.txt {case}"
@@ -132,6 +133,7 @@ def test_an_error_in_the_users_own_objective_names_their_line(refused, text, tmp
     assert all(word in line for word in words) and "tokenizer" not in line and not listed("run"), line
 
 
+@pytest.mark.rotate(3)
 @pytest.mark.parametrize("place", ["file/run", "/sys/run", "file"])
 def test_a_workdir_that_cannot_be_written(refused, text, prepared, tmp_path, place):
     (tmp_path / "file").write_text("x")
@@ -196,6 +198,7 @@ def test_a_disk_that_is_full_at_the_start(refused, text, prepared, monkeypatch, 
     assert not [name for name in listed("run") if name.endswith(".draft")] and "tokenizer" not in listed("run")
 
 
+@pytest.mark.rotate(3)
 def test_a_tokenizer_that_does_not_match(run, refused, text, prepared, tmp_path):
     """The workdir's was exchanged; the corpus was prepared anew with another; the checkpoint is of another run."""
     shutil.copytree(run, tmp_path / "run")
@@ -240,6 +243,7 @@ def test_the_example_of_an_objective_trains(text, tmp_path, capsys):
     assert json.loads((tmp_path / "run" / "config.json").read_text())["config"]["system"]["objective"].endswith(":focal_mlm")
 
 
+@pytest.mark.rotate(3)
 def test_the_summary_of_a_run(run, text, capsys):
     assert ptm("train", tiny.FILE, "--data", text, "--workdir", run, "--set", *tiny.SMALL) == 0
     out = capsys.readouterr().out

@@ -122,6 +122,7 @@ def test_rows_are_alone(name):
     np.testing.assert_array_equal(among[::2][real[::2]], plain(name)[::2][real[::2]])
 
 
+@pytest.mark.rotate(2)
 @each
 def test_padding_is_unseen(name):
     real = segments(name) > 0

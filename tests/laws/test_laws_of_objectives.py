@@ -131,6 +131,7 @@ def test_a_batch_without_weight_has_no_loss_and_no_gradient(name):
     assert all((np.asarray(leaf) == 0).all() for leaf in jax.tree.leaves(gradients))
 
 
+@pytest.mark.rotate(3)
 @each
 def test_sums_and_weights_add_over_micro_batches(name):
     if has(name, ACROSS_ROWS):

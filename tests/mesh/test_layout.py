@@ -135,6 +135,7 @@ def test_a_vocabulary_is_padded_and_nothing_else():
 FAMILIES = ("bert_base", "albert_base_not_shared", "electra_small", "t5_1_1_small", "xlnet_base", "transformer_xl_lm1b")
 
 
+@pytest.mark.rotate(3)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_nearly_all_bytes_are_split(name):
     assert splitting.share_split(splitting.parameters(name)) >= 0.999 and len(tables.LOGICAL) <= 40

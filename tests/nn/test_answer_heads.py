@@ -5,6 +5,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from scipy.special import logsumexp, softmax
 
 from ptm_jax.core.towers import Tower
@@ -62,6 +63,7 @@ def test_the_best_starts_and_the_best_ends_of_each():
     assert found.none.shape == (B,) and found.end is None
 
 
+@pytest.mark.rotate(2)
 def test_languages_words_as_types_and_blank_padding():
     embed = dataclasses.replace(ENCODER.embed, parts=(WordTypes(2), Languages(3)))
     encoder = dataclasses.replace(ENCODER, embed=embed, blank=True)

@@ -71,6 +71,7 @@ def test_the_same_parameters_give_the_same_as_layers_of_their_own():
         np.testing.assert_allclose(slope, again[path], atol=1e-5, rtol=1e-5, err_msg=path)
 
 
+@pytest.mark.rotate(2)
 def test_layers_that_share_draw_dropout_of_their_own():
     module = stack(dropout=0.5, shared="^(attention|ffn)/")
     params = begin(module)
@@ -105,6 +106,7 @@ def test_a_pattern_that_means_nothing_is_refused(options, message):
         shapes(stack(**options))
 
 
+@pytest.mark.rotate(3)
 @pytest.mark.parametrize("options", [{}, pytest.param({"shared": "^attention/"}, marks=pytest.mark.full)])
 def test_unrolled_layers_give_the_same_numbers_dropout_included(options):
     one = stack(0.3, unroll=1, **options)

@@ -65,6 +65,7 @@ def permuted(carry=None):
     return {**batch, "plm_labels": labels, "plm_weights": jnp.ones(PREDICTED.shape)}
 
 
+@pytest.mark.rotate(3)
 def test_plm_is_the_factorisation_under_its_order(xlnet):
     """Each factor from a row in which only what comes before in the order is left: -log p(x_t | x_{z < z_t})."""
     tower, encode = xlnet

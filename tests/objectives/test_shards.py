@@ -9,6 +9,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from ptm_jax.mesh import rules
 from ptm_jax.objectives.contrastive import DIM, InfoNCE
@@ -49,6 +50,7 @@ def on_eight_devices():
         print(json.dumps(found(placed)))
 
 
+@pytest.mark.rotate(3)
 def test_negatives_come_from_all_shards():
     here = Path(__file__).resolve()
     path = os.pathsep.join(str(folder) for folder in (here.parents[2], here.parents[1], here.parent))

@@ -129,6 +129,7 @@ def test_the_roofline_is_its_formula():
     assert found.step == pytest.approx(step + model + max(0.0, data - roofline.HIDE * found.products))
 
 
+@pytest.mark.rotate(3)
 def test_operations_are_those_of_the_published_formula(megatron):
     """Narayanan et al. 2021 (arXiv 2104.04473), section 5.1, without the recomputation of its factor 4 / 3."""
     _, work = megatron
@@ -165,6 +166,7 @@ def test_a_plan_that_does_not_fit_has_the_excess_and_advice(megatron):
     assert sliced.bytes_per_device["optimizer"] < found.bytes_per_device["optimizer"] / 50
 
 
+@pytest.mark.rotate(3)
 def test_a_search_ranks_what_fits_by_time(tiny):
     plans = search(tiny, topology("h200x4"))
     assert len(plans) > 3 and all(plan.source == "modelled" for plan in plans)
@@ -175,6 +177,7 @@ def test_a_search_ranks_what_fits_by_time(tiny):
     assert {math.prod(mesh.values()) for mesh, _ in candidates(12)} == {12}
 
 
+@pytest.mark.rotate(2)
 def test_days_and_cost_follow_from_the_step(tiny):
     found = planning.modelled(tiny, topology("h200x2")).document(price=2.0)
     assert set(found) >= KEYS and found["devices"] == 2

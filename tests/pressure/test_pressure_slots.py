@@ -52,6 +52,7 @@ def test_frozen_parameters_have_no_share_in_the_gradient():
     assert 0 < norms["head"] < norms["all"]
 
 
+@pytest.mark.rotate(2)
 def test_scores_are_what_the_probabilities_are_made_of():
     plain = encoder(layers=1)
     attention = dataclasses.replace(plain.stack.block.attention, expose="scores")

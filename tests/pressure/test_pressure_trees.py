@@ -8,6 +8,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from ptm_jax.core import slots
 from ptm_jax.core.types import Encoded
@@ -117,6 +118,7 @@ def trees():
     return system("trees", towers={"main": model}, objective=classify, examples="trees")
 
 
+@pytest.mark.rotate(3)
 def test_trees_equal_the_recursion_and_train():
     """Would have found: nothing below the heads had a level, and rows without trees failed inside of the step."""
     run, batch = check(trees(), drawn(), steps=10), drawn()

@@ -48,7 +48,7 @@ def built(names):
     return pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.status(name, "built")) for name in names])
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @built(FIRST)
 def test_initialises_and_steps_at_paper_size(name):
     initialises_and_steps(name)

@@ -71,6 +71,7 @@ def test_resumed_at_any_save_is_the_uninterrupted_run(whole, text, tmp_path, cap
     assert f"from step {step} of {LAST}" in capsys.readouterr().err
 
 
+@pytest.mark.rotate(2)
 def test_a_finished_run_is_left_as_it_is(whole, text, capsys, monkeypatch):
     before = tiny.files(whole)
     monkeypatch.setattr(loop, "Training", None)  # no program is built: the answer comes in seconds
@@ -80,6 +81,7 @@ def test_a_finished_run_is_left_as_it_is(whole, text, capsys, monkeypatch):
     assert found.keys() == before.keys() and all(found[name] == before[name] for name in before)
 
 
+@pytest.mark.rotate(2)
 def test_a_run_that_ended_before_its_last_evaluation_makes_up_for_it(whole, text, tmp_path):
     cut(whole, tmp_path / "run", LAST)
     lines = (whole / "metrics.jsonl").read_text().splitlines(keepends=True)
@@ -101,6 +103,7 @@ def damage(checkpoint, how):
         array.unlink()
 
 
+@pytest.mark.rotate(3)
 @pytest.mark.parametrize(
     "how", ["truncated", *(pytest.param(h, marks=pytest.mark.full) for h in ("torn record", "missing file"))]
 )
@@ -138,6 +141,7 @@ def test_log_interval_mesh_and_rules_may_change(whole, text, tmp_path):
     assert json.loads((workdir / "config.json").read_text())["config"]["rules"] == "fsdp"
 
 
+@pytest.mark.rotate(2)
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -299,6 +303,7 @@ def test_ten_kills_at_random_moments_change_nothing(whole, text, cache, tmp_path
     assert_nothing_lost(whole, tmp_path / "run")
 
 
+@pytest.mark.rotate(4)
 def test_sigterm_ends_the_step_and_saves(whole, text, tmp_path, capsys, monkeypatch):
     """The signal comes while step 20 is written to the log; processes of their own get it in `tests/launch`."""
     workdir, write = tmp_path / "run", logs.RunLog.write

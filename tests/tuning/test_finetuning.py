@@ -24,6 +24,7 @@ from support.tiny_checkpoint import written
 from support.tiny_models import save_run
 
 
+@pytest.mark.rotate(4)
 def test_a_published_checkpoint_is_fine_tuned_and_resumed(published, tmp_path, capsys):
     data = written(tmp_path / "sst2", count=64, dev=16)
     words = ["train", "--init", str(published), "--task", "sst2", "--data", str(data), "--epochs", "2", "--batch", "16"]

@@ -31,6 +31,7 @@ PACK = {
 }
 
 
+@pytest.mark.rotate(3)
 @pytest.mark.parametrize("suffix", PACK)
 @pytest.mark.parametrize("kind", ["txt", "csv"])
 def test_a_truncated_source_is_an_error(tmp_path, suffix, kind):
