@@ -12,6 +12,7 @@ import atexit
 import dataclasses
 import datetime
 import gc
+import itertools
 import json
 import os
 import shutil
@@ -147,8 +148,8 @@ def today():
 def pytest_collection_modifyitems(config, items):
     """Before `-m` deselects tests: what the markers of all collected tests can earn. Then the rotation.
 
-    A test with the marker `rotate(days)` runs once in so many days, by its place among the parameters of its function. It
-    is deselected on the other days, not skipped.
+    A test with the marker `rotate(days)` runs once in so many days, by its place among the parameters of its function and
+    among the functions of its file. It is deselected on the other days, not skipped.
     """
     config.stash[MARKED] = {
         mark.args for item in items for mark in item.iter_markers("status") if evaluate_skip_marks(item) is None
@@ -158,11 +159,12 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if mark := item.get_closest_marker("rotate"):
             groups[item.nodeid.partition("[")[0], mark.args[0] if mark.args else DAYS].append(item)
-    later = {
-        id(item)
-        for (name, days), group in groups.items()
-        for item in set(group) - set(turn(group, days, zlib.crc32(name.encode())))
-    }
+    places = defaultdict(itertools.count)  # functions of a file take turns, so that its days cost about the same
+    later = set()
+    for (name, days), group in groups.items():
+        file = name.partition("::")[0]
+        start = zlib.crc32(file.encode()) + next(places[file, days])
+        later |= {id(item) for item in group} - {id(item) for item in turn(group, days, start)}
     if later:
         config.hook.pytest_deselected(items=[item for item in items if id(item) in later])
         items[:] = [item for item in items if id(item) not in later]

@@ -68,7 +68,7 @@ def test_a_config_loads_and_nothing_refuses_it(path):
         assert named == set(system.rows)
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_its_notebook_names_the_paper_systems_and_commands_that_are_understood(path):
     text = notebook(path)
@@ -94,7 +94,7 @@ def test_every_transformer_of_the_survey_has_a_config():
     assert catalogued == set(range(42, 67)) and catalogued <= covered
 
 
-@pytest.mark.rotate(2)
+@pytest.mark.rotate(4)
 def test_every_adaptation_is_compared_by_commands_that_are_understood(monkeypatch, tmp_path):
     """configs/compare/adaptations.py: none of the catalogue is missing, and each way is a command."""
     monkeypatch.syspath_prepend(str(ROOT / "configs" / "compare"))

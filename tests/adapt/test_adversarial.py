@@ -41,7 +41,7 @@ def training_loss(program, params, rows=None, seed=7):
     return float(loss.value()), {name: float(part.value().sum()) for name, part in loss.metrics.items()}
 
 
-@pytest.mark.rotate(2)
+@pytest.mark.rotate(4)
 def test_words_are_moved_along_the_gradient_of_their_row(plain):
     program, params, _, losses, slope = plain
     still = np.zeros((4, 6, WIDTH), np.float32)
@@ -61,7 +61,7 @@ def test_words_are_moved_along_the_gradient_of_their_row(plain):
     np.testing.assert_allclose(both.metrics["adversarial_nll"].sum, moved[1:3].sum(), rtol=1e-5)
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 def test_virtual_training_moves_words_where_the_answer_changes_most(plain):
     """KL(p(x) || p(x + r')) at the gradient of the divergence at a small step; labels have no effect."""
     program, params, scores, _, _ = plain
@@ -79,7 +79,7 @@ def test_virtual_training_moves_words_where_the_answer_changes_most(plain):
     assert training_loss(work, params, other)[1]["virtual"] == pytest.approx(metrics["virtual"], rel=1e-6)
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 def test_parameters_stay_where_they_are_and_it_is_measured_without(plain):
     program, params, *_ = plain
     both = step.program(classifier("adversarial(virtual=0.5)"), seed=0)

@@ -78,7 +78,7 @@ def expected(params, texts):
     return z
 
 
-@pytest.mark.rotate(2)
+@pytest.mark.rotate(4)
 def test_two_texts_are_conditioned_on_each_other_and_one_on_itself(params):
     found = network(params, X, TYPES)
     for row in range(3):
@@ -91,7 +91,7 @@ def test_two_texts_are_conditioned_on_each_other_and_one_on_itself(params):
     np.testing.assert_array_equal(network(params, padded, np.where(SEGMENTS > 0, TYPES, 1)), found)
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 def test_it_is_trained_alone_beside_a_frozen_encoder():
     system = classifier("feature", "mix", "bcn(hidden=2, reductions=(2,), pieces=2)")
     assert refusal(system) is None

@@ -19,7 +19,7 @@ ADDED = {
 }  # fmt: skip
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 @pytest.mark.parametrize(
     ("name", "adapt"),
     [

@@ -23,7 +23,7 @@ HEAD = r"/heads_classify/"
 NORM = r"norm/(scale|bias)"
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 @pytest.mark.parametrize(
     ("adapt", "pattern"),
     [
@@ -54,7 +54,7 @@ def test_what_moves(adapt, pattern):
         assert program.freedom.rate("main/encoder/stack/block/ffn/up/kernel") == 0.5
 
 
-@pytest.mark.rotate(2)
+@pytest.mark.rotate(4)
 @pytest.mark.parametrize(
     "adapt",
     ["houlsby(width=3)", "lora(rank=2)", "pals(width=4, heads=2)", "k_adapter(reads=(0, -1), width=4, heads=2, layers=1)"],
@@ -78,7 +78,7 @@ def gradual():
     return run(classifier("gradual(steps=1)"), steps=5)
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 def test_layers_are_set_free_from_the_top(gradual):
     levels = [{HEADS}, {3, HEADS}, {2, 3, HEADS}, {1, 2, 3, HEADS}, {0, 1, 2, 3, HEADS}]
     assert [gradual.levels(number) for number in range(len(levels))] == levels
@@ -130,7 +130,7 @@ def test_stages_share_the_run():
     assert free.index(True) == 48 and all(free[48:])
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 def test_rates_fall_with_depth():
     """With plain gradient descent an update is the rate times the gradient."""
     decay, gap = 0.5, 1

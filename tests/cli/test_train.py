@@ -87,7 +87,7 @@ BAD = {
 }  # fmt: skip
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input(case, refused, text, tmp_path):
     words = case if case.startswith("--data") else f"--data text.txt {case}"
@@ -133,7 +133,7 @@ def test_an_error_in_the_users_own_objective_names_their_line(refused, text, tmp
     assert all(word in line for word in words) and "tokenizer" not in line and not listed("run"), line
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 @pytest.mark.parametrize("place", ["file/run", "/sys/run", "file"])
 def test_a_workdir_that_cannot_be_written(refused, text, prepared, tmp_path, place):
     (tmp_path / "file").write_text("x")
@@ -144,7 +144,7 @@ def test_a_workdir_that_cannot_be_written(refused, text, prepared, tmp_path, pla
     assert listed(tmp_path) == ["file"]
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 def test_a_read_only_workdir_keeps_what_it_has(run, refused, text, monkeypatch, tmp_path):
     shutil.copytree(run, tmp_path / "run")
     shutil.rmtree(tmp_path / "run" / "checkpoints" / "step_00000009")
@@ -160,7 +160,7 @@ def test_a_read_only_workdir_keeps_what_it_has(run, refused, text, monkeypatch, 
     assert tiny.files(tmp_path / "run") == before
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 def test_a_full_disk_leaves_the_checkpoint_before(run, text, cache, tmp_path):
     """A limit on the size of files stands for the disk: the arrays of the next checkpoint do not fit."""
     workdir = tmp_path / "run"
@@ -179,7 +179,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(run, text, cache, tmp_path):
     tiny.assert_same_run(run, workdir)
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 @pytest.mark.parametrize("name", ["write_bytes", "mkdir"])
 def test_a_disk_that_is_full_at_the_start(refused, text, prepared, monkeypatch, tmp_path, name):
     """Neither half a record nor half a tokenizer is left."""
@@ -198,7 +198,7 @@ def test_a_disk_that_is_full_at_the_start(refused, text, prepared, monkeypatch, 
     assert not [name for name in listed("run") if name.endswith(".draft")] and "tokenizer" not in listed("run")
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 def test_a_tokenizer_that_does_not_match(run, refused, text, prepared, tmp_path):
     """The workdir's was exchanged; the corpus was prepared anew with another; the checkpoint is of another run."""
     shutil.copytree(run, tmp_path / "run")
@@ -227,7 +227,7 @@ def test_a_damaged_record(refused, text, tmp_path, content):
     assert "is no record of a run" in line and listed("run") == ["config.json"]
 
 
-@pytest.mark.rotate(2)
+@pytest.mark.rotate(4)
 def test_the_example_of_an_objective_trains(text, tmp_path, capsys):
     """A plain function in a file of one's own, as the README shows it, in under 20 lines."""
     assert len(EXAMPLE.read_text().splitlines()) < 20
@@ -243,7 +243,7 @@ def test_the_example_of_an_objective_trains(text, tmp_path, capsys):
     assert json.loads((tmp_path / "run" / "config.json").read_text())["config"]["system"]["objective"].endswith(":focal_mlm")
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 def test_the_summary_of_a_run(run, text, capsys):
     assert ptm("train", tiny.FILE, "--data", text, "--workdir", run, "--set", *tiny.SMALL) == 0
     out = capsys.readouterr().out

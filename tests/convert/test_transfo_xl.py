@@ -69,7 +69,7 @@ def answers(found, parts):
 LATER = [pytest.mark.full, pytest.mark.rotate]
 
 
-@pytest.mark.rotate(2)
+@pytest.mark.rotate(4)
 @pytest.mark.parametrize("name", [n if n == ORDINARY else pytest.param(n, marks=LATER) for n in golden.CONFIGS])
 def test_answers_of_the_library(name, tmp_path):
     parts = stored(name)
@@ -105,7 +105,7 @@ def check_gradients(found, gradient, wanted):
             assert off <= 1e-3 * max(scale, 1e-4), f"{kind} {key}: {off:.3g} off a gradient of {scale:.3g}"
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 @pytest.mark.parametrize("name", golden.CONFIGS)
 def test_round_trip(name, tmp_path):
     """Written from the record alone, it is the original: names, bits, and the fields of its config."""

@@ -282,7 +282,7 @@ def test_differences():
     assert spec.differences(a, make()) == [] and spec.differences({"a": 1}, {"a": True}) == [("a", 1, True)]
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 def test_fingerprint_is_the_same_in_another_process():
     code = "from ptm_jax.core import spec, recipe; print(spec.fingerprint(recipe.LAMB(b1=0.5)))"
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()

@@ -49,7 +49,7 @@ def rounded(count, rate):
     return np.maximum(1, np.floor(count * rate + 0.5)).astype(int)
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 @pytest.mark.parametrize("name", NOISES)
 def test_documents_of_a_packed_row_do_not_mix(made, name):
     before, after = made[name, True]
@@ -134,7 +134,7 @@ MEASURES = {
 }
 
 
-@pytest.mark.rotate(2)
+@pytest.mark.rotate(4)
 @pytest.mark.parametrize("measure", MEASURES)
 def test_infilling_is_distributed_as_defined(full, measure):
     ours, theirs = (np.array([MEASURES[measure](row) for row in rows], float) for rows in full)
@@ -194,7 +194,7 @@ def test_rotation_begins_with_each_word_equally_often():
     assert (turned == np.arange(10)).all()
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 @pytest.mark.parametrize("rows", ["alone", "packed"])
 def test_the_decoder_predicts_the_row_as_it_was(rows):
     batch = corrupting.documents(rows=32, packed=rows == "packed")

@@ -45,7 +45,7 @@ def documents(segments):
 ONLY = {kind: {**dict.fromkeys(KINDS, 0.0), kind: 1.0} for kind in KINDS}
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 @pytest.mark.parametrize("pairs", [False, True], ids=["cut", "pairs"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_kind_of_mask_is_its_matrix(kind, pairs):
@@ -107,7 +107,7 @@ def targets_of(out, prefix="plm"):
     return chosen
 
 
-@pytest.mark.rotate(2)
+@pytest.mark.rotate(4)
 @pytest.mark.parametrize("specials", ["first", "ranked"])
 def test_a_sixth_is_predicted_last_and_in_a_random_order(permuted, specials):
     out, batch = permuted[specials], jax.tree.map(np.asarray, batch_of())
@@ -288,7 +288,7 @@ def pseudo_masked(corruption):
     return numpied(corruption, 0, {"input_ids": ids})
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 def test_pseudo_tokens_differ_from_pseudo_masks_only_there():
     found, masks = pseudo_masked(PseudoTokens(vocab=TWO_MORE)), pseudo_masked(PseudoMasks(vocab=TWO_MORE))
     there = np.zeros(found["input_ids"].shape, bool)

@@ -16,7 +16,7 @@ PARTS = {
 }
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 @pytest.mark.parametrize("part", PARTS.values(), ids=PARTS)
 def test_source_then_target(part):
     two, one = (numpied(corruption, 0, documents(rows=16)) for corruption in (part, SingleStream(part=part)))

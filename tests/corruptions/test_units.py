@@ -74,7 +74,7 @@ def budget(batch):
     return np.array([min(20, max(1, math.floor(n * 0.15 + 0.5))) if n else 0 for n in maskable(batch).sum(1)])
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 @pytest.mark.parametrize("name", UNITS)
 def test_only_maskable_tokens_change_and_labels_are_the_tokens(name, before, masked):
     after = masked(name)
@@ -106,7 +106,7 @@ def sequential(words, segments, priority, lengths, left):
     return units
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 @pytest.mark.parametrize("name", [name for name in UNITS if name != "tokens"])
 def test_selection_is_the_sequential_one(name, before, masked):
     kind, count, key = UNITS[name], budget(before), named(jax.random.key(0), "choose")
@@ -164,7 +164,7 @@ def test_boundaries_are_the_unmasked_tokens_beside_the_span(name, before, masked
             assert len(set(before["segment_ids"][row, left : right + 1])) == 1
 
 
-@pytest.mark.rotate(2)
+@pytest.mark.rotate(4)
 def test_one_draw_for_a_span(before, masked):
     after = masked("spanbert", together=True)
     fates = []

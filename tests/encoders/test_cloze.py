@@ -33,7 +33,7 @@ def model(combine="attention", masked=True, query="sum"):
     return distinct(encoder)
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 @pytest.mark.parametrize(("combine", "masked"), [("attention", False), ("sum", True)])
 def test_every_other_token_of_the_document_is_seen(combine, masked):
     module = model(combine, masked)
@@ -50,7 +50,7 @@ def test_every_other_token_of_the_document_is_seen(combine, masked):
     assert module.direction == ("both" if masked else "bidirectional")
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 @pytest.mark.parametrize("kind", ["sum", "concat"])
 def test_the_combination_equals_loops(kind):
     module = model(query=kind)
@@ -79,7 +79,7 @@ def test_the_combination_equals_loops(kind):
         np.testing.assert_allclose(out.hidden[0, i], x, atol=1e-4)
 
 
-@pytest.mark.rotate(2)
+@pytest.mark.rotate(4)
 def test_the_towers_share_the_table_alone():
     params = begun(model(), BATCH)
     assert set(params) == {"embed", "forward", "backward", "merge"}

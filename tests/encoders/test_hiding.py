@@ -15,7 +15,7 @@ from support.bare_layers import sees
 from support.tiny_decoders import drawn
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 def test_hidden_places_are_read_through_the_others_only():
     vocab = Vocab(size=40, pad=0, mask=4)
     plain = seq2seq(vocab=vocab, layers=1, width=8, heads=2, positions=LearnedPositions(8), initializer=Normal())

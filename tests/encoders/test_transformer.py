@@ -51,7 +51,7 @@ def jitted(family):
     return jax.jit(loss), jax.jit(jax.grad(loss))
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 @each_family
 def test_golden_parity(family):
     with np.load(path_of(family)) as file:
@@ -98,7 +98,7 @@ def net(request):
     return functools.partial(run, tower.params)
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 def test_a_packed_row_equals_its_documents_alone(net):
     ids = np.random.default_rng(0).integers(5, 60, 9)
     packed = {
@@ -112,7 +112,7 @@ def test_a_packed_row_equals_its_documents_alone(net):
         np.testing.assert_allclose(whole[start : start + len(piece)], alone, atol=3e-5)
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 def test_rows_of_one_batch_see_by_their_orders():
     """UniLM's four: both ways, left to right, right to left, prefix and continuation; by gradients that are exactly zero."""
     slots, ones = jnp.arange(LENGTH), np.ones((LENGTH, LENGTH), bool)

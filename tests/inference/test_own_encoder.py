@@ -33,7 +33,7 @@ def trained(tmp_path_factory):
     return file, folder / "run"
 
 
-@pytest.mark.rotate(2)
+@pytest.mark.rotate(4)
 def test_it_is_evaluated_and_predicts(trained, capsys):
     _, run = trained
     assert main(["evaluate", str(run), "--json"]) == 0
@@ -49,13 +49,13 @@ def test_it_is_evaluated_and_predicts(trained, capsys):
     assert "does not generate text" in capsys.readouterr().err
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 def test_it_is_fine_tuned(trained, tmp_path):
     config = finetuning.experiment("sst2", trained[1], [str(tiny_checkpoint.written(tmp_path / "sst2", 8, 4))])
     assert type(config.system.towers["main"].encoder).__name__ == "Neighbours"
 
 
-@pytest.mark.rotate(2)
+@pytest.mark.rotate(4)
 def test_a_file_that_is_gone_is_one_line(trained):
     file, run = trained
     forget(file)

@@ -50,14 +50,14 @@ CASES = {
 }
 
 
-@pytest.mark.rotate(2)
+@pytest.mark.rotate(4)
 @interpreter
 @pytest.mark.parametrize("name", CASES)
 def test_agrees_with_the_reference(name):
     check(CASES[name])
 
 
-@pytest.mark.rotate(2)
+@pytest.mark.rotate(4)
 @interpreter
 def test_two_teams_walk_the_blocks_that_are_seen_and_do_not_race():
     check(Case(130, 130, rows=1, heads=1, width=16, order="causal"), races=True)
@@ -110,7 +110,7 @@ LOWERED = {
 }
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 @pytest.mark.parametrize("name", LOWERED)
 def test_the_kernels_and_their_gradients_lower_for_cuda(name):
     case = LOWERED[name]

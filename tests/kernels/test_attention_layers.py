@@ -45,7 +45,7 @@ CASES = {
 RARE = ("alibi", "xlnet", "nezha", "nezha, places")
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.full) if n in RARE else n for n in CASES])
 def test_impl_changes_neither_parameters_nor_results(name, monkeypatch):
     monkeypatch.setattr(blocked.attention, "__kwdefaults__", {**blocked.attention.__kwdefaults__, "block": 16})
@@ -180,7 +180,7 @@ def on_devices():
     return found
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 def test_on_a_mesh_every_device_computes_its_rows_heads_and_queries():
     found = on_eight_devices(on_devices)
     assert len(found) == len(MESHES) and max(found.values()) < 1e-5, found

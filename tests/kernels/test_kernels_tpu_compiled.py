@@ -54,7 +54,7 @@ def kernels_and_scores(name, count):
     return found
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @pytest.mark.parametrize("name", CHIPS)
 def test_the_compiler_takes_the_cross_entropy_and_holds_no_scores(on_tpu, name):
     found = on_tpu(name, kernels_and_scores, name, CHIPS[name])
@@ -96,7 +96,7 @@ def softmax_and_ring(name):
     return found | {"whole": step.count("512,512]")}
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @pytest.mark.parametrize("name", CHIPS)
 def test_the_compiler_takes_the_softmax_and_the_ring(on_tpu, name):
     found = on_tpu(name, softmax_and_ring, name)

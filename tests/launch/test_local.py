@@ -38,7 +38,7 @@ def test_setup_comes_before_the_command(tmp_path, capfd):
     assert sorted(capfd.readouterr().out.splitlines()) == ["[host 0] from setup", "[host 1] from setup"]
 
 
-@pytest.mark.rotate(2)
+@pytest.mark.rotate(4)
 @pytest.mark.parametrize(
     ("script", "status"),
     [

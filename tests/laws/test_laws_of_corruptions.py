@@ -80,7 +80,7 @@ def test_every_corruption_is_here():
     assert not missing, f"give {missing} a value in OWN"
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 @each
 def test_a_draw_is_a_function_of_the_key(name):
     run, batch = compiled(name), batch_of(name)
@@ -89,7 +89,7 @@ def test_a_draw_is_a_function_of_the_key(name):
     assert run._cache_size() == 1, "shapes are static: one program for all keys"
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 @each
 def test_a_row_is_drawn_by_itself_and_its_global_index(name):
     """In another order, among other rows, a row has the result that it had."""

@@ -111,7 +111,7 @@ def other(name, field, where):
     return changed
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 @each
 def test_rows_are_alone(name):
     order = np.roll(np.arange(ROWS), 1)
@@ -122,7 +122,7 @@ def test_rows_are_alone(name):
     np.testing.assert_array_equal(among[::2][real[::2]], plain(name)[::2][real[::2]])
 
 
-@pytest.mark.rotate(2)
+@pytest.mark.rotate(4)
 @each
 def test_padding_is_unseen(name):
     real = segments(name) > 0
@@ -172,7 +172,7 @@ def test_the_declared_direction_is_what_changes(name):
         assert (source != plain(name))[3].any(-1).all(), "the whole target sees the source"
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 @each
 def test_bfloat16_is_near_float32(name):
     halved = spec.respell(module(name), Precision, lambda _: Precision("bfloat16"))
@@ -182,7 +182,7 @@ def test_bfloat16_is_near_float32(name):
     assert np.abs(found - plain(name))[real].mean() < 0.1 * plain(name)[real].std()
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 @pytest.mark.parametrize("name", KINDS)
 def test_what_a_head_is_initialised_by_is_what_it_reads(name):
     tower = module(name)

@@ -123,7 +123,7 @@ def test_every_objective_is_here():
     assert not missing, f"give {missing} a value in OWN"
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 @each
 def test_a_batch_without_weight_has_no_loss_and_no_gradient(name):
     gradients, loss = compiled(name)(params_of(), emptied(np.arange(ROWS)))
@@ -131,7 +131,7 @@ def test_a_batch_without_weight_has_no_loss_and_no_gradient(name):
     assert all((np.asarray(leaf) == 0).all() for leaf in jax.tree.leaves(gradients))
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 @each
 def test_sums_and_weights_add_over_micro_batches(name):
     if has(name, ACROSS_ROWS):
@@ -176,7 +176,7 @@ def test_padding_has_no_gradient(name):
     assert (slopes[np.asarray(batch()["segment_ids"]) == 0] == 0).all()
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 @each
 def test_bfloat16_is_near_float32(name):
     halved = jax.tree.map(lambda x: x.astype(jnp.bfloat16), params_of())

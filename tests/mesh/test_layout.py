@@ -135,7 +135,7 @@ def test_a_vocabulary_is_padded_and_nothing_else():
 FAMILIES = ("bert_base", "albert_base_not_shared", "electra_small", "t5_1_1_small", "xlnet_base", "transformer_xl_lm1b")
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 @pytest.mark.parametrize("name", FAMILIES)
 def test_nearly_all_bytes_are_split(name):
     assert splitting.share_split(splitting.parameters(name)) >= 0.999 and len(tables.LOGICAL) <= 40
@@ -183,7 +183,7 @@ def on_eight_devices():
     return found
 
 
-@pytest.mark.rotate(2)
+@pytest.mark.rotate(4)
 def test_collectives_of_a_layer_and_dropout_on_eight_devices():
     """A layer has two all-reduces in each direction; that of the split stream gathers and reduces twice (on a CPU a
     reduce-scatter is an all-reduce, of which each device keeps its part). Dropout is drawn where its elements lie."""

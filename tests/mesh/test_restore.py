@@ -63,7 +63,7 @@ def test_the_loop_goes_on_on_another_mesh(tmp_path):
         np.testing.assert_allclose(a["values"]["loss"], b["values"]["loss"], rtol=1e-5)
 
 
-@pytest.mark.rotate(2)
+@pytest.mark.rotate(4)
 @pytest.mark.parametrize("model", ["t5", "electra"])
 def test_optimizer_state_lies_as_its_parameter(model):
     """A moment has the axes of its parameter; a factored one has none where it was summed over."""

@@ -144,7 +144,7 @@ def orders(kinds):
 MIXED = [("both", "causal", "both"), ("seq2seq", "both", "causal"), ("backward", "both", "both"), ()]
 
 
-@pytest.mark.rotate(2)
+@pytest.mark.rotate(4)
 @pytest.mark.parametrize("kinds", MIXED)
 def test_pairs_count_in_rows_that_see_all(kinds):
     """UniLM's mixture; a batch without an order is all such rows."""
@@ -225,7 +225,7 @@ def electra(drawn, weight=50.0, frozen=False):
     return definition
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 @pytest.mark.parametrize("frozen", [False, True])
 def test_rtd_equals_the_definition_under_its_draw(frozen):
     objective, batch = RTD(frozen_generator=frozen), batch_of()

@@ -50,7 +50,7 @@ def on_eight_devices():
         print(json.dumps(found(placed)))
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 def test_negatives_come_from_all_shards():
     here = Path(__file__).resolve()
     path = os.pathsep.join(str(folder) for folder in (here.parents[2], here.parents[1], here.parent))

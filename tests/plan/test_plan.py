@@ -129,7 +129,7 @@ def test_the_roofline_is_its_formula():
     assert found.step == pytest.approx(step + model + max(0.0, data - roofline.HIDE * found.products))
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 def test_operations_are_those_of_the_published_formula(megatron):
     """Narayanan et al. 2021 (arXiv 2104.04473), section 5.1, without the recomputation of its factor 4 / 3."""
     _, work = megatron
@@ -166,7 +166,7 @@ def test_a_plan_that_does_not_fit_has_the_excess_and_advice(megatron):
     assert sliced.bytes_per_device["optimizer"] < found.bytes_per_device["optimizer"] / 50
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 def test_a_search_ranks_what_fits_by_time(tiny):
     plans = search(tiny, topology("h200x4"))
     assert len(plans) > 3 and all(plan.source == "modelled" for plan in plans)
@@ -177,7 +177,7 @@ def test_a_search_ranks_what_fits_by_time(tiny):
     assert {math.prod(mesh.values()) for mesh, _ in candidates(12)} == {12}
 
 
-@pytest.mark.rotate(2)
+@pytest.mark.rotate(4)
 def test_days_and_cost_follow_from_the_step(tiny):
     found = planning.modelled(tiny, topology("h200x2")).document(price=2.0)
     assert set(found) >= KEYS and found["devices"] == 2
@@ -186,7 +186,7 @@ def test_days_and_cost_follow_from_the_step(tiny):
     assert found["tokens_per_second"] == pytest.approx(8 * 16 / found["step_seconds"])
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 def test_weak_scaling_begins_at_one_and_is_drawn(tiny, tmp_path):
     found = scaling.curve(tiny, topology("h200x4"))
     assert [chips_ for chips_, _ in found] == [1, 2, 4] and found[0][1] == 1 and found[-1][1] <= 1
@@ -194,7 +194,7 @@ def test_weak_scaling_begins_at_one_and_is_drawn(tiny, tmp_path):
     assert (tmp_path / "curve.png").stat().st_size > 1000
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 def test_every_pod_config_has_a_mesh_that_its_rules_fit():
     for name in pods.PODS:
         config = lowering.published(pods.experiment(name))
@@ -204,7 +204,7 @@ def test_every_pod_config_has_a_mesh_that_its_rules_fit():
     assert pods.experiment("megatron_gpt2_8300m") == pods.experiment("megatron_8b")
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 def test_the_overview_resumes(document, tmp_path):
     path, asked = tmp_path / "plans.md", []
 
@@ -270,7 +270,7 @@ ENTRY %main () -> f32[] {
     assert lowering.residuals(text, {}) == 4 * 8 * 16 * 4
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 def test_the_command_plans_in_a_child_and_prints_errors_in_a_line(capsys, tmp_path):
     plot = tmp_path / "curve.png"
     words = ["bert_tiny", "--topology", "h200x2", "--json", "--set", "recipe.phases.0.batch=8", "--plot", str(plot)]
@@ -302,7 +302,7 @@ def test_the_real_step_is_compiled(where, monkeypatch, tmp_path, capsys):
     assert warm["compile_seconds"] < 0.1 * cold["compile_seconds"]
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 def test_the_child_reads_its_request_on_stdin(monkeypatch, capsys, tmp_path):
     out = tmp_path / "out.json"
     monkeypatch.setattr(sys, "stdin", io.StringIO("{"))

@@ -111,7 +111,7 @@ def pairs():
     return {"centre": centre, "context": centre + 1, "rows": jnp.arange(ROWS, dtype=jnp.int32)}
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 def test_skipgram_touches_only_the_rows_it_reads():
     sparse, batch = skipgram(), pairs()
     run = check(sparse, batch, steps=20)
@@ -125,7 +125,7 @@ def test_skipgram_touches_only_the_rows_it_reads():
         assert len(moved) < VOCAB.size // 2
 
 
-@pytest.mark.rotate(2)
+@pytest.mark.rotate(4)
 def test_skipgram_sparse_is_dense_under_sgd():
     batch, results = pairs(), []
     for objective in (SparseSGNS(), negative_sampling):
@@ -185,7 +185,7 @@ class GloVe(slots.Objective):
         return {**batch, "i": i, "j": j}, {f"main/encoder/{name}": ids for name, ids in tables.items()}
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 def test_glove_fits_logarithms_and_sparse_adagrad_is_dense():
     glove = system(
         "glove",

@@ -118,7 +118,7 @@ def trees():
     return system("trees", towers={"main": model}, objective=classify, examples="trees")
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 def test_trees_equal_the_recursion_and_train():
     """Would have found: nothing below the heads had a level, and rows without trees failed inside of the step."""
     run, batch = check(trees(), drawn(), steps=10), drawn()

@@ -31,7 +31,7 @@ def runs(request, tmp_path_factory):
     return folders, used
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 def test_the_mean_of_networks(runs, tmp_path, capsys):
     folders, used = runs
     out = tmp_path / "soup"

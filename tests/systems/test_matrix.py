@@ -117,7 +117,7 @@ def cells():
     return matrix.cells()
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 def test_the_table_has_every_task_and_most_cells_work(cells):
     assert len(cells) == len(matrix.ENCODERS) * len(matrix.TASKS)
     for name in (*matrix.ENCODERS, *matrix.TASKS):

@@ -52,7 +52,7 @@ def tagger(published, tmp_path_factory):
     return folder, words, json.loads(out.getvalue())
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 def test_a_tagger_is_trained_and_its_best_epoch_chosen(tagger):
     folder, _, found = tagger
     assert found["task"] == "ner" and found["steps"] == 9 and found["examples"] == 9
@@ -65,7 +65,7 @@ def test_a_tagger_is_trained_and_its_best_epoch_chosen(tagger):
     assert losses[-1] < losses[0]
 
 
-@pytest.mark.rotate(2)
+@pytest.mark.rotate(4)
 def test_it_is_evaluated_and_predicts(tagger, tmp_path, capsys):
     folder, _, found = tagger
     words = ["evaluate", str(folder / "run"), "--task", "ner", "--predictions", str(tmp_path / "out.conll")]

@@ -66,7 +66,7 @@ class Job:
         return [(process.returncode, *end) for process, end in zip(self.processes, ends, strict=True)]
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 @pytest.mark.parametrize("gone", [1, 0])
 def test_when_one_is_killed_the_others_print_it_and_end(gone):
     job = Job([sys.executable, "-c", TALK], 2, JAX_PLATFORMS="cpu")

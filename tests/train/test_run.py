@@ -71,7 +71,7 @@ def test_resumed_at_any_save_is_the_uninterrupted_run(whole, text, tmp_path, cap
     assert f"from step {step} of {LAST}" in capsys.readouterr().err
 
 
-@pytest.mark.rotate(2)
+@pytest.mark.rotate(4)
 def test_a_finished_run_is_left_as_it_is(whole, text, capsys, monkeypatch):
     before = tiny.files(whole)
     monkeypatch.setattr(loop, "Training", None)  # no program is built: the answer comes in seconds
@@ -81,7 +81,7 @@ def test_a_finished_run_is_left_as_it_is(whole, text, capsys, monkeypatch):
     assert found.keys() == before.keys() and all(found[name] == before[name] for name in before)
 
 
-@pytest.mark.rotate(2)
+@pytest.mark.rotate(4)
 def test_a_run_that_ended_before_its_last_evaluation_makes_up_for_it(whole, text, tmp_path):
     cut(whole, tmp_path / "run", LAST)
     lines = (whole / "metrics.jsonl").read_text().splitlines(keepends=True)
@@ -103,7 +103,7 @@ def damage(checkpoint, how):
         array.unlink()
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 @pytest.mark.parametrize(
     "how", ["truncated", *(pytest.param(h, marks=pytest.mark.full) for h in ("torn record", "missing file"))]
 )
@@ -117,7 +117,7 @@ def test_a_damaged_checkpoint_is_passed_over(whole, text, tmp_path, capsys, how)
     assert len(lines) == 1 and f"step_{LAST:08d}" in lines[0] and "using that of step 88" in lines[0]
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 def test_a_run_without_an_intact_checkpoint_starts_again_with_a_warning(whole, text, tmp_path, capsys):
     workdir = tmp_path / "run"
     cut(whole, workdir, 11)
@@ -127,7 +127,7 @@ def test_a_run_without_an_intact_checkpoint_starts_again_with_a_warning(whole, t
     assert tiny.metrics(whole) == tiny.metrics(workdir) and tiny.checkpoint(whole) == tiny.checkpoint(workdir)
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 def test_log_interval_mesh_and_rules_may_change(whole, text, tmp_path):
     """Window sums lie in the checkpoint: a window of twenty steps goes on across the restart at step 84."""
     workdir, there = tmp_path / "run", tmp_path / "there"
@@ -141,7 +141,7 @@ def test_log_interval_mesh_and_rules_may_change(whole, text, tmp_path):
     assert json.loads((workdir / "config.json").read_text())["config"]["rules"] == "fsdp"
 
 
-@pytest.mark.rotate(2)
+@pytest.mark.rotate(4)
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -219,7 +219,7 @@ def test_the_sums_of_a_window_are_the_checkpoints_own():
     assert evaluation.Window(kept).close()[:2] == ({"loss": 2.0}, 1)
 
 
-@pytest.mark.rotate(2)
+@pytest.mark.rotate(4)
 def test_a_loss_that_is_not_finite_is_not_kept(text, tmp_path, capsys):
     words = ["recipe.lr=1e30", "recipe.clip=none", "save_every=1", "log_every=5", "recipe.phases.0.length=32"]
     assert ptm("train", tiny.FILE, "--data", text, "--workdir", tmp_path / "run", "--set", *words) == 1
@@ -230,7 +230,7 @@ def test_a_loss_that_is_not_finite_is_not_kept(text, tmp_path, capsys):
     assert np.isfinite(kept["meta"]["window"]["loss"]).all()
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 def test_a_run_without_held_out_text_whose_state_is_donated(text, tmp_path, capsys, monkeypatch):
     first, start = [], loop.Training.start
     monkeypatch.setattr(loop.Training, "start", lambda run: first.append(start(run)) or first[0])
@@ -303,7 +303,7 @@ def test_ten_kills_at_random_moments_change_nothing(whole, text, cache, tmp_path
     assert_nothing_lost(whole, tmp_path / "run")
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_sigterm_ends_the_step_and_saves(whole, text, tmp_path, capsys, monkeypatch):
     """The signal comes while step 20 is written to the log; processes of their own get it in `tests/launch`."""
     workdir, write = tmp_path / "run", logs.RunLog.write

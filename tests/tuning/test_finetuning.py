@@ -24,7 +24,7 @@ from support.tiny_checkpoint import written
 from support.tiny_models import save_run
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_a_published_checkpoint_is_fine_tuned_and_resumed(published, tmp_path, capsys):
     data = written(tmp_path / "sst2", count=64, dev=16)
     words = ["train", "--init", str(published), "--task", "sst2", "--data", str(data), "--epochs", "2", "--batch", "16"]
@@ -99,7 +99,7 @@ class Teacher(slots.Wrapper):
         return dataclasses.replace(system, objective=Taught(task=system.objective))
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 def test_a_given_teacher_stays_in_fine_tuning_and_is_not_trained(published, tmp_path):
     """Without it `adapt` would find no tower `teacher`."""
     data = [str(written(tmp_path / "sst2", count=16, dev=4))]

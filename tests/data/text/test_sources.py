@@ -148,7 +148,7 @@ def test_pydocs_knows_no_other_package():
     assert roots and not any("torch" in root or "transformers" in root for root in roots)
 
 
-@pytest.mark.rotate(2)
+@pytest.mark.rotate(4)
 def test_tfds_without_tensorflow(tmp_path, monkeypatch):
     import numpy as np
     import tensorflow_datasets as tfds

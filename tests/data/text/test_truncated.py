@@ -31,7 +31,7 @@ PACK = {
 }
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 @pytest.mark.parametrize("suffix", PACK)
 @pytest.mark.parametrize("kind", ["txt", "csv"])
 def test_a_truncated_source_is_an_error(tmp_path, suffix, kind):
@@ -48,7 +48,7 @@ def test_a_truncated_source_is_an_error(tmp_path, suffix, kind):
             tabular.text_of(path)
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate
 @pytest.mark.skipif(shutil.which("zstd") is None, reason="needs the program zstd")
 @pytest.mark.parametrize(
     "options", [(), ("--no-check",), ("-1", "--no-content-size"), ("-19", "--long=27"), ("--ultra", "-22")]
