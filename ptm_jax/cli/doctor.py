@@ -12,6 +12,7 @@ Example:
 from __future__ import annotations
 
 import dataclasses
+import importlib.metadata
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -96,7 +97,10 @@ def _compiler() -> dict[str, str]:
     from ptm_jax.mesh import chips
 
     found = {"compiler": " ".join(jax.local_devices()[0].client.platform_version.split())}
-    return found | ({"libtpu": str(place)} if (place := chips.libtpu()) else {})
+    if (place := chips.libtpu()) is not None:
+        there = importlib.metadata.distributions(name="libtpu", path=[str(place)])
+        found["libtpu"] = next((one.version for one in there), str(place))
+    return found
 
 
 def _host() -> dict[str, Any]:
@@ -109,14 +113,17 @@ def _host() -> dict[str, Any]:
 
 
 def _cache() -> dict[str, Any]:
+    import jax
+
     from ptm_jax.core import cache
 
-    place = cache.folder()
+    place, programs = cache.folder(), jax.config.jax_compilation_cache_dir
     if place is None:
         return {"folder": None, "why": "PTM_CACHE=off: every run compiles, and checks its kernels"}
     near = next(parent for parent in (place, *place.parents) if parent.exists())
     files = [path.stat().st_size for path in place.rglob("*") if path.is_file()]
-    return {"folder": str(place), "writable": os.access(near, os.W_OK), "files": len(files), "bytes": sum(files)}
+    found = {"folder": str(place), "writable": os.access(near, os.W_OK), "files": len(files), "bytes": sum(files)}
+    return found | ({"programs": programs} if programs else {})
 
 
 def _text(document: Mapping[str, Any]) -> Iterator[str]:
@@ -132,6 +139,7 @@ def _text(document: Mapping[str, Any]) -> Iterator[str]:
     yield from _folded("variables", (f"{name}={value}" for name, value in document["variables"].items()))
     kept = "" if cache["folder"] is None else f"{cache['folder']}: {cache['files']} files, {cache['bytes'] / 1e6:.0f} MB"
     yield f"cache      {kept or cache['why']}{'' if cache.get('writable', True) else ', not writable: every run compiles'}"
+    yield from ([f"           {cache['programs']}: programs"] if "programs" in cache else [])
     yield f"kernels    {document['kernels']['why']}"
     for one in document["kernels"]["classes"]:
         yield f"  {one['class']}: {one['takes']} (checked {one['date']} in {one['took']:.1f} s)"

@@ -106,7 +106,7 @@ class Question:
     key: str
 
     def cases(self) -> list[Case]:
-        """Returns drawn cases; the last is timed."""
+        """Returns drawn cases; the last is timed. A module may refuse the others."""
         raise NotImplementedError
 
 
@@ -233,8 +233,9 @@ def say(question: Question, answer: Answer, here: Device) -> None:
     lines = [f"{question.key}: {name} is left out: {reason}" for name, reason in answer.left_out.items()]
     took = f"checked in {answer.took:.1f} s; ptm doctor shows more"
     lines.append(f"{here.kind}, jax {jax.__version__}: {question.key}: {best}{faster}; {took}")
+    start = "\r\x1b[K" if sys.stderr.isatty() else ""  # in place of a line of progress
     for line in lines:
-        print(f"kernels: {line}", file=sys.stderr, flush=True)
+        print(f"{start}kernels: {line}", file=sys.stderr, flush=True)
 
 
 def checked(question: Question, candidates: Sequence[Candidate]) -> Answer:
@@ -248,10 +249,12 @@ def checked(question: Question, candidates: Sequence[Candidate]) -> Answer:
         for one in candidates:
             try:
                 module = one.load()
-                if reason := next(filter(None, (case.refusal(module) for case in cases)), None):
-                    refused[one.name] = reason
+                reasons = [case.refusal(module) for case in cases]
+                if reasons[-1]:
+                    refused[one.name] = reasons[-1]
                     continue
-                programs[one.name] = _right_program(module, cases, rights, TOLERANCE[question.compute])
+                computed = [(case, right) for case, right, no in zip(cases, rights, reasons, strict=True) if not no]
+                programs[one.name] = _right_program(module, computed, TOLERANCE[question.compute])
             except Exception as error:
                 left_out[one.name] = str(error) if isinstance(error, _Wrong) else _line(error)
         seconds = _timed(programs)
@@ -265,9 +268,9 @@ class _Wrong(Exception):
     """The reason why a candidate is left out."""
 
 
-def _right_program(module: Any, cases: Sequence[Case], rights: Sequence[dict[str, Any]], tolerance: float):
+def _right_program(module: Any, cases: Sequence[tuple[Case, dict[str, Any]]], tolerance: float):
     """Returns a function that runs the last case. Raises `_Wrong` if a result or gradient is not right."""
-    for case, right in zip(cases, rights, strict=True):
+    for case, right in cases:
         program = jax.jit(functools.partial(case.call, module)).lower(case.inputs).compile()
         found = jax.tree.map(lambda x: np.asarray(x, np.float32), program(case.inputs))
         greatest = max(float(np.abs(x).max()) for x in right.values())
@@ -279,7 +282,7 @@ def _right_program(module: Any, cases: Sequence[Case], rights: Sequence[dict[str
             error = float(np.abs(found[name] - expected).max()) / (own if own > SMALL * greatest else greatest)
             if error > tolerance:
                 raise _Wrong(f"its {name} is wrong by {error:.2g} of the greatest number (at most {tolerance:g} is allowed)")
-    return functools.partial(program, cases[-1].inputs)
+    return functools.partial(program, case.inputs)
 
 
 def _timed(programs: dict[str, Callable[[], Any]]) -> dict[str, float]:

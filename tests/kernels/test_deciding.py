@@ -106,6 +106,17 @@ def test_the_fastest_is_taken_where_it_is_faster_by_a_twentieth(monkeypatch, cap
         assert words in capsys.readouterr().err
 
 
+def test_a_candidate_may_refuse_all_but_what_is_timed(monkeypatch):
+    """cuDNN refuses odd lengths: it is checked on the even ones of the class."""
+    cases = Square().cases()
+    odd = dataclasses.replace(cases[0], refusal=lambda module: module.refusal() or "odd", call=lambda *given: pytest.fail())
+    monkeypatch.setattr(Square, "cases", lambda self: [odd, *cases])
+    answer = deciding.ask(Square(), [*GIVEN[:3], GIVEN[6]], "tpu")
+    assert (
+        {*answer.seconds} == {"reference", "slower"} and [*answer.left_out] == ["forward"] and [*answer.refused] == ["other"]
+    )
+
+
 def test_where_nothing_is_right_the_definition_stays():
     answer = deciding.ask(Square(), [GIVEN[2]], "tpu")
     assert list(answer.seconds) == ["reference"] and "forward" in answer.left_out

@@ -31,6 +31,36 @@ with group.together() as us:
     while True:
         multihost_utils.process_allgather(us.index)
 """
+DECIDE = """
+import dataclasses, types
+import jax, numpy as np
+from jax.sharding import PartitionSpec as P
+from ptm_jax.kernels import deciding
+from ptm_jax.train import hosts
+hosts.join()
+
+@dataclasses.dataclass(frozen=True)
+class Double(deciding.Question):
+    kind, definition, compute, key = "double", "reference", "float32", "doubles"
+
+    def cases(self):
+        call = lambda module, x: {"result": module.double(x)}
+        return [deciding.Case(np.ones(3), call, lambda x: {"result": x + x}, lambda module: None)]
+
+double = lambda name: deciding.Candidate(name, lambda: types.SimpleNamespace(double=lambda x: 2 * x))
+other = {0: 1.0, 1: 3.0}[jax.process_index()]
+deciding._timed = lambda programs: {"reference": 2.0, "other": other}
+
+def step(x):
+    taken = next(iter(deciding.ask(Double(), [double("reference"), double("other")], "tpu").seconds))
+    print(taken, flush=True)
+    return x.sum() * (10 if taken == "other" else 1)
+
+mesh = jax.make_mesh((2,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+with jax.set_mesh(mesh):
+    x = jax.make_array_from_callback((2,), jax.NamedSharding(mesh, P("data")), lambda index: np.ones(1, np.float32))
+    print(float(jax.jit(step)(x)), flush=True)
+"""
 
 
 class Job:
@@ -79,6 +109,16 @@ def test_when_one_is_killed_the_others_print_it_and_end(gone):
     last = err.splitlines()[-1]
     assert f"process {gone} of 2 on " in last and "is gone (killed, or out of memory), so all stop" in last
     assert "run the same command again" in last
+
+
+@pytest.mark.full
+@pytest.mark.rotate(3)
+def test_the_first_decides_for_all_which_kernel_a_program_has():
+    """Each would find another one faster, while it traces a program for the devices of both."""
+    ends = Job([sys.executable, "-c", DECIDE], 2, JAX_PLATFORMS="cpu", PTM_CACHE="off").end(60)
+    assert [status for status, _, _ in ends] == [0, 0], ends
+    assert all(out.split()[-2:] == ["other", "20.0"] for _, out, _ in ends)
+    assert [err.count("kernels: ") for _, _, err in ends] == [1, 0]
 
 
 @pytest.fixture(scope="module")

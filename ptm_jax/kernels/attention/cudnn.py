@@ -2,8 +2,8 @@
 
 The mask is a dense tensor: segments and orders are known only at run time, so cuDNN's causal mode is not used. Scores by
 distance are added to the bias, [1, H, Lq, Lk]. A query that sees no key returns zeros, where cuDNN returns a mean.
-Refuses float32, dropout, scores that depend on the queries, relative values, and heads that are wider than 128 or not a
-multiple of 8.
+Refuses float32, dropout, scores that depend on the queries, relative values, odd lengths, and heads that are wider than 128
+or not a multiple of 8.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from ptm_jax.kernels.reference import dense_bias
 
 def refusal(q: Array, k: Array, args: Arguments) -> str | None:
     """Returns why cuDNN cannot compute this and what to use instead, or None."""
-    del k
+    if q.shape[1] % 2 or k.shape[1] % 2:
+        return f"it adds a mask to even lengths only, not {q.shape[1]} x {k.shape[1]}: take impl='xla'"
     if q.shape[-1] > 128 or q.shape[-1] % 8:
         return f"its heads are at most 128 wide and a multiple of 8, not {q.shape[-1]}: take impl='xla'"
     return lacks(args)
