@@ -101,6 +101,7 @@ def test_it_is_trained_alone_beside_a_frozen_encoder():
     assert np.isfinite(found.metrics[0]["nll"].value())
 
 
+@pytest.mark.rotate(4)
 @pytest.mark.full
 @pytest.mark.parametrize(("name", "pairs"), [("xlnet_mini", True), ("t5_mini", False)])
 def test_every_encoder_has_it(name, pairs):

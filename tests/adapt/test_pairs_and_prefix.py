@@ -100,6 +100,7 @@ def test_tokens_attend_to_a_learned_past():
     assert cache is None and not weights[..., :3].min() == 0
 
 
+@pytest.mark.rotate(4)
 @pytest.mark.full
 def test_a_prefix_stays_in_front_while_tokens_are_written():
     """One token at a time through the cache of a decoder, against all at once."""

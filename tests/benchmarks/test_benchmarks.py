@@ -75,6 +75,7 @@ def test_a_peer_is_measured_in_turn(name):
         assert row["ratio"] > 0 and any(peer.startswith("torch") for peer in row["peers"]) and len(row["peers"]) >= 3
 
 
+@pytest.mark.rotate
 @pytest.mark.full
 @pytest.mark.parametrize("name", ["attention", "cross_entropy"])
 def test_tokamax_is_measured_in_turn(name):

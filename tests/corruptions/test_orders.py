@@ -144,6 +144,7 @@ def test_streams_see_what_the_published_masks_allow(permuted, specials):
         np.testing.assert_array_equal(strict[row][chosen[row]], (~hidden & same[row])[chosen[row]])
 
 
+@pytest.mark.rotate(4)
 @pytest.mark.full
 def test_streams_see_what_transformers_lets_them_see():
     """The mask of DataCollatorForPermutationLanguageModeling is that of the order we read off it, for all tokens but

@@ -274,6 +274,7 @@ def test_damaged_folders(tmp_path):
         pooled("men", np.zeros((1, 1, 2)), np.ones((1, 1)))
 
 
+@pytest.mark.rotate(4)
 @pytest.mark.full
 @pytest.mark.skipif(MINILM is None, reason="the MiniLM package is not installed; make test-full installs it")
 @pytest.mark.parametrize("mode", [None, *MODES])

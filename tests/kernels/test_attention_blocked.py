@@ -33,6 +33,7 @@ def test_blocks_equal_the_definition(case):
     check(case)
 
 
+@pytest.mark.rotate(4)
 @pytest.mark.full
 @grid(20)
 @given(case=MANY)

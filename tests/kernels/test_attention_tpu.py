@@ -31,6 +31,7 @@ def test_agrees_with_the_reference(case):
     check(case)
 
 
+@pytest.mark.rotate(4)
 @pytest.mark.full
 @grid(6)
 @given(case=cases())
@@ -43,6 +44,7 @@ def test_everything_at_once():
     check(Case(queries=24, keys=40, order="causal", extras=frozenset(EXTRAS), dropout=0.2))
 
 
+@pytest.mark.rotate(4)
 @pytest.mark.full
 def test_the_interpreter_of_a_core_agrees():
     """Memory is no number before it is written, and parallel steps of the grid come in any order."""

@@ -44,6 +44,7 @@ def test_three_steps_the_draws_and_a_checkpoint_of_eight_devices_are_those_of_on
     assert [rows for rows, _ in found["stored"]] == [61, 62, 64] and found["read"] == [61]
 
 
+@pytest.mark.rotate
 @pytest.mark.full
 @pytest.mark.parametrize("models", [("bert", "gpt2", "xlnet"), ("t5", "electra")], ids=lambda names: names[0])
 def test_a_hundred_steps_stay_those_of_one_device(models, today):

@@ -146,6 +146,7 @@ def test_each_half_of_the_table_splits_nearly_all_bytes_alone():
     assert all(splitting.share_split(shapes, rules) > 0.99 for rules in ("fsdp", "megatron"))
 
 
+@pytest.mark.rotate
 @pytest.mark.full
 def test_nearly_all_bytes_of_every_system_of_paper_size_are_split():
     names = [name for name in catalogue.names() if not name.endswith("_mini") and name not in FAMILIES]

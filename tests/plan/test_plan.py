@@ -280,6 +280,7 @@ def test_the_command_plans_in_a_child_and_prints_errors_in_a_line(capsys, tmp_pa
     assert main(["plan", "bert_tiny"]) == 1 and "--topology" in capsys.readouterr().err
 
 
+@pytest.mark.rotate(4)
 @pytest.mark.full
 @pytest.mark.parametrize("where", ["cpu:4", "v5e:2x2"])
 def test_the_real_step_is_compiled(where, monkeypatch, tmp_path, capsys):
@@ -324,6 +325,7 @@ def test_a_pod_has_a_config_with_its_mesh_and_a_command(name):
     assert f"ptm plan {name} --topology" in notebook and f"ptm train configs/pods/{name}.py" in notebook
 
 
+@pytest.mark.rotate
 @pytest.mark.full
 def test_megatrons_sizes_scale_like_the_table():
     points = scaling.family(topology("v5p:2x2x4"))

@@ -191,6 +191,7 @@ def test_long_texts_are_counted(models_of, tmp_path):
     assert [type(one) for one in found.predictions] == [Prediction, Prediction] and isinstance(found.examples[0], Example)
 
 
+@pytest.mark.rotate
 @pytest.mark.full
 def test_a_crf_over_two_seeds_is_never_unlawful(published, tmp_path, capsys):
     """Two runs of a CRF tagger beside each other: mean and spread, and no I-film after O."""
@@ -211,6 +212,7 @@ def test_a_crf_over_two_seeds_is_never_unlawful(published, tmp_path, capsys):
         assert all(b != "I-film" or a in ("B-film", "I-film") for a, b in zip(tags, tags[1:], strict=False))
 
 
+@pytest.mark.rotate
 @pytest.mark.full
 def test_a_writer_learns_to_copy(tmp_path, capsys):
     """A small BART, its decoder's start and special tokens from its own files, is fine-tuned, measured and asked."""

@@ -63,6 +63,7 @@ def test_the_log_of_a_run(whole):
     assert steps == [*range(11, LAST, 11), LAST]
 
 
+@pytest.mark.rotate(4)
 @pytest.mark.parametrize("step", [11, 88, *(pytest.param(n, marks=pytest.mark.full) for n in (22, 55, 66, 77))])
 def test_resumed_at_any_save_is_the_uninterrupted_run(whole, text, tmp_path, capsys, step):
     cut(whole, tmp_path / "run", step)
@@ -292,6 +293,7 @@ def assert_nothing_lost(whole, workdir):
     assert not list((workdir / "checkpoints").glob("draft_*")) and not list(workdir.glob("*.draft"))
 
 
+@pytest.mark.rotate(4)
 @pytest.mark.full
 def test_ten_kills_at_random_moments_change_nothing(whole, text, cache, tmp_path):
     seed = time.time_ns() % 10_000

@@ -100,6 +100,7 @@ def test_several_tasks_have_a_mean_and_a_spread(published, data, tmp_path, capsy
     assert re.search(table, tuning._text(one, False))
 
 
+@pytest.mark.rotate
 @pytest.mark.full
 def test_several_tasks_are_trained_and_measured_one_by_one(published, data, tmp_path, capsys):
     """Over two seeds, each run's best epoch."""
@@ -116,6 +117,7 @@ def test_several_tasks_are_trained_and_measured_one_by_one(published, data, tmp_
     assert json.loads(capsys.readouterr().out)["metrics"] == pytest.approx(found["runs"][1]["tasks"]["rte"]["metrics"])
 
 
+@pytest.mark.rotate
 @pytest.mark.full
 def test_a_saved_adapter_is_used_on_its_base_alone(published, tmp_path, capsys):
     data, run, file = written(tmp_path / "sst2", count=16, dev=8), tmp_path / "run", tmp_path / "a.safetensors"

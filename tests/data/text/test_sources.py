@@ -176,6 +176,7 @@ def test_tfds_without_tensorflow(tmp_path, monkeypatch):
         list(sources.documents(["tfds:no_such_prose"]))
 
 
+@pytest.mark.rotate(4)
 @pytest.mark.full
 @pytest.mark.parametrize("name, documents", [("wikitext-2/valid.txt", 60), ("tinyshakespeare", 7222)])
 def test_real_text(data, name, documents):

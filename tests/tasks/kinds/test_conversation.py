@@ -209,6 +209,7 @@ def test_the_reply_is_the_best_of_all_windows():
     assert conversation.reply(answering.Answer("", 0.0, ()), rows([0, 0, -9])).kind == "yes"
 
 
+@pytest.mark.rotate
 @pytest.mark.full
 def test_a_reader_is_trained_and_answers(published, path, tmp_path, capsys):
     words = ["train", "--init", str(published), "--task", "coqa", "--data", str(path), str(path), "--epochs", "2"]

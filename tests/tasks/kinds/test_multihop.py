@@ -241,6 +241,7 @@ def test_the_official_figures():
     assert first["prediction"] == ["y", "x", "z"]
 
 
+@pytest.mark.rotate
 @pytest.mark.full
 def test_two_models_answer(models_of, hop, tmp_path):
     (tmp_path / "a.json").write_text(hotpot(ROW, ROW | {"_id": "other", "context": DOCUMENTS[::-1]}))

@@ -106,6 +106,7 @@ def test_two_models_answer(readers, data):
         evaluating.evaluate(sketchy, catalogue.get("squad2_sketchy"), source, beside=sketchy)
 
 
+@pytest.mark.rotate
 @pytest.mark.full
 def test_two_models_answer_by_command(published, data, tmp_path, capsys):
     for task in ("squad2_sketchy", "squad2_retro"):
