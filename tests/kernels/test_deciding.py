@@ -133,15 +133,16 @@ def test_a_check_that_fails_stops_nothing_and_is_not_kept(monkeypatch, capsys):
 
 
 def count(monkeypatch):
-    checks, checked = [], deciding.checked
-    monkeypatch.setattr(deciding, "checked", lambda *given: checks.append(1) or checked(*given))
+    """The checks that are made, each of which has the same answer."""
+    checks, made = [], deciding.Answer({"reference": 1.0}, {}, {}, 1.0, "2026-01-01")
+    monkeypatch.setattr(deciding, "checked", lambda *given: checks.append(1) or made)
     return checks
 
 
 def test_an_answer_is_kept_by_device_versions_and_class(monkeypatch, capsys):
     checks = count(monkeypatch)
     first = deciding.ask(Square(), GIVEN[:2], "tpu")
-    assert deciding.ask(Square(), GIVEN[:2], "tpu") is first and len(checks) == 1
+    assert deciding.ask(Square(), GIVEN[:2], "tpu") is first and checks == [1]
     monkeypatch.setattr(deciding, "_known", {})  # another process
     capsys.readouterr()
     assert deciding.ask(Square(), GIVEN[:2], "tpu") == first and len(checks) == 1
@@ -178,11 +179,13 @@ def test_a_damaged_file_is_checked_again(name, monkeypatch, tmp_path):
 
 
 def test_a_folder_that_cannot_be_written_leaves_the_answer_in_memory(monkeypatch, tmp_path):
+    checks = count(monkeypatch)
     (tmp_path / "file").write_text("")
     for place in (str(tmp_path / "file" / "below"), "off"):
         monkeypatch.setenv("PTM_CACHE", place)
         monkeypatch.setattr(deciding, "_known", {})
         assert deciding.ask(Square(), GIVEN[:1], "tpu") is deciding.ask(Square(), GIVEN[:1], "tpu")
+    assert len(checks) == 2
 
 
 def test_processes_take_the_answer_of_the_first(monkeypatch):

@@ -101,3 +101,50 @@ def softmax_and_ring(name):
 def test_the_compiler_takes_the_softmax_and_the_ring(on_tpu, name):
     found = on_tpu(name, softmax_and_ring, name)
     assert found["softmax"] >= 2 and found["ring"] >= 2 and not found["whole"], found
+
+
+def checked_programs(number):
+    """Names of the candidates whose self-check of a class compiles for a TPU v5e, forward and backward, once a case; and
+    whether "auto" asks the topology's devices."""
+    import dataclasses
+    import functools
+
+    import jax
+
+    from ptm_jax.kernels import deciding
+    from ptm_jax.kernels.attention import candidates as attention
+    from ptm_jax.kernels.cross_entropy import candidates as cross_entropy
+    from ptm_jax.mesh import rules
+    from ptm_jax.mesh.layout import layout_of, use
+
+    devices = chips.devices(chips.topology("v5e:2x2"))
+    plain = attention.Class("bfloat16", "bfloat16", 64, 512, 512)
+    questions = (
+        plain,
+        dataclasses.replace(plain, extras=("distances", "order", "dropout")),
+        dataclasses.replace(plain, queries=1),
+        cross_entropy.Class("bfloat16", 768, 1024, 32768),
+    )
+    room = attention if questions[number].kind == "attention" else cross_entropy
+    there, names, quick = jax.sharding.SingleDeviceSharding(devices[0]), [], {"exec_time_optimization_effort": -1.0}
+    for one in room.CANDIDATES:
+        for case in questions[number].cases() if one.runs_on("tpu") and one.installed else ():
+            if case.refusal(module := one.load()) is None:
+                shape = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=there)
+                given = jax.tree.map(shape, jax.tree.map(jax.numpy.asarray, case.inputs))
+                jax.jit(functools.partial(case.call, module)).lower(given).compile(quick)
+                names.append(one.name)
+    with use(layout_of(rules.make_mesh({"data": 4}, devices), "replicated")):
+        return names, deciding.asks("tpu")
+
+
+BY_ALL = {0: ["pallas", "reference", "splash", "xla"], 1: ["pallas", "reference", "xla"]}
+BY_ALL |= {2: BY_ALL[0], 3: ["pallas", "xla"]}
+
+
+@pytest.mark.rotate
+@pytest.mark.parametrize("number", BY_ALL)
+def test_the_self_check_of_a_class_compiles(on_tpu, number):
+    """Both cases, odd and even, by every candidate that computes them. A topology is not asked."""
+    names, asked = on_tpu("v5e:2x2", checked_programs, number)
+    assert sorted(names) == sorted(2 * BY_ALL[number]) and not asked
