@@ -113,7 +113,7 @@ def checked_programs(number):
 
     from ptm_jax.kernels import deciding
     from ptm_jax.kernels.attention import candidates as attention
-    from ptm_jax.kernels.cross_entropy import candidates as cross_entropy
+    from ptm_jax.kernels.cross_entropy import candidates as losses
     from ptm_jax.mesh import rules
     from ptm_jax.mesh.layout import layout_of, use
 
@@ -123,9 +123,9 @@ def checked_programs(number):
         plain,
         dataclasses.replace(plain, extras=("distances", "order", "dropout")),
         dataclasses.replace(plain, queries=1),
-        cross_entropy.Class("bfloat16", 768, 1024, 32768),
+        losses.Class("bfloat16", 768, 1024, 32768),
     )
-    room = attention if questions[number].kind == "attention" else cross_entropy
+    room = attention if questions[number].kind == "attention" else losses
     there, names, quick = jax.sharding.SingleDeviceSharding(devices[0]), [], {"exec_time_optimization_effort": -1.0}
     for one in room.CANDIDATES:
         for case in questions[number].cases() if one.runs_on("tpu") and one.installed else ():
