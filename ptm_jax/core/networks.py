@@ -80,6 +80,7 @@ class Encoder(Slot):
     ponders          whether its depth is adaptive; the cost is in `extra["ponder"]` [B, L]
     writes           whether it decodes step by step with `empty_cache`
     start            first id of a decoder's input; "last": the document's last token; None: the vocabulary's bos
+    bare             whether its states are the rows of its table `token`, one for each token
     stacks           {path inside the encoder: stack of layers}, from the input up; {} if layers are not stacked
     """
 
@@ -91,6 +92,7 @@ class Encoder(Slot):
     ponders: bool = False
     writes: bool = False
     start: int | str | None = None
+    bare: bool = False
     stacks: Mapping[str, Layered] = MappingProxyType({})
 
     @property

@@ -155,6 +155,11 @@ class Objective(Slot):
         return batch, {}
 
 
+    def tables(self, system: Any) -> tuple[str, str] | None:
+        """Returns the paths of the input and output vectors if `kernels.words` computes this loss under SGD, else None."""
+        return None
+
+
 class Function(Objective):
     """A plain function as an objective."""
 

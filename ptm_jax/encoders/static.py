@@ -42,6 +42,10 @@ class WordVectors(_Table):
     def direction(self) -> slots.Direction:
         return "none"
 
+    @property
+    def bare(self) -> bool:
+        return self.window is None
+
     def setup(self):
         self.token = self._token()
         if self.window is not None:

@@ -51,6 +51,8 @@ class _Words(slots.Objective):
         head = slots.heads_of(system, self.tower).get(self.head)
         if head is None or not head.gives_rows:
             return f"{type(self).__name__} needs a head of word vectors named {self.head!r}; add nn.heads.word_rows.WordRows"
+        if head.bias != self.biased:
+            return f"{type(self).__name__} needs a head with bias={self.biased}; set it in its head {self.head}"
         return None
 
     def fields(self, batch: Batch) -> Batch:
@@ -130,7 +132,18 @@ class NegativeSampling(_Noise):
 
     A noise word that is the predicted word does not count (word2vec.c). `noise_ids` are draws of unigram ** 0.75
     (`corruptions.windows.WordWindows`). Rows of the survey's table: 5, 6, 7.
+
+    impl    who computes skip-gram under SGD on a CPU: "native" is `kernels.words`, "plain" XLA; "auto" is native where the
+            host has a C++ compiler. They differ by rounding
     """
+
+    impl: Literal["auto", "plain", "native"] = "auto"
+
+    def tables(self, system):
+        encoder = slots.encoder_of(system, self.tower)
+        if self.predicts == "centre" or not encoder.bare or self.impl == "plain":
+            return None
+        return f"{self.tower}/encoder/token", f"{self.tower}/heads_{self.head}/table"
 
     def weights(self, near, batch):
         same = (batch["target_ids"][..., None] == batch["noise_ids"][:, None]).astype(jnp.float32)

@@ -21,6 +21,8 @@ from ptm_jax.objectives.windows import NCE, HierarchicalSoftmax, NegativeSamplin
 VOCAB = Vocab(size=692_000, pad=0, unk=2)
 """The words that occur at least 5 times in a billion words of news (Mikolov et al. 2013b, section 3)."""
 WIDTH, WINDOW = 300, 5
+ADAGRAD = Adagrad(initial=1e-12)
+"""The gradients of a mean over 512 centres are small beside the default sum, 0.1."""
 CHUNK = 64 + 2 * WINDOW
 """Words of a row: 64 centres, and 5 words on each side."""
 
@@ -111,7 +113,7 @@ def bilinear(parent: System, name: str, predicts: str, k: int) -> System:
         examples=Chunks(window=WINDOW, sample=None),
         corruption=WordWindows(vocab=VOCAB, window=WINDOW, dynamic=False, power=1.0),
         objective=NCE(vocab=VOCAB, predicts=predicts, k=k),
-        recipe=dataclasses.replace(recipe(0.1, optimizer=Adagrad()), lr=0.1),
+        recipe=dataclasses.replace(recipe(0.1, optimizer=ADAGRAD), lr=0.1),
     )
 
 
@@ -125,7 +127,7 @@ def miniature(parent: System, name: str, *, lr: float, steps: int = 80, width: i
         name=name,
         examples=examples,
         tokenizer=dataclasses.replace(parent.tokenizer, vocab=4096, min_count=1, train_bytes=32_000_000),
-        recipe=dataclasses.replace(parent.recipe, phases=shape, updates=32, optimizer=Adagrad(), lr=lr),
+        recipe=dataclasses.replace(parent.recipe, phases=shape, updates=32, optimizer=ADAGRAD, lr=lr),
     )
 
 

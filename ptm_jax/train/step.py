@@ -31,7 +31,7 @@ from ptm_jax.core.types import Batch, Loss, Params, Ratio, record
 from ptm_jax.mesh.layout import Layout, layout_of
 from ptm_jax.mesh.padding import Padding, padding_of, stored
 from ptm_jax.mesh.rules import Table
-from ptm_jax.train import optimizers
+from ptm_jax.train import in_place, optimizers
 from ptm_jax.train.freedom import Freedom, held
 from ptm_jax.train.sparse import Rows
 
@@ -49,7 +49,7 @@ class TrainState:
 @dataclasses.dataclass(frozen=True)
 class Program:
     """A system with wrapped towers, its optimizer, and the pure functions over them. `freedom` decides which parameters
-    are updated, at which steps, and at which rate."""
+    are updated, at which steps, and at which rate. `native` are tables that a kernel updates (`train.in_place`)."""
 
     system: System
     towers: Mapping[str, Any]
@@ -58,6 +58,7 @@ class Program:
     freedom: Freedom = Freedom()
     layout: Layout | None = None
     padding: Padding = Padding()
+    native: tuple[str, str] | None = None
 
     def on(self, mesh: Mesh, rules: str | Table, batch: Batch) -> tuple[Program, TrainState]:
         """Returns (this program for a mesh, its abstract state: stored shapes with shardings), from the shapes of a batch.
@@ -68,7 +69,8 @@ class Program:
         layout = layout_of(mesh, rules)
         state = jax.eval_shape(self.defined().init, batch)
         padding = padding_of(state, layout.rules, mesh)
-        work = dataclasses.replace(self, layout=layout if mesh.size > 1 else None, padding=padding)
+        native = in_place.tables_of(self.system, mesh)
+        work = dataclasses.replace(self, layout=layout if mesh.size > 1 else None, padding=padding, native=native)
         return work, stored(state, padding, layout.rules, mesh)
 
     def init(self, batch: Batch) -> TrainState:
@@ -100,6 +102,10 @@ class Program:
     def _updates(self, state: TrainState, batch: Batch, accumulate: int) -> tuple[TrainState, dict[str, Any]]:
         """Runs the `recipe.updates` of a step in sequence, each on its part of the rows."""
         parts = self.system.recipe.updates
+        if self.native is not None:
+            batch = self._corrupt(batch, "train", state.step, state.carry)
+            params, opt_state, metrics = in_place.step(self.system, self.native, state, batch)
+            return TrainState(state.step + 1, params, opt_state, state.carry), metrics
         if parts == 1:
             return self._step(state, batch, accumulate)
         if state.carry is not None:
@@ -173,7 +179,7 @@ class Program:
         computes some products twice)."""
         plain = lambda part: dataclasses.replace(part, impl="reference")
         towers = spec.respell(self.towers, slots.Kernel, plain)
-        return dataclasses.replace(self, towers=towers, layout=None, padding=Padding())
+        return dataclasses.replace(self, towers=towers, layout=None, padding=Padding(), native=None)
 
     def _frozen(self, params):
         """Stops the gradients of frozen parameters: no backward pass through a teacher, no share in the norm."""

@@ -9,11 +9,15 @@ import pytest
 
 from ptm_jax import systems
 from ptm_jax.core import facts, spec
+from ptm_jax.core.errors import UserError
 from ptm_jax.core.facts import Counts, noise_of
 from ptm_jax.core.huffman import Huffman, tree_of
-from ptm_jax.core.recipe import SGD, Constant, Phase
+from ptm_jax.core.recipe import SGD, Adagrad, Constant, Phase
 from ptm_jax.core.types import Encoded, Vocab
+from ptm_jax.kernels import words
+from ptm_jax.mesh import rules
 from ptm_jax.objectives.windows import NCE, HierarchicalSoftmax, NegativeSampling
+from ptm_jax.train import in_place
 from ptm_jax.train.step import program
 from support.plain_towers import B, L, V, check, logistic, states_of
 
@@ -184,3 +188,33 @@ def test_huffmans_tree_is_the_shortest_code_and_a_distribution():
     turns = lambda way: [p[n - 1] if n > 0 else 1 - p[-n - 1] for n in way if n]
     assert abs(sum(np.prod(turns(way)) for way in tree[2:]) - 1) < 1e-12
     assert (np.abs(tree[2:, 0]) == len(counts[2:]) - 1).all(), "the root is the last node"
+
+
+def test_the_native_step_is_the_plain_one_whatever_the_threads():
+    """Two updates of two rows: the kernel against XLA; one thread and three have the same bits."""
+    work, state, batch = small("skipgram", rows=4, updates=2, lr=3.0)
+    if why := words.refusal():
+        pytest.skip(f"no native kernel here: {why}")
+    batch["segment_ids"] = batch["segment_ids"].at[1, 12:].set(2).at[2, 15:].set(0)
+    plain, expected = jax.jit(work.step)(state, batch)
+    mesh = rules.make_mesh(devices=jax.devices()[:1])
+    native = dataclasses.replace(work, native=in_place.tables_of(work.system, mesh))
+    assert native.native == ("main/encoder/token", "main/heads_context/table")
+    found, metrics = jax.jit(native.step)(state, batch)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6, rtol=1e-5), found.params, plain.params)
+    assert int(found.opt_state["count"]) == int(plain.opt_state["count"]) == 2 and int(found.step) == 1
+    for name, ratio in metrics.items():
+        if name != "tokens":
+            np.testing.assert_allclose(ratio.sum, expected[name].sum, rtol=1e-5)
+            assert ratio.weight == expected[name].weight
+    drawn = work._corrupt(batch, "train", 0, None)
+    tables = found.params["main"]["encoder"]["token"], found.params["main"]["heads_context"]["table"]
+    run = lambda threads: words.descend(tables, drawn, jnp.float32(1), updates=2, window=5, k=5, threads=threads)
+    jax.tree.map(np.testing.assert_array_equal, jax.jit(run, static_argnums=0)(1), jax.jit(run, static_argnums=0)(3))
+
+
+def test_a_named_kernel_that_cannot_make_the_step_is_refused():
+    work, _, _ = small("skipgram", optimizer=Adagrad())
+    system = spec.with_field(work.system, "impl", "native")
+    with pytest.raises(UserError, match="plain SGD"):
+        in_place.tables_of(system, rules.make_mesh(devices=jax.devices()[:1]))
