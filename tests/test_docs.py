@@ -15,6 +15,7 @@ import tyro
 
 from ptm_jax import systems
 from ptm_jax.cli import main
+from support import furnished
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
@@ -32,6 +33,12 @@ def commands(path):
     return [words for line in lines if (words := shlex.split(line, comments=True)) and words[0] == "ptm"]
 
 
+QUICK = ("prepare", "import", "export", "predict", "evaluate", "average")
+RAN = {
+    "README": 3, "allennlp": 1, "checkpoints": 3, "fairseq": 1, "finetuning": 2, "gensim": 3, "performance": 1, "pod": 3,
+    "pretraining": 4, "quickstart": 1, "sentence_transformers": 3, "systems": 3, "transformers": 4,
+}  # fmt: skip
+"""{page: number of its commands that run in the tests}."""
 EVERY = [(path.stem, words) for path in (*PAGES, ROOT / "README.md") for words in commands(path)]
 
 
@@ -48,11 +55,39 @@ def test_a_command_of_a_page_is_one_that_ptm_takes(words):
     except SystemExit:
         pytest.fail(printed.getvalue())
     assert dataclasses.is_dataclass(args)
-    target = getattr(args, "target", None)
+    target = vars(args).get("target")
     if target and re.fullmatch(r"[a-z0-9_+]+", target) and words[1] in ("show", "train"):
         systems.get(target)
     if target and target.endswith(".py") and "/" in target:
         assert (ROOT / target).is_file(), target
+
+
+def quick(words, folder):
+    """Whether a command only needs what is in the folder, and seconds: it trains nothing and fetches nothing."""
+    if words[1] in ("list", "show") or words[1:3] == ["bench", "--list"]:
+        return True
+    if words[1] == "launch":
+        return "--run" not in words
+    return words[1] in QUICK and (words[1] == "prepare" or (folder / words[2]).exists()) and "--adapter" not in words
+
+
+@pytest.mark.full
+@pytest.mark.rotate
+@pytest.mark.parametrize("page", RAN)
+def test_the_quick_commands_of_a_page_run_as_they_stand(page, tmp_path, tmp_path_factory, monkeypatch, capsys):
+    """The documentation of the packages, `pydocs`, is replaced by a text of this one."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "configs").symlink_to(ROOT / "configs")
+    mine, ran = [words for where, words in EVERY if where == page], 0
+    furnished.furnish(tmp_path, tmp_path_factory.getbasetemp(), {word for words in mine for word in words})
+    for words in mine:
+        if quick(words, tmp_path):
+            capsys.readouterr()
+            status = main.main(["text/a.txt" if word == "pydocs" else word for word in words[1:]])
+            printed = capsys.readouterr()
+            assert status == 0 and (printed.out or printed.err), (words, printed.err)
+            ran += 1
+    assert ran == RAN[page]
 
 
 def test_scripts_that_pages_name_exist():

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from ptm_jax.convert.sentence_folder import model_folder
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.reading import shown
 
@@ -46,7 +47,8 @@ def locate(
     files: Sequence[str] | None = None,
     allow_pickle: bool = False,
 ) -> Path:
-    """Returns the directory (or file) of a checkpoint. Raises UserError.
+    """Returns the directory (or file) of a checkpoint, in an old sentence-transformers folder the one inside. Raises
+    UserError.
 
     name_or_path  an existing path, or a name on the Hub: "bert-base-uncased", "org/name"
     revision      branch, tag or commit on the Hub
@@ -58,7 +60,7 @@ def locate(
     path = Path(name_or_path).expanduser()
     name = os.fspath(name_or_path)
     if name and path.exists():
-        return path
+        return model_folder(path)
     if not _NAME.fullmatch(name) or ".." in name:
         raise UserError(f"{shown(name)}: there is no such directory, and the Hugging Face Hub has no names like that")
     if files is not None:

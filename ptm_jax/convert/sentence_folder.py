@@ -79,16 +79,24 @@ class Sentence:
     width: int | None = None
 
 
-def sentence_of(folder: str | Path, allow_pickle: bool = False) -> Sentence | None:
-    """Returns the `Sentence` of a folder with a modules.json, None for one without. Raises UserError for a damaged file."""
+def model_folder(folder: str | Path) -> Path:
+    """Returns the folder with the files of the model itself: that of the first step of modules.json (an old folder has
+    0_Transformer), else `folder`. Raises UserError for a damaged modules.json."""
     folder = Path(folder)
+    steps = _steps(folder) if os.path.lexists(folder / "modules.json") else []
+    return _place(folder, steps[0]) if steps else folder
+
+
+def sentence_of(folder: str | Path, allow_pickle: bool = False) -> Sentence | None:
+    """Returns the `Sentence` of a folder with a modules.json, or of the folder of its first step; None for another one.
+    Raises UserError for a damaged file."""
+    inner, folder = Path(folder), Path(folder)
     if not os.path.lexists(folder / "modules.json"):
-        return None
-    steps = _json(folder / "modules.json", list)
-    if not all(isinstance(step, dict) and isinstance(step.get("type"), str) for step in steps):
-        raise UserError(f"{folder}/modules.json is no list of modules with a type; copy the whole folder again")
-    modes, normalize, dense = (), False, []
-    facts = _settings(folder)
+        folder = folder.absolute().parent
+        if not os.path.lexists(folder / "modules.json") or model_folder(folder) != inner.absolute():
+            return None
+    steps, modes, normalize, dense = _steps(folder), (), False, []
+    facts = _settings(folder, inner if inner != folder else model_folder(folder))
     for step in steps[1:]:
         name, place = step["type"].rpartition(".")[2], _place(folder, step)
         if name == "Pooling" and not modes:
@@ -133,6 +141,13 @@ def write(folder: str | Path, sentence: Sentence) -> None:
     _write(folder / _SETTINGS, {**dict(names), "similarity_fn_name": sentence.similarity})
 
 
+def settings(sentence: Sentence) -> dict[str, Any]:
+    """Returns the fields of a `Sentence` in a form that compares: the arrays of its layers as bytes."""
+    arrays = [(layer.kernel, layer.bias) for layer in sentence.dense]
+    dense = [[None if part is None else part.tobytes() for part in pair] for pair in arrays]
+    return {**vars(sentence), "dense": dense, "activations": [layer.activation for layer in sentence.dense]}
+
+
 def parted(module: Model, params: Mapping[str, Any]) -> tuple[Model, Mapping[str, Any], Dense | None]:
     """Returns (module, parameters, None), or for a classifier on the mean of the states (module and parameters without its
     head, its last layer)."""
@@ -164,6 +179,13 @@ def _pooling(sentence: Sentence) -> dict[str, Any]:
     if sentence.modes != tuple(mode for mode in MODES if mode in sentence.modes):  # flags have one order only
         modes = {"pooling_mode": ["mean_sqrt_len_tokens" if mode == "mean_sqrt_len" else mode for mode in sentence.modes]}
     return {"word_embedding_dimension": sentence.width, **modes, "include_prompt": sentence.include_prompt}
+
+
+def _steps(folder: Path) -> list[Mapping[str, Any]]:
+    steps = _json(folder / "modules.json", list)
+    if not all(isinstance(step, dict) and isinstance(step.get("type"), str) for step in steps):
+        raise UserError(f"{folder}/modules.json is no list of modules with a type; copy the whole folder again")
+    return steps
 
 
 def _place(folder: Path, step: Mapping[str, Any]) -> Path:
@@ -207,8 +229,9 @@ def _dense(place: Path, allow_pickle: bool) -> Dense:
     return Dense(np.ascontiguousarray(kernel), bias, activation)
 
 
-def _settings(folder: Path) -> dict[str, Any]:
-    """Returns the fields of a `Sentence` that stand in the folder's settings: prompts, similarity, longest text."""
+def _settings(folder: Path, inner: Path) -> dict[str, Any]:
+    """Returns the fields of a `Sentence` that stand in the folder's settings, prompts and similarity, and in those of its
+    model, the longest text."""
     file, found = folder / _SETTINGS, {}
     fields = _json(file, dict) if file.is_file() else {}
     prompts, name = fields.get("prompts") or {}, fields.get("default_prompt_name")
@@ -219,7 +242,7 @@ def _settings(folder: Path) -> dict[str, Any]:
     similarity = fields.get("similarity_fn_name") or "cosine"
     if similarity not in SIMILARITIES:
         raise UserError(f"{file}: similarity_fn_name is {similarity!r}; supported are {', '.join(SIMILARITIES)}")
-    lengths = next(iter(sorted(folder.glob("sentence_*_config.json"))), None)
+    lengths = next(iter(sorted(inner.glob("sentence_*_config.json"))), None)
     fields = _json(lengths, dict) if lengths is not None else {}
     longest = fields.get("max_seq_length")
     if longest is not None and (type(longest) is not int or longest < 1):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal
 
+import flax.linen as nn
 import jax.numpy as jnp
 
 from ptm_jax.core import slots
@@ -13,6 +14,7 @@ from ptm_jax.core.types import Batch, Encoded, record
 from ptm_jax.encoders.context import Embedded
 from ptm_jax.encoders.transformer import Cache, Transformer
 from ptm_jax.nn.attention.multihead import KeyValues
+from ptm_jax.nn.layers import Identity
 
 
 @record
@@ -80,7 +82,7 @@ class EncoderDecoder(Embedded):
             inner |= {name: batch[f"decoder_{name}"] for name in renamed if f"decoder_{name}" in batch}
         elif self.start is not None:
             inner["input_ids"] = shifted(ids, segments, self.start)
-        given = {"source": source.hidden, "source_segments": segments, "table": self._shared_table()}
+        given = {"source": self._read(source.hidden), "source_segments": segments, "table": self._shared_table()}
         if cache is not None:
             given |= {"cache": cache.own, "across": cache.across}
         decoded = self.decoder(inner, train, **given)
@@ -90,6 +92,10 @@ class EncoderDecoder(Embedded):
             decoded = dataclasses.replace(decoded, cache=PairCache(own, across, segments))
         extra = {"source": source.hidden, "source_layers": source.layers, "source_attention": source.attention}
         return dataclasses.replace(decoded, extra={**(decoded.extra or {}), **extra})
+
+    def _read(self, states):
+        """Returns the encoder's states [B, L, D] as the decoder reads them."""
+        return states
 
     def _continued(self, batch: Batch, train: bool, cache: PairCache) -> Encoded:
         given = {"cache": cache.own, "across": cache.across, "source_segments": cache.segments}
@@ -108,6 +114,16 @@ class EncoderDecoder(Embedded):
         stack = self.decoder.stack
         across = stack.block.cross.attention.empty_cache(stack.layers, batch, source)
         return PairCache(self.decoder.empty_cache(batch, length), across, jnp.zeros((batch, source), jnp.int32))
+
+
+class BridgedEncoderDecoder(EncoderDecoder):
+    """An `EncoderDecoder` of two widths: `bridge` maps the encoder's states to that of the decoder (Transformers'
+    EncoderDecoderModel)."""
+
+    bridge: nn.Module = Identity()
+
+    def _read(self, states):
+        return self.bridge(states)
 
 
 def shifted(ids, segments, start: int | Literal["last"]):

@@ -39,7 +39,8 @@ class Transformer(Stacked):
     """Embeddings and a stack. `direction` sets which tokens see each other if the batch has no `order`.
 
     `relative` adds scores that all layers share (`nn.attention.relative`: `Buckets`, `Alibi`). A decoder takes `source`
-    [B, Ls, D] for the blocks' `cross` slots, `source_segments` [B, Ls], and the token `table` if it has none. It returns
+    [B, Ls, D] for the blocks' `cross` slots (default: the batch's `source_states`), `source_segments` [B, Ls] (0 at
+    padding), and the token `table` if it has none. It returns
     their attention as `extra["cross_attention"]` [N, B, H, L, Ls]. With a `cache` it may also take `across`, the cache of
     the source [N, B, Ls, H, K] (see `Attention`); `Encoded.cache` is then a pair. `blank` sets the states of padding to
     zero.
@@ -79,6 +80,9 @@ class Transformer(Stacked):
         if self.relative is not None:
             keys = context.visibility.k_segments.shape[1]
             context = dataclasses.replace(context, scores=self.relative(context, length, keys))
+        if source is None and "source_states" in batch:
+            source = batch["source_states"]
+            source_segments = batch.get("source_segments", jnp.ones(source.shape[:2], jnp.int32))
         if source_segments is not None:
             outside = Visibility(context.visibility.q_segments, source_segments)
             context = dataclasses.replace(context, source=source, source_visibility=outside)

@@ -13,7 +13,7 @@ from ptm_jax.convert.checkpoint import is_published
 from ptm_jax.convert.config import Config
 from ptm_jax.convert.hub import locate
 from ptm_jax.convert.records import record_with
-from ptm_jax.convert.sentence_folder import classifier, sentence_of
+from ptm_jax.convert.sentence_folder import classifier, model_folder, sentence_of
 from ptm_jax.convert.words import wordfiles
 from ptm_jax.core import spec
 from ptm_jax.core.errors import UserError
@@ -59,7 +59,7 @@ def load(
     Raises UserError for an unknown model, no intact checkpoint, a tokenizer of another checkpoint, a damaged file, or an
     adapter of another model.
     """
-    path = Path(path)
+    path = model_folder(path)
     if wordfiles.is_words(path):
         given = {"adapter": adapter, "architecture": architecture, "tower": tower, "revision": revision}
         if extra := [name for name, value in given.items() if value is not None]:

@@ -198,6 +198,11 @@ class Pretrained:
         return self.examples.table(self._tokenizer()).astype(np.int32)
 
     @functools.cached_property
+    def _agreeing(self) -> dict[int, bool]:
+        """{length: whether a small batch gives the bits of a large one}, for `inference.vectors`."""
+        return {}
+
+    @functools.cached_property
     def _language(self) -> int | None:
         """The language of the published config. Without one, a line on stderr, once for a model."""
         found, count = self.published("lang_id", int, None), self.module.encoder.languages

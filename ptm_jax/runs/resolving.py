@@ -29,9 +29,12 @@ def resolve(target: str, sets: Sequence[str] = (), *, experiment: bool = False) 
     System becomes an Experiment first, so that `sets` may reach its fields too. Raises UserError.
     """
     from ptm_jax.convert.checkpoint import is_published
+    from ptm_jax.convert.sentence_folder import model_folder
     from ptm_jax.core import spec
     from ptm_jax.core.system import Experiment, System
 
+    if (Path(target) / "modules.json").is_file():
+        target = os.fspath(model_folder(target))
     if Path(target).is_dir() and (is_published(target) or not _is_system(target)):
         value = _further(target)
     else:

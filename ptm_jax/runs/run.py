@@ -53,8 +53,8 @@ class Run:
 
     @classmethod
     def at(cls, path: str | os.PathLike) -> Run:
-        """Returns the run of a path: a workdir, its `checkpoints`, or one checkpoint. Reads no files."""
-        return cls(*workdirs.place_of(path))
+        """Returns the run of a path: a workdir, its `checkpoints`, or one checkpoint (`sentence_folder.model_folder`)."""
+        return cls(*workdirs.place_of(sentence_folder.model_folder(path)))
 
     @property
     def exists(self) -> bool:
@@ -256,8 +256,9 @@ def _kept(out: str | os.PathLike, model: Any, record: Mapping[str, Any], beside:
 def average(models: Sequence[str], out: str | os.PathLike) -> Params:
     """Writes the mean of the parameters of several runs as a run of no steps, and returns it.
 
-    Only one model at a time is in memory. Adaptations are merged into the network first. Raises UserError for fewer than
-    two models, or if networks, tokenizers or shapes differ.
+    Only one model at a time is in memory. Adaptations are merged into the network first. Pooling, layers and prompts of a
+    sentence-transformers folder are kept. Raises UserError for fewer than two models, or if networks, tokenizers, shapes or
+    these settings differ.
     """
     check_free(out)
     if len(models) < 2:
@@ -271,6 +272,8 @@ def average(models: Sequence[str], out: str | os.PathLike) -> Params:
         flat = {path: np.asarray(leaf, np.float64) for path, leaf in paths.flatten(params).items()}
         mine = {"towers": system["towers"], "adaptations": system["adapt"], "tokenizer": meta.get("tokenizer")}
         mine["parameters"] = {path: leaf.shape for path, leaf in flat.items()}
+        sentence = sentence_folder.sentence_of(run.folder / workdirs.SENTENCE)
+        mine["sentence settings"] = None if sentence is None else sentence_folder.settings(sentence)
         if first is None:
             config = {**run.record["config"], "system": system}
             first, record = mine, {**run.record, "config": config, "averaged": list(models)}
@@ -281,7 +284,9 @@ def average(models: Sequence[str], out: str | os.PathLike) -> Params:
                 raise UserError(f"{model} and {models[0]} differ in their {name}; the mean is of models of one network")
         total = {path: total.get(path, 0.0) + leaf / len(models) for path, leaf in flat.items()}
     mean = paths.unflatten({path: leaf.astype(np.float32) for path, leaf in total.items()})
-    write(out, record, tokenizer, mean, generation_of(models[0]))
+    found = write(out, record, tokenizer, mean, generation_of(models[0]))
+    if sentence is not None:
+        sentence_folder.write(found.folder / workdirs.SENTENCE, sentence)
     return mean
 
 

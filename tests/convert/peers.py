@@ -36,7 +36,7 @@ LIVE = [
 IGNORED = -100
 ROWS, CHOICES = 4, 2
 WORDS = ("input_ids", "attention_mask", "token_type_ids", "task_type_ids", "langs", "mc_token_ids")
-WORDS += ("decoder_input_ids", "decoder_attention_mask")
+WORDS += ("decoder_input_ids", "decoder_attention_mask", "encoder_hidden_states", "encoder_attention_mask")
 
 OUTPUTS = dict.fromkeys(("mlm", "lm", "nsp", "sop", "rtd", "classify", "tag", "choose"), ("labels", "logits"))
 OUTPUTS |= {"span": (("start_positions", "end_positions"), ("start_logits", "end_logits"))}
@@ -284,6 +284,8 @@ def _batch(encoder, given):
     for name, ours in (("langs", "language_ids"), ("task_type_ids", "task_type_ids")):
         if name in given:
             batch[ours] = np.pad(given[name], ((0, 0), (0, width - given[name].shape[1])))
+    for name, ours in (("encoder_hidden_states", "source_states"), ("encoder_attention_mask", "source_segments")):
+        batch |= {ours: given[name]} if name in given else {}
     return {**batch, **labels(given, width), "rows": np.arange(ROWS, dtype=np.int32)}
 
 

@@ -162,19 +162,23 @@ def test_the_waves_are_written(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("first", "second"), [("bert", "bert"), ("roberta", "roberta"), ("bert", "roberta"), ("roberta", "bert")]
-)
-def test_an_encoder_with_a_decoder_of_its_kind(first, second, tmp_path):
-    """EncoderDecoderModel with halves of other sizes. Its pooler is not used, and does not come back."""
-    sizes = dict(vocab_size=61, hidden_size=12, max_position_embeddings=20, pad_token_id=0, attn_implementation="eager")
+    ("first", "second", "width"),
+    [
+        ("bert", "bert", 12), ("roberta", "roberta", 12), ("bert", "roberta", 12), ("roberta", "bert", 12),
+        ("bert", "bert", 18),
+    ],
+)  # fmt: skip
+def test_an_encoder_with_a_decoder_of_its_kind(first, second, width, tmp_path):
+    """EncoderDecoderModel with halves of other sizes, and widths. Its pooler is not used, and does not come back."""
+    sizes = dict(vocab_size=61, max_position_embeddings=20, pad_token_id=0, attn_implementation="eager")
     own = {"bert": ("Bert", {}), "roberta": ("Roberta", {"hidden_act": "relu", "layer_norm_eps": 1e-5})}
 
     def part(kind, **words):
         prefix, more = own[kind]
         return getattr(peers.transformers, f"{prefix}Config")(**sizes, **more, **words)
 
-    encoder = part(first, num_hidden_layers=2, num_attention_heads=2, intermediate_size=17)
-    decoder = part(second, num_hidden_layers=1, num_attention_heads=3, intermediate_size=10)
+    encoder = part(first, num_hidden_layers=2, num_attention_heads=2, intermediate_size=17, hidden_size=width)
+    decoder = part(second, num_hidden_layers=1, num_attention_heads=3, intermediate_size=10, hidden_size=12)
     config = peers.transformers.EncoderDecoderConfig.from_encoder_decoder_configs(encoder, decoder)
     config.pad_token_id, config.decoder_start_token_id, config.eos_token_id = 0, 2, 1
     config.encoder._attn_implementation = config.decoder._attn_implementation = "eager"

@@ -19,8 +19,9 @@ from ptm_jax.inference.pretrained import Pretrained
 from ptm_jax.inference.vectors import pooled, similarity, through
 from ptm_jax.nn.heads.tasks import SequenceHead, Summary
 from ptm_jax.objectives.downstream import Classification
-from ptm_jax.runs import run
+from ptm_jax.runs import resolving, run
 from ptm_jax.tasks.catalogue import catalogue
+from ptm_jax.train import initial
 from support import tiny_checkpoint
 
 TEXTS = ["the king sees the house", "hat", "the queen loves the hat of the city"]
@@ -88,6 +89,33 @@ def test_encode_follows_its_folder_and_its_caller(bert, capsys, tmp_path):
     np.testing.assert_allclose(model.encode(["a", "b a"], "mean", normalize=False), means, atol=1e-6)
     assert main(["predict", str(tmp_path), "--task", "embed", "--text", "a"]) == 0
     np.testing.assert_allclose(json.loads(capsys.readouterr().out)[0]["vector"], units[0], atol=1e-5)
+
+
+def old(folder):
+    """Moves the model's own files into 0_Transformer, as sentence-transformers wrote folders until 2020."""
+    (folder / "0_Transformer").mkdir()
+    for file in [file for file in folder.iterdir() if file.is_file() and file.name not in ("modules.json", "README.md")]:
+        file.rename(folder / "0_Transformer" / file.name)
+    steps = json.loads((folder / "modules.json").read_text())
+    (folder / "modules.json").write_text(json.dumps([steps[0] | {"path": "0_Transformer"}, *steps[1:]]))
+    (folder / "config.json").write_text('{"__version__": "0.2.0"}')
+    return folder
+
+
+def test_an_old_folder_is_the_same_model(capsys, tmp_path):
+    new = tmp_path / "new"
+    tiny_checkpoint.write(new)
+    written(new, flags("cls"), normalize=True)
+    (new / "sentence_bert_config.json").write_text('{"max_seq_length": 5}')
+    wanted, sentence = ptm_jax.load(new).encode(TEXTS, truncate=True), sentence_of(new)
+    folder = old(shutil.copytree(new, tmp_path / "old"))
+    model = ptm_jax.load(folder)
+    assert model.sentence == sentence == sentence_of(folder) == initial.sentence_of(str(folder)) and sentence.max_length == 5
+    assert np.array_equal(model.encode(TEXTS, truncate=True), wanted)
+    for command in ("import", "export"):
+        assert main([command, str(folder), "--out", str(tmp_path / command)]) == 0, capsys.readouterr().err
+        assert np.array_equal(ptm_jax.load(tmp_path / command).encode(TEXTS, truncate=True), wanted)
+    assert resolving.resolve(str(folder)).init == str(folder / "0_Transformer")
 
 
 def dense(folder, activation="activation.Tanh", bias=True, width=16, out=6, **fields):
@@ -196,6 +224,9 @@ def test_a_vector_of_the_exact_mode_does_not_depend_on_other_texts(bert):
     for number, text in enumerate(texts):
         assert bert.encode([text], exact=True)[0].tobytes() == whole[number].tobytes()
     assert bert.encode(texts[::-1], exact=True)[::-1].tobytes() == whole.tobytes()
+    assert bert._agreeing  # small batches were tried; where they disagree, they are not used
+    bert._agreeing.update(dict.fromkeys(bert._agreeing, False))
+    assert bert.encode(["hat"], exact=True)[0].tobytes() == whole[0].tobytes()
 
 
 def test_similarities_are_their_definitions():
@@ -277,17 +308,19 @@ def test_damaged_folders(tmp_path):
 @pytest.mark.rotate(4)
 @pytest.mark.full
 @pytest.mark.skipif(MINILM is None, reason="the MiniLM package is not installed; make test-full installs it")
-@pytest.mark.parametrize("mode", [None, *MODES])
+@pytest.mark.parametrize("mode", [None, "old", *MODES])
 def test_the_real_folder_beside_sentence_transformers(mode, tmp_path):
     """The published pooling (means of unit length), and the folder changed to each mode."""
     peer = pytest.importorskip("sentence_transformers")
     folder = tmp_path / "minilm"
     shutil.copytree(Path(MINILM.submodule_search_locations[0]) / "model", folder)
-    if mode is not None:
+    if mode == "old":
+        old(folder)
+    elif mode is not None:
         written(folder, {"word_embedding_dimension": 384} | flags(mode))
     wanted = peer.SentenceTransformer(str(folder), device="cpu").encode(TEXTS)
     np.testing.assert_allclose(ptm_jax.load(folder).encode(TEXTS), wanted, atol=1e-5)
-    assert np.allclose(np.linalg.norm(wanted, axis=1), 1) == (mode is None)
+    assert np.allclose(np.linalg.norm(wanted, axis=1), 1) == (mode in (None, "old"))
 
 
 @pytest.mark.full

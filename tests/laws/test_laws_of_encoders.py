@@ -11,11 +11,15 @@ import numpy as np
 import pytest
 
 from ptm_jax import systems
+from ptm_jax.convert.families.bert import crossed
 from ptm_jax.core import slots, spec, towers
 from ptm_jax.core.precision import Precision
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.recurrent import LSTMEncoder
-from ptm_jax.nn.embeddings.summed import Embeddings
+from ptm_jax.encoders.seq2seq import BridgedEncoderDecoder
+from ptm_jax.encoders.transformer import transformer
+from ptm_jax.nn.embeddings.summed import Embeddings, LearnedPositions
+from ptm_jax.nn.layers import Dense
 from ptm_jax.nn.recurrent.lstm import LSTM, BiLSTM
 from support import registered
 from support.corrupting import VOCAB
@@ -36,7 +40,9 @@ KINDS = first_of(lambda tower: (classes([tower.encoder]), classes(tower.heads.va
 FACTS = first_of(lambda tower: (type(tower.encoder), tower.encoder.direction, type(tower.encoder.embeddings)))
 """One of every class, direction and kind of embeddings; the other kinds differ in facts that their own tests look at."""
 EMBED = Embeddings(vocab=VOCAB, width=12)
-OWN = {"bilstm": LSTMEncoder(embed=EMBED, layers=(BiLSTM(LSTM(hidden=12), LSTM(hidden=12, backward=True)),))}
+HALF = functools.partial(transformer, vocab=VOCAB, layers=1, heads=2, positions=LearnedPositions(size=32))
+OWN = {"two_widths": BridgedEncoderDecoder(HALF(width=8), crossed(HALF(width=12, direction="causal")), None, Dense(12))}
+OWN |= {"bilstm": LSTMEncoder(embed=EMBED, layers=(BiLSTM(LSTM(hidden=12), LSTM(hidden=12, backward=True)),))}
 """Encoders that no system of the catalogue has."""
 ROWS, LENGTH, TARGET, PLACE = 4, 16, 8, 5
 

@@ -1,5 +1,6 @@
 """`ptm average`: the mean in numpy of the networks as they are used, whatever adaptations kept beside them."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -7,6 +8,8 @@ import pytest
 
 import ptm_jax
 from ptm_jax.cli.main import main
+from ptm_jax.convert import sentence_folder
+from ptm_jax.convert.sentence_folder import Dense, Sentence
 from ptm_jax.core import spec
 from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.core.system import in_effect
@@ -34,7 +37,10 @@ def runs(request, tmp_path_factory):
 @pytest.mark.rotate
 def test_the_mean_of_networks(runs, tmp_path, capsys):
     folders, used = runs
-    out = tmp_path / "soup"
+    out, layer = tmp_path / "soup", Dense(np.eye(4, 2, dtype=np.float32), np.ones(2, np.float32))
+    sentence = Sentence(("cls", "max"), True, dense=(layer,), prompts={"query": "q: "}, max_length=9)
+    for folder in folders:
+        sentence_folder.write(folder / "sentence", sentence)
     assert main(["average", *map(str, folders), "--out", str(out), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     found = flatten(ptm_jax.load(out).params)
@@ -44,6 +50,11 @@ def test_the_mean_of_networks(runs, tmp_path, capsys):
         expected = np.mean([np.asarray(one[path], np.float64) for one in used], 0)
         np.testing.assert_allclose(leaf, expected, rtol=1e-6, atol=1e-7, err_msg=path)
     assert (out / "config.txt").read_text().startswith("System\n  name: small\n")
+    assert sentence_folder.settings(ptm_jax.load(out).sentence) == sentence_folder.settings(sentence)
+    other = dataclasses.replace(sentence, dense=(dataclasses.replace(layer, kernel=2 * layer.kernel),))
+    sentence_folder.write(folders[1] / "sentence", other)
+    assert main(["average", *map(str, folders), "--out", str(tmp_path / "odd")]) == 1
+    assert f"{folders[1]} and {folders[0]} differ in their sentence settings" in capsys.readouterr().err
     # A mean is a model like the others.
     assert main(["average", str(out), str(out), "--out", str(tmp_path / "again")]) == 0
     again = flatten(ptm_jax.load(tmp_path / "again").params)

@@ -37,6 +37,7 @@ def encoder(config: Config) -> Transformer:
     A published "layer" with several parameter sets counts as several layers here.
     """
     defaults = {"hidden_act": "gelu_new", "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    config.refuse("add_cross_attention", False, "cross-attention of this family is not supported")
     core = bert.encoder(config.filled(**defaults))
     layers, (groups, cycle) = core.stack.layers, _sharing(config)
     if layers % groups:

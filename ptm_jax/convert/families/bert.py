@@ -10,8 +10,10 @@ from ptm_jax.convert.config import ACTIVATIONS, PUBLISHED, Config
 from ptm_jax.convert.family import Family, classes, families
 from ptm_jax.convert.records import mlm_head, record_with, task_fields, task_heads, tied, vocab_of
 from ptm_jax.convert.table import Line
+from ptm_jax.core.spec import override
 from ptm_jax.core.system import System
 from ptm_jax.encoders.transformer import Transformer, transformer
+from ptm_jax.nn.attention.multihead import CrossAttention, OptionalCrossAttention
 from ptm_jax.nn.embeddings.summed import LearnedPositions
 from ptm_jax.nn.heads.tasks import Summary
 from ptm_jax.nn.heads.vocabulary import Classifier, Pooler
@@ -29,9 +31,11 @@ REST = ("attention.output.LayerNorm", "intermediate.dense", "output.dense", "out
 def encoder(config: Config) -> Transformer:
     """Returns the encoder of a BERT config; related families replace slots of it."""
     eps, init = config("layer_norm_eps", float, 1e-12), TruncatedNormal(config("initializer_range", float, 0.02))
-    config.refuse("add_cross_attention", False, "a BERT with cross-attention is half of an encoder-decoder; not supported")
+    causal = config("is_decoder", bool, False)
+    if not causal:
+        config.refuse("add_cross_attention", False, "cross-attention is for a decoder; set is_decoder")
     config.refuse("position_embedding_type", "absolute", "relative keys of BERT are not supported")
-    return transformer(
+    core = transformer(
         vocab=vocab_of(config, pad=None),
         layers=config.count("num_hidden_layers"),
         width=config.positive("hidden_size"),
@@ -43,9 +47,17 @@ def encoder(config: Config) -> Transformer:
         activation=config.one_of("hidden_act", ACTIVATIONS, "gelu"),
         dropout=config("hidden_dropout_prob", float, 0.1),
         attention_dropout=config("attention_probs_dropout_prob", float, 0.1),
-        direction="causal" if config("is_decoder", bool, False) else "bidirectional",
+        direction="causal" if causal else "bidirectional",
         initializer=init,
     )
+    return crossed(core) if config("add_cross_attention", bool, False) else core
+
+
+def crossed(core: Transformer) -> Transformer:
+    """Returns a decoder with attention to other states in each layer, where it has them."""
+    block = core.stack.block
+    cross = OptionalCrossAttention(block.attention, block.norm, block.dropout, block.attention_norm)
+    return override(core, {"stack.block.cross": cross})
 
 
 def record(
@@ -77,6 +89,8 @@ def encoder_lines(root: str) -> tuple[Line, ...]:
         Line("encoder/embed/type", f"{root}embeddings.token_type_embeddings.weight"),
         Line("encoder/embed/norm", f"{root}embeddings.LayerNorm", "norm"),
         *table.attention(f"{ours}/attention", f"{layer}attention.", ATTENTION),
+        *table.attention(f"{ours}/cross/attention", f"{layer}crossattention.", ATTENTION),
+        Line(f"{ours}/cross/attention_norm", f"{layer}crossattention.output.LayerNorm", "norm"),
         *table.block(ours, layer, REST),
     )
 
@@ -91,6 +105,11 @@ def lines(config: Config, architecture: str, root: str = "bert.") -> tuple[Line,
         *(Line(f"heads_{pair}/dense", "cls.seq_relationship", "dense") for pair in ("nsp", "sop")),
         *table.tasks("classifier", f"{root}pooler.dense"),
     )
+
+
+def crossing(block: Any) -> dict[str, bool]:
+    """Returns the field of a config for a block with attention to other states."""
+    return {"add_cross_attention": True} if isinstance(block.cross, CrossAttention) else {}
 
 
 def config(system: System) -> dict[str, Any]:
@@ -112,6 +131,7 @@ def config(system: System) -> dict[str, Any]:
         "initializer_range": embed.initializer.std,
         "is_decoder": core.direction == "causal",
         "tie_word_embeddings": tied(heads, "mlm", "lm"),
+        **crossing(block),
     } | task_fields(heads)
 
 

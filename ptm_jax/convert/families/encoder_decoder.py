@@ -7,19 +7,17 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from ptm_jax.convert import table
 from ptm_jax.convert.config import Config
-from ptm_jax.convert.families.bert import ATTENTION
 from ptm_jax.convert.family import Family, families, family_of
 from ptm_jax.convert.records import record_with, special_ids, vocab_of
 from ptm_jax.convert.table import Line
 from ptm_jax.core.errors import UserError, unknown
-from ptm_jax.core.spec import override, respell
+from ptm_jax.core.spec import respell
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.model import Model
-from ptm_jax.encoders.seq2seq import EncoderDecoder
-from ptm_jax.nn.attention.multihead import CrossAttention
+from ptm_jax.encoders.seq2seq import BridgedEncoderDecoder, EncoderDecoder
+from ptm_jax.nn.layers import Dense
 from ptm_jax.systems.seq2seq import bart
 
 HALVES = {
@@ -32,12 +30,12 @@ HALVES = {
 
 
 def half(config: Config, side: str) -> tuple[Family, Config]:
-    """Returns the family and the config of a side, without the fields that make it a half. Raises UserError."""
+    """Returns the family and the config of a side, with the fields that make it a half. Raises UserError."""
     fields = config(side, dict)
     name = fields.get("model_type")
     if name not in HALVES:
         raise UserError(f"{config.file}: {side}: {unknown('model_type', str(name), HALVES)}")
-    hidden = {"is_decoder": side == "decoder", "add_cross_attention": False}
+    hidden = {"is_decoder": side == "decoder", "add_cross_attention": side == "decoder"}
     found = Config({**fields, **hidden}, f"{config.file}: {side}")
     return family_of(found), found
 
@@ -48,17 +46,15 @@ def build(config: Config, architecture: str) -> System:
     name = HALVES[second.model_type]
     encoder = first.build(source, first.bare).towers["main"].encoder
     tower = second.build(target, name).towers["main"]
-    decoder, block = tower.encoder, tower.encoder.stack.block
-    if encoder.embed.width != decoder.embed.width:
-        widths = f"{encoder.embed.width} and {decoder.embed.width}"
-        raise UserError(f"{config.file}: halves of the widths {widths} are joined by a layer, which is not supported")
+    decoder = tower.encoder
     if encoder.embed.vocab.size != decoder.embed.vocab.size:
         sizes = f"{encoder.embed.vocab.size} and {decoder.embed.vocab.size}"
         raise UserError(f"{config.file}: halves with vocabularies of {sizes} pieces are not supported")
-    cross = CrossAttention(block.attention, block.norm, block.dropout, block.attention_norm)
-    decoder = override(decoder, {"stack.block.cross": cross})
     ids = config.filled(pad_token_id=encoder.embed.vocab.pad, vocab_size=encoder.embed.vocab.size)
-    core = EncoderDecoder(encoder, decoder, config("decoder_start_token_id", int, None))
+    halves = encoder, decoder, config("decoder_start_token_id", int, None)
+    width, init = decoder.embed.width, encoder.embed.initializer
+    bridged = encoder.embed.width != width
+    core = BridgedEncoderDecoder(*halves, Dense(width, initializer=init)) if bridged else EncoderDecoder(*halves)
     parent = bart("", 2, 128, 2, lr=5e-5, warmup=1000)
     facts = {"paper": "Rothe et al. 2020, arXiv 1907.12461", "section": "2", "rows": ()}
     system = record_with(config, parent, core, tower.heads, ("lm",), **facts)
@@ -78,9 +74,7 @@ def lines(config: Config, architecture: str) -> tuple[Line, ...]:
         if part in ("encoder", "heads_lm"):
             ours = f"encoder/decoder/{rest}" if part == "encoder" else line.ours
             found.append(moved(line, ours, f"decoder.{line.theirs}"))
-    cross, theirs = "encoder/decoder/stack/block/cross", f"decoder.{second.root}encoder.layer.{{i}}.crossattention."
-    found += table.attention(f"{cross}/attention", theirs, ATTENTION)
-    return (*found, Line(f"{cross}/attention_norm", f"{theirs}output.LayerNorm", "norm"))
+    return (*found, Line("encoder/bridge", "enc_to_dec_proj", "dense"))
 
 
 def config(system: System) -> dict[str, Any]:

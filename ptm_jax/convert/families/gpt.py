@@ -6,6 +6,7 @@ from typing import Any
 
 from ptm_jax.convert import table
 from ptm_jax.convert.config import ACTIVATIONS, PUBLISHED, Config
+from ptm_jax.convert.families.bert import crossed, crossing
 from ptm_jax.convert.family import Family, classes, families
 from ptm_jax.convert.records import record_with, special_ids, task_fields, tied
 from ptm_jax.convert.table import Line
@@ -26,6 +27,7 @@ GPT_HEADS = classes("OpenAIGPT", DOUBLE, TEXTS)
 GPT2_HEADS = classes("GPT2", DOUBLE, (*TEXTS, "ForTokenClassification", "ForQuestionAnswering"))
 CTRL_HEADS = classes("CTRL", {"LMHeadModel": ("lm",)}, TEXTS)
 
+KV = ("key", "value")
 AFN = {"gelu": "gelu_tanh", "relu": "relu", "silu": "silu", "swish": "silu"}
 """GPT's activation names: its "gelu" is the tanh form."""
 
@@ -83,7 +85,9 @@ def build_gpt(config: Config, architecture: str) -> System:
 
 def build_gpt2(config: Config, architecture: str) -> System:
     std, layers = config("initializer_range", float, 0.02), config.count("n_layer")
-    config.refuse("add_cross_attention", False, "a GPT-2 with cross-attention is half of an encoder-decoder; not supported")
+    by_depth = config("scale_attn_by_inverse_layer_idx", bool, False)
+    if by_depth:
+        config.refuse("add_cross_attention", False, "cross-attention that is scaled by the layer's number is not supported")
     core = _decoder(
         config,
         hidden=config.positive("n_inner", None),
@@ -94,7 +98,9 @@ def build_gpt2(config: Config, architecture: str) -> System:
     )
     if not config("scale_attn_weights", bool, True):
         core = override(core, {"stack.block.attention.scale": 1.0})
-    if config("scale_attn_by_inverse_layer_idx", bool, False):
+    if config("add_cross_attention", bool, False):
+        core = crossed(core)
+    if by_depth:
         stack = override(core.stack, {"block.attention.relative": InverseDepth()})
         core = override(core, {"stack": NumberedStack(**values_of(stack))})
     return _record(config, gpt2("", 2, 128, 2), core, GPT2_HEADS[architecture])
@@ -136,7 +142,14 @@ def lines_gpt(config: Config, architecture: str) -> tuple[Line, ...]:
 
 
 def lines_gpt2(config: Config, architecture: str) -> tuple[Line, ...]:
-    return _conv_lines("wte", "wpe")
+    cross, layer = "encoder/stack/block/cross", "transformer.h.{i}."
+    return (
+        *_conv_lines("wte", "wpe"),
+        Line(f"{cross}/attention/query", f"{layer}crossattention.q_attn", "conv1d"),
+        *(Line(f"{cross}/attention/{n}", f"{layer}crossattention.c_attn", "conv1d", part=(i, 2)) for i, n in enumerate(KV)),
+        Line(f"{cross}/attention/out", f"{layer}crossattention.c_proj", "conv1d", ins=2),
+        Line(f"{cross}/attention_norm", f"{layer}ln_cross_attn", "norm"),
+    )
 
 
 def lines_ctrl(config: Config, architecture: str) -> tuple[Line, ...]:
@@ -189,6 +202,7 @@ def config_gpt2(system: System) -> dict[str, Any]:
         "n_inner": block.ffn.hidden,
         "activation_function": PUBLISHED[block.ffn.activation],
         "scale_attn_weights": block.attention.scale is None,
+        **crossing(block),
         "scale_attn_by_inverse_layer_idx": isinstance(block.attention.relative, InverseDepth),
     }
 
@@ -198,7 +212,7 @@ def config_ctrl(system: System) -> dict[str, Any]:
     return _fields(system) | {"dff": stack.block.ffn.hidden, "layer_norm_epsilon": stack.final_norm.eps, "n_positions": 256}
 
 
-BUFFERS = (r"(^|\.)attn\.(bias|masked_bias)$", r"(^|\.)position_ids$", r"(^|\.)pos_encoding$")
+BUFFERS = (r"(^|\.)(attn|crossattention)\.(bias|masked_bias)$", r"(^|\.)position_ids$", r"(^|\.)pos_encoding$")
 """Buffers in old files: causal masks and position tables."""
 
 families.add(

@@ -20,6 +20,7 @@ PARENT = megatron_bert("", 2, 128, 2)
 
 
 def encoder(config: Config) -> Transformer:
+    config.refuse("add_cross_attention", False, "cross-attention of this family is not supported")
     core = bert.encoder(config)
     init = Normal(core.embed.initializer.std)
     core, last = spec.respell(core, TruncatedNormal, lambda _: init), Normal(init.std / (2 * core.stack.layers) ** 0.5)

@@ -27,6 +27,7 @@ PARENT = dataclasses.replace(
 
 
 def build(config: Config, architecture: str) -> System:
+    config.refuse("add_cross_attention", False, "cross-attention of this family is not supported")
     relative = RelativeKeysValues(most=config.positive("max_relative_position", 64))
     core = spec.override(bert.encoder(config), {"stack.block.attention.relative": relative, "embed.position": None})
     # A null `classifier_dropout` means the layers' rate; a missing one means 0.1.

@@ -25,7 +25,6 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-import grain
 import numpy as np
 
 from ptm_jax.core import fields
@@ -126,22 +125,10 @@ class _Lane:
         return done
 
 
-class _Batches(grain.IterDataset):
-    """The batches of one process as a Grain dataset."""
-
-    def __init__(self, make):
-        super().__init__()
-        self._make = make
-
-    def __iter__(self) -> grain.DatasetIterator:
-        return self._make()
-
-
-class _BatchIterator(grain.DatasetIterator):
+class _Batches:
     """Yields batches [rows of this process, ...] from the lanes that overlap them."""
 
     def __init__(self, groups: _Groups, numbers: range, *, lanes: int, width: int, low: int, high: int, epochs):
-        super().__init__()
         self._width = width
         self._blank = np.zeros((), groups.row)
         self._blank["input_ids"] = groups.corpus.vocab.pad or 0
@@ -225,9 +212,9 @@ class Stream:
         # to end together, every process must know when the last lane ends
         self._numbers = range(low // width, (high - 1) // width + 1) if epochs is None else range(self._lanes)
         options = {"lanes": self._lanes, "width": width, "low": low, "high": high, "epochs": epochs}
-        dataset = _Batches(lambda: _BatchIterator(groups, self._numbers, **options))
-        dataset = grain.experimental.ThreadPrefetchIterDataset(dataset, prefetch_buffer_size=PREFETCH)
-        self._iterator = iter(dataset)
+        from ptm_jax.data.corpora.prefetch import prefetched
+
+        self._iterator = prefetched(lambda: _Batches(groups, self._numbers, **options), PREFETCH)
 
     def __iter__(self) -> Stream:
         return self

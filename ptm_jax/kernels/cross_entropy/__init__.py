@@ -30,7 +30,7 @@ from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import Array, record
 from ptm_jax.kernels import deciding
 from ptm_jax.kernels.choice import Impl, named, platform
-from ptm_jax.kernels.cross_entropy import blocked, candidates, plain, tpu
+from ptm_jax.kernels.cross_entropy import blocked, plain
 from ptm_jax.kernels.cross_entropy.drawn import drawn
 from ptm_jax.kernels.cross_entropy.plain import logits
 from ptm_jax.kernels.cross_entropy.scored import Linear, Scored, scored
@@ -167,11 +167,17 @@ def choose(impl: str, tokens: int, words: int, width: int, *, soft: bool = False
         if tokens * words / _devices() <= HELD:
             return None
         here = platform()
-        return candidates.best(here, tokens, words, width, soft, compute) if deciding.asks(here) else blocked
+        if not deciding.asks(here):
+            return blocked
+        from ptm_jax.kernels.cross_entropy import candidates  # with Pallas, which takes a quarter of a second to import
+
+        return candidates.best(here, tokens, words, width, soft, compute)
     if impl in ("reference", "xla"):
         return None if impl == "reference" else blocked
     if impl != "pallas":
         raise UserError(f"{impl.replace('dnn', 'DNN')} has no cross-entropy over a vocabulary here; take impl='xla'")
+    from ptm_jax.kernels.cross_entropy import tpu
+
     if reason := tpu.refusal(platform(), width, soft):
         raise UserError(reason)
     return tpu

@@ -159,6 +159,17 @@ class CrossAttention(nn.Module):
         return stream(x if self.norm == "pre" else self.attention_norm(x)), probabilities, cache
 
 
+class OptionalCrossAttention(CrossAttention):
+    """`CrossAttention` that is left out where `context` has no source: a decoder that may also stand alone."""
+
+    def __call__(self, x, context: Context, cache: KeyValues | None = None):
+        if context.source is None and cache is None:
+            if not self.is_initializing():
+                return x
+            context = dataclasses.replace(context, source=x, source_visibility=context.visibility)
+        return super().__call__(x, context, cache)
+
+
 def ring_of(layout) -> Ring | None:
     """Returns the ring over which a layout rotates keys and values, or None if it gathers them."""
     axes = () if layout is None else layout.axes("keys")
