@@ -35,10 +35,13 @@ def check(args: Any) -> None:
 
 def results(args: Any, model: Any, texts: Sequence[str]) -> list[dict[str, Any]]:
     """The objects of --json: nearest words, vectors, or classes."""
+    from ptm_jax.inference.static_model import StaticModel
+
     if args.task == "classify":
         return [{"text": text, "labels": found} for text, found in zip(texts, model.classify(texts), strict=True)]
     if args.task == "embed":
-        return [{"text": text, "vector": model[text].tolist()} for text in texts]
+        found = model.encode(texts) if isinstance(model, StaticModel) else (model[text] for text in texts)
+        return [{"text": text, "vector": vector.tolist()} for text, vector in zip(texts, found, strict=True)]
     found = []
     for text in texts:
         best = model.most_similar(*terms(model, text), top=args.top, method=args.method)

@@ -14,7 +14,7 @@ from ptm_jax.convert.config import Config
 from ptm_jax.convert.hub import locate
 from ptm_jax.convert.records import record_with
 from ptm_jax.convert.sentence_folder import classifier, model_folder, sentence_of
-from ptm_jax.convert.words import wordfiles
+from ptm_jax.convert.words import static_folder, wordfiles
 from ptm_jax.core import spec
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten, unflatten
@@ -25,6 +25,7 @@ from ptm_jax.core.system import System, adapted, in_effect
 from ptm_jax.data.tokenizers.published import FILES, read_published
 from ptm_jax.inference.decoding import defaults
 from ptm_jax.inference.pretrained import Pretrained
+from ptm_jax.inference.static_model import StaticModel
 from ptm_jax.inference.word_vectors import WordVectors
 from ptm_jax.runs.run import Run
 from ptm_jax.train.step import tied
@@ -48,7 +49,8 @@ def load(
 
     path          a workdir of `ptm train` (its newest intact checkpoint), or one checkpoint (WORKDIR/checkpoints/step_...);
                   a directory with config.json and tensors; a name on the Hugging Face Hub ("bert-base-uncased"); or a
-                  file of word vectors (word2vec, GloVe, fastText, gensim) or folder of them, which gives `WordVectors`
+                  file of word vectors (word2vec, GloVe, fastText, gensim) or folder of them, which gives `WordVectors`,
+                  or model2vec's layout, which gives a `StaticModel`
     precision     compute type of matrix products: float32 or bfloat16
     tower         the network to use if the system has several (default: "main", or the last)
     adapter       a file written by `ptm export --adapter` for a run on this model; its parameters are applied to the model
@@ -64,7 +66,7 @@ def load(
         given = {"adapter": adapter, "architecture": architecture, "tower": tower, "revision": revision}
         if extra := [name for name, value in given.items() if value is not None]:
             raise UserError(f"{path} holds word vectors; {extra[0]} is for models with an encoder: leave it out")
-        return WordVectors(wordfiles.read(path, allow_pickle))
+        return StaticModel.read(path) if static_folder.is_static(path) else WordVectors(wordfiles.read(path, allow_pickle))
     published = {"architecture": architecture, "allow_pickle": allow_pickle, "revision": revision}
     if not path.exists() or is_published(path):
         model, _ = from_published(path, precision=precision, **published)

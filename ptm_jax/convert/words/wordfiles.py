@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ptm_jax.convert.words import fasttext_bin, interleaved, keyed, textual
+from ptm_jax.convert.words import fasttext_bin, interleaved, keyed, static_folder, textual
 from ptm_jax.convert.words.wordtable import WordTable, decoded, encoded
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.reading import broken, reading, shown, size_of
@@ -27,9 +27,9 @@ ROWS, NAMES, MODEL = "vectors.npy", "words.txt", "fasttext.bin"
 
 
 def is_words(path: str | os.PathLike) -> bool:
-    """Whether a path is a file, or a folder that `write` wrote."""
+    """Whether a path is a file, or a folder that `write` or `static_folder.write` wrote."""
     path = Path(path)
-    return path.is_file() or any((path / name).is_file() for name in (ROWS, MODEL))
+    return path.is_file() or any((path / name).is_file() for name in (ROWS, MODEL)) or static_folder.is_static(path)
 
 
 def read(path: str | os.PathLike, allow_pickle: bool = False) -> WordTable:
