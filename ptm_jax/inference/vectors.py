@@ -23,7 +23,8 @@ TOKENS = 256
 800 sentences took 1.5% more time than without the mode (MiniLM, 2 cores)."""
 FEW = 64
 """Tokens of a batch of few texts, where the compiler adds in the same order for it as for one of `TOKENS`. On CPUs it does
-from 64 tokens on (JAX 0.10, products of 384 and 1,536); below, the sums of a product depend on the number of tokens."""
+from 64 tokens on (JAX 0.10, products of 384 and 1,536); below, the sums of a product depend on the number of tokens. A
+single text of 4 words takes 26 ms (without the mode 11), of 21 words 28 (19), of 42 words 25 (24): MiniLM, one core."""
 
 _ACTIVATIONS = {
     "Identity": lambda x: x,

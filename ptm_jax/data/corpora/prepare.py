@@ -269,7 +269,8 @@ def _request(sources, spec: TokenizerSpec, heldout: float, seed: int, block_toke
 
 def _same(corpus: store.Corpus, request: dict[str, Any]) -> store.Corpus:
     """Returns the corpus if it was prepared from `request`, comparing sources by hash. Raises UserError otherwise."""
-    old = corpus.manifest["request"]
+    old = {f"tokenizer.{field.name}": field.default for field in dataclasses.fields(TokenizerSpec)}  # of older corpora
+    old |= corpus.manifest["request"]
     changed = []
     for field in sorted(old.keys() | request.keys()):
         before, now = old.get(field), request.get(field)

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -71,6 +72,12 @@ def test_several_shards_and_the_progress(tmp_path, corpus, text_file, options, m
 def test_second_call_returns_at_once(corpus, text_file, options, monkeypatch):
     monkeypatch.setattr(spool, "write", None)
     assert prepare.prepare([str(text_file)], corpus.dir, **options).manifest == corpus.manifest
+
+
+def test_a_corpus_from_before_a_field_of_the_tokenizer_is_the_same(corpus):
+    request = corpus.manifest["request"]
+    older = {name: value for name, value in request.items() if name != "tokenizer.min_count"}
+    assert len(older) == len(request) - 1 and prepare._same(types.SimpleNamespace(manifest={"request": older}), request)
 
 
 def test_other_inputs_are_named(corpus, text_file, tmp_path):

@@ -88,6 +88,9 @@ def test_a_prepared_directory_is_opened_again_and_refuses_other_data(tmp_path):
     prepare = lambda name: Labelled().corpus([str(folder)], tmp_path / name, SPEC)
     assert prepare("out").manifest == prepare("out").manifest
     assert open_corpus(tmp_path / "out").counts("heldout").sum() == 7
+    found = open_corpus(tmp_path / "out").manifest["request"]["tokenizer"]  # as workdirs of older versions have it
+    fields = "kind='wordpiece', vocab=60, lowercase=True, specials='bert', sentinels=0, path=None, train_bytes=32000000"
+    assert found == f"TokenizerSpec({fields})"
     (folder / "train.tsv").write_text("text\tlabel\n")
     with pytest.raises(UserError, match="other data"):
         prepare("out")
