@@ -56,7 +56,8 @@ class TokenizerSpec:
     sentinels   number of `<extra_id_N>` pieces, at the end of the vocabulary in reverse, as in T5
     path        a given tokenizer: vocab.txt, tokenizer.json, a sentencepiece .model, or a directory with one of them; the
                 files of a Hugging Face model override the other fields
-    min_count   occurrences that a word needs, at least, to be in a vocabulary of whole words (word2vec: 5)
+    min_count   occurrences that a word needs, at least, to be in a vocabulary of whole words (word2vec: 5); `vocab` is
+                then the largest size
     train_bytes UTF-8 bytes of text that train a vocabulary, at most
     """
 

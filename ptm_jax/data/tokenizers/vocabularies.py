@@ -43,7 +43,7 @@ def make(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
             f"a {spec.kind} vocabulary needs an unknown token, which the {spec.specials} style lacks; use bert or t5"
         )
     backend = train(spec, size, texts)
-    if len(backend.pieces) < size:
+    if len(backend.pieces) < size and spec.min_count == 1:  # with it, the size is the most that is wanted
         raise TooLarge(spec, len(backend.pieces))
     return Tokenizer(backend, kind=spec.kind, sentinels=spec.sentinels, lowercase=spec.lowercase)
 

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 #include <vector>
@@ -126,10 +127,13 @@ struct Row {
       for (int d = 0; d < width; ++d) turned[size_t(d) * columns + m] = row[d];
     }
     int centres = places.size();
-    for (int c = 0; c < centres; ++c) {  // a noise word that is the predicted word does not count
-      int t = places[c];
-      for (int u = t - windows[t]; u <= t + windows[t]; ++u) {
-        if (!near(t, u)) continue;
+    for (int u = 0; u < s.length && centres; ++u) {  // a noise word that is the predicted word does not count
+      bool any = false;
+      for (int m = 0; m < s.noise; ++m) any |= noise[m] == ids[u];
+      if (!any || segments[u] <= 0) continue;
+      for (int c = 0; c < centres; ++c) {
+        int t = places[c];
+        if (std::abs(t - u) > windows[t] || !near(t, u)) continue;
         for (int m = 0; m < s.noise; ++m) weights[size_t(c) * columns + m] -= float(noise[m] == ids[u]);
       }
     }
@@ -154,7 +158,7 @@ struct Row {
       total += count * (score > all(0.0f) ? score : all(0.0f));
       if (same && m + 8 <= s.noise) {
         product *= grown;
-        if (m % 512 == 504) log(&total, shared, &product);
+        if (m % 64 == 56) log(&total, shared, &product);
       } else {
         for (int i = 0; i < 8; ++i) total[i] += count[i] * std::log(grown[i]);
       }
@@ -163,8 +167,10 @@ struct Row {
     for (int i = 0; i < 8; ++i) loss += double(s.share) * total[i];
   }
 
+  // Adds the logarithm of a product of at most 64 numbers in [1, 2].
   static void log(Vec* total, Vec count, Vec* product) {
-    for (int i = 0; i < 8; ++i) (*total)[i] += count[i] * std::log((*product)[i]);
+    Vec p = *product;
+    (*total)[0] += count[0] * std::log(((p[0] * p[1]) * (p[2] * p[3])) * ((p[4] * p[5]) * (p[6] * p[7])));
     *product = all(1.0f);
   }
 
