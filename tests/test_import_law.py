@@ -178,6 +178,19 @@ def test_no_circle_of_imports(house):
     assert measured.circles(measured.graph(house, True)) == []
 
 
+def test_a_training_that_is_done_imports_no_reader_of_batches_and_no_kernel(house):
+    """They take a second. A run that is finished answers with what `train.loop` imports."""
+    graph, known = measured.graph(house, False), {module.name: module for module in house}
+    seen, waiting = set(), ["ptm_jax.train.loop"]
+    while waiting:
+        name = waiting.pop()
+        if name not in seen:
+            seen.add(name)
+            waiting += graph[name]
+    found = {of for name in seen for of, _, inside in imports(known[name].tree, name, False) if not inside}
+    assert len(seen) > 100 and not [of for of in found if of.startswith(("grain", "orbax", "jax.experimental.pallas"))]
+
+
 def test_a_file_name_has_one_meaning(house):
     """A name stands in several folders only where it is the same thing on several floors."""
     folders = defaultdict(set)
