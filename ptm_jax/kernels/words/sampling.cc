@@ -277,12 +277,13 @@ static ffi::Error descend(Floats in0, Floats out0, Words ids, Words segments, Wo
   int each = rows / updates, team = std::max<int>(1, std::min<int>(threads > 0 ? threads : cores(), each));
   std::vector<Row> row(each, Row(s));
   double loss = 0, centres = 0, pairs = 0;
+  std::vector<std::atomic<int>> next(updates);
   Barrier barrier(team);
   auto work = [&](int me) {
     int low = s.padded / 16 * me / team * 16, high = me + 1 == team ? width : s.padded / 16 * (me + 1) / team * 16;
     for (int m = 0; m < updates; ++m) {
       auto at = [&](const Words& field, int r, int size) { return field.typed_data() + size_t(m + r * updates) * size; };
-      for (int r = me; r < each; r += team) {
+      for (int r = next[m]++; r < each; r = next[m]++) {  // a core may be shared with the stream of batches
         row[r].compute(s, in, out, at(ids, r, length), at(segments, r, length), at(windows, r, length), at(noise, r, drawn));
       }
       barrier.wait();
