@@ -6,6 +6,7 @@ Example:
   ptm export models/bert --out bert --dtype float16
   ptm export runs/sst2 --out sst2 --push my-name/bert-sst2
   ptm export runs/lora --adapter --out lora.safetensors
+  ptm export runs/skipgram --out skipgram.bin --format word2vec-binary
   ptm export glove.6B.300d.txt --out glove.bin --format word2vec-binary
 """
 
@@ -27,8 +28,8 @@ class Args:
     out: Annotated[str, tyro.conf.arg(metavar="DIR")]
     """Directory to write, empty or new; with --adapter or word vectors the file."""
     format: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
-    """Word vectors: word2vec, word2vec-binary, glove, fasttext-bin, keyed-vectors or folder (default: by the ending of
-    --out: .txt and .vec, .bin, .kv, none)."""
+    """Word vectors, and runs of skip-gram or CBOW: word2vec, word2vec-binary, glove, fasttext-bin, keyed-vectors or folder
+    (default: by the ending of --out: .txt and .vec, .bin, .kv, none)."""
     adapter: options.Flag = False
     """Write the trained parameters of a run with --adapt only; the file loads onto the same base model."""
     dtype: Literal["float32", "float16", "bfloat16"] = "float32"
@@ -52,10 +53,8 @@ def run(args: Args) -> int:
     from ptm_jax.core.errors import UserError
     from ptm_jax.runs import run
 
-    if is_words(args.model):
+    if is_words(args.model) or args.format is not None:
         return word_tables.export(args)
-    if args.format is not None:
-        raise UserError(f"--format is for word vectors; {args.model} is no file of them: leave it out")
     if args.adapter:
         size, own, base = run.Run.at(args.model).save_adapter(args.out)
         print(f"wrote {args.out}: {size:,} bytes, {own:,} parameters beside the {base:,} of its base")

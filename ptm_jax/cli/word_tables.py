@@ -87,8 +87,10 @@ def evaluate(args: Any) -> int:
 
 
 def export(args: Any) -> int:
-    """Writes word vectors in a format."""
+    """Writes word vectors, of a file or of a trained table, in a format."""
     from pathlib import Path
+
+    from ptm_jax.inference.word_vectors import WordVectors
 
     if given := options.given(args, ("adapter", "tower", "push", "private")):
         raise UserError(f"{given[0]} is for models with an encoder; {args.model} holds word vectors: leave it out")
@@ -97,6 +99,7 @@ def export(args: Any) -> int:
     if Path(args.out).exists():
         raise UserError(f"{args.out} exists; remove it, or give another --out")
     model = load(args.model)
+    model = model if isinstance(model, WordVectors) else WordVectors.of_model(model)
     files = model.save(args.out, args.format)
     print(f"wrote {len(model):,} words of width {model.width}", *(f"  {file}" for file in files), sep="\n")
     return 0

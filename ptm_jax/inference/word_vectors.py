@@ -19,6 +19,7 @@ from ptm_jax.convert.words import wordfiles
 from ptm_jax.convert.words.wordtable import WordTable
 from ptm_jax.core.errors import UserError, closest
 from ptm_jax.core.reading import shown
+from ptm_jax.encoders import static
 from ptm_jax.inference import bag_classes, inputs
 from ptm_jax.inference.vectors import unit
 
@@ -48,6 +49,20 @@ class WordVectors:
         """Returns the model of an array [V, D] and its words, with their counts in the training text where known."""
         counts = None if counts is None else np.asarray(counts, np.int64)
         return cls(WordTable(words=list(words), rows=np.asarray(vectors, np.float32), counts=counts))
+
+    @classmethod
+    def of_model(cls, model: Any) -> WordVectors:
+        """Returns the vectors of a `Pretrained` model that is a table of words, such as a trained skip-gram, without the
+        special pieces. Raises UserError for another model."""
+        encoder = model.module.encoder
+        if not isinstance(encoder, static.WordVectors | static.ContextWords):
+            raise UserError(
+                f"{model.system.name} is no table of word vectors; `ptm compress static` makes vectors of a model's tokens"
+            )
+        tokenizer = model._tokenizer()
+        kept = [i for i, piece in enumerate(tokenizer.pieces) if piece not in tokenizer.special_pieces]
+        rows = np.asarray(model.params[model.tower]["encoder"]["token"], np.float32)
+        return cls.of([tokenizer.pieces[i] for i in kept], rows[kept])
 
     def __repr__(self) -> str:
         own, more = self.table, ""

@@ -6,8 +6,15 @@ import numpy as np
 import pytest
 
 import ptm_jax
+from ptm_jax import systems
 from ptm_jax.cli.main import main
+from ptm_jax.core import spec
+from ptm_jax.core.types import Vocab
+from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
+from ptm_jax.data.tokenizers.vocabularies import make
+from ptm_jax.inference.pretrained import Pretrained
 from ptm_jax.inference.word_vectors import WordVectors
+from support.tiny_models import drawn
 
 WORDS = ["king", "queen", "man", "woman", "apple"]
 ROWS = np.array([[1, 1, 0.1], [1, -1, 0.1], [0, 1, 0.2], [0, -1, 0.2], [-1, 0.1, -1]], np.float32)
@@ -73,10 +80,29 @@ def test_export_writes_a_format_and_import_reads_it(file, tmp_path, capsys, name
 def test_options_of_encoders_are_refused_with_files_and_options_of_files_with_encoders(file, tmp_path, capsys):
     assert "--grow is for models" in said(capsys, "import", file, "--out", str(tmp_path / "a"), "--grow", "x")[1].err
     assert "--push is for models" in said(capsys, "export", file, "--out", str(tmp_path / "a"), "--push", "x")[1].err
-    assert (
-        "--format is for word vectors"
-        in said(capsys, "export", str(tmp_path / "no"), "--out", "x", "--format", "glove")[1].err
-    )
     assert "--method is for word vectors" in said(
         capsys, "predict", str(tmp_path / "no"), "--task", "embed", "--text", "x", "--method", "3cosmul"
     )[1].err  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["skipgram_mini", "cbow_mini"])
+def test_a_trained_table_is_written_without_its_special_pieces(name, tmp_path, monkeypatch, capsys):
+    tokenizer = make(TokenizerSpec(kind="word", specials="bert", vocab=9), ["the king and the queen"] * 9)
+    system = spec.respell(systems.get(name), Vocab, tokenizer.vocab)
+    model = Pretrained(system, drawn(system), tokenizer)
+    monkeypatch.setattr(ptm_jax, "load", lambda path, **options: model)
+    assert said(capsys, "export", "runs/x", "--out", str(tmp_path / "v.txt"), "--format", "word2vec")[0] == 0
+    monkeypatch.undo()
+    found = ptm_jax.load(tmp_path / "v.txt")
+    assert sorted(found.words) == ["and", "king", "queen", "the"]
+    rows = np.asarray(model.params["main"]["encoder"]["token"])
+    np.testing.assert_array_equal(found["king"], rows[tokenizer.id("king")])
+
+
+def test_another_model_has_no_format_of_word_vectors(tmp_path, monkeypatch, capsys):
+    system = systems.get("bert_mini")
+    monkeypatch.setattr(ptm_jax, "load", lambda path, **options: Pretrained(system, {}, None))
+    assert (
+        "is no table of word vectors"
+        in said(capsys, "export", "x", "--out", str(tmp_path / "v"), "--format", "glove")[1].err
+    )
