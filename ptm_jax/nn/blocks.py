@@ -24,6 +24,7 @@ from ptm_jax.core.precision import Precision
 from ptm_jax.core.recipe import Remat
 from ptm_jax.core.types import Encoded
 from ptm_jax.kernels.choice import platform
+from ptm_jax.nn.attention.multihead import Attention, ByLayer
 from ptm_jax.nn.initializers import TruncatedNormal
 from ptm_jax.nn.layers import Activation, Context, Dense, Dropout, Identity, LayerNorm, activate
 from ptm_jax.nn.parallel import gathered, joined, stream
@@ -199,7 +200,9 @@ class Stack(slots.Layered, nn.Module):
                 unroll=min(self.at_once(), length),
             )
 
-        if self.shared is not None:
+        if isinstance(cache[0] if isinstance(cache, tuple) else cache, ByLayer):
+            x, results = self._one_by_one(x, cache, context)
+        elif self.shared is not None:
             x, results = self._partly_shared(x, cache, context)
         elif self.share and self.groups * self.cycle > 1:
             x, results = self._grouped(scanned, layer, x, cache, context)
@@ -211,6 +214,28 @@ class Stack(slots.Layered, nn.Module):
 
     def _layers(self, scanned, layer, x, cache, context):
         return scanned(layer, self.layers, self.share)(self.block, x, cache, context)
+
+    @property
+    def alike(self) -> bool:
+        """Whether the layers are blocks that differ in nothing but their parameters: `apart` and `ByLayer` suit them."""
+        plain = isinstance(self.block, Block) and type(self.block.attention) is Attention
+        return type(self) is Stack and plain and not self.share and self.shared is None
+
+    def apart(self, params):
+        """Returns parameters [N, ...] of the block as those of each layer, by its number: {"0": ..., "1": ...}."""
+        return {str(number): jax.tree.map(lambda leaf, i=number: leaf[i], params) for number in range(self.layers)}
+
+    def _one_by_one(self, x, cache, context):
+        """The layers with parameters that are `apart` and a cache each, without arrays of N layers."""
+        block, params = self.block.clone(parent=None, name=None), self.get_variable("params", "block")
+        parts = zip(*(one.parts for one in cache), strict=True) if isinstance(cache, tuple) else cache.parts
+        kept = []
+        for number, part in enumerate(parts):
+            x, _, new = block.apply({"params": params[str(number)]}, x, context, part)
+            kept.append(new)
+        if isinstance(cache, tuple):
+            return x, (None, None, tuple(ByLayer(one) for one in zip(*kept, strict=True)))
+        return x, (None, None, ByLayer(tuple(kept)))
 
     def _grouped(self, scanned, layer, x, cache, context):
         """Nested scans: over the groups, over the repetitions of a cycle, over the layers of a cycle."""

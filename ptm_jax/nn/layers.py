@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import flax.linen as nn
@@ -101,7 +102,10 @@ def outside(batch: Any, states: Any, train: bool) -> Context:
 
 
 class Dense(nn.Module):
-    """x @ kernel + bias over the last `axes` dimensions of x; kernel [..in, ..features]."""
+    """x @ kernel + bias over the last `axes` dimensions of x; kernel [..in, ..features].
+
+    With the parameter `columns`, parts of the kernel along its last dimension (`by_columns`), it computes one product each:
+    a CPU runs one product of few rows on one core, and several at once."""
 
     features: int | tuple[int, ...]
     axes: int = 1
@@ -113,12 +117,27 @@ class Dense(nn.Module):
     def __call__(self, x, product: bool = True):
         """`product=False` returns the kernel and the bias (or None) for x instead of the result."""
         features = (self.features,) if isinstance(self.features, int) else tuple(self.features)
+        if self.has_variable("params", "columns"):
+            parts = self.get_variable("params", "columns").values()
+            y = jnp.concatenate([self.precision.dense(x, part, self.axes) for part in parts], -1)
+            return add_bias(y, self.param("bias", Zeros(), features)) if self.bias else y
         kernel = self.param("kernel", self.initializer, (*x.shape[x.ndim - self.axes :], *features))
         bias = self.param("bias", Zeros(), features) if self.bias else None
         if not product:
             return kernel, bias
         y = self.precision.dense(x, kernel, self.axes)
         return y if bias is None else add_bias(y, bias)
+
+
+def by_columns(params, parts: int, dtype):
+    """Returns parameters in which each `kernel` is its `columns` in so many parts, in the type of products."""
+    if not isinstance(params, Mapping):
+        return params
+    found = {name: by_columns(one, parts, dtype) for name, one in params.items() if name != "kernel"}
+    if "kernel" in params:
+        pieces = jnp.array_split(params["kernel"].astype(dtype), parts, -1)
+        found["columns"] = {str(number): piece for number, piece in enumerate(pieces)}
+    return found
 
 
 class LayerNorm(nn.Module):

@@ -170,15 +170,17 @@ def test_the_compiled_shape_does_not_hold_values():
 
 @pytest.mark.rotate
 def test_bfloat16_on_a_cpu_is_what_it_is_without_the_shortcuts(monkeypatch):
-    """Unrolled layers and a cache in float32 against scanned layers and a cache in bfloat16: the same answers, scores within
-    bfloat16 (a compiler that fuses more leaves out some roundings: JAX 0.11; 0.10 gives the same to 1e-5)."""
+    """Layers one by one, products by columns and a cache in float32 against scanned layers and a cache in bfloat16: the same
+    answers, scores within bfloat16 (a compiler that fuses more leaves out some roundings: JAX 0.11; 0.10 gives the same to
+    1e-5)."""
     model = causal(seed=3)
     half = dataclasses.replace(model, module=spec.respell(model.module, Precision, Precision("bfloat16")))
     prompts = prompts_of(3, 5)
     options = Generation(max_new_tokens=4)
     quick = decoding.decode(half, prompts, options)
     assert decoding._kept(half.module.encoder.empty_cache(1, 2)).layers.key.dtype == jnp.float32
-    monkeypatch.setattr(decoding, "_unrolled", lambda module: module)
+    monkeypatch.setattr(decoding, "_by_layer", lambda module, params, cache: (params, cache))
+    monkeypatch.setattr(decoding, "CORES", 1)
     monkeypatch.setattr(decoding, "_kept", lambda cache: cache)
     decoding._decode.clear_cache()
     plain = decoding.decode(half, prompts, options)

@@ -8,14 +8,16 @@ the same program.
 
 The prompts of an encoder with a decoder are its sources. Answers, and the rules on them, begin with `start`.
 
-In bfloat16 on a CPU the layers of a step are unrolled, so that weights are sliced and cast before the loop over tokens.
-Caches are float32, because XLA's CPU backend updates a bfloat16 array through a float32 copy.
+On a CPU a step is a row of layers, each with weights and a cache of its own, so that weights are sliced and cast before the
+loop over tokens, and caches are updated in place. Products with weights are computed by columns, a part on each core. Caches
+are float32, because XLA's CPU backend updates a bfloat16 array through a float32 copy.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,7 +33,13 @@ from ptm_jax.core.types import Array, record
 from ptm_jax.inference.decoding import beams
 from ptm_jax.inference.decoding import logits as rules
 from ptm_jax.inference.decoding.settings import Decoded, Generation, adjusted, bucket, grown_to_the_end
+from ptm_jax.kernels.choice import platform
+from ptm_jax.nn.attention.multihead import KeyValues
 from ptm_jax.nn.blocks import Stack
+from ptm_jax.nn.layers import by_columns
+
+CORES = min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+"""Parts of a product with weights, for a step on a CPU."""
 
 
 @record
@@ -95,10 +103,12 @@ def decode(
 def _decode(module, shape: Generation, head, eos, pad, start, params, ids, segments, numbers, key) -> Decoded:
     tower = Tower(module, params)
     slots = shape.max_new_tokens + (1 if module.encoder.reads_source else ids.shape[1])
-    logits, cache = prefill(tower, head, ids, segments, slots, start)
+    readout, cache = prefill(tower, head, ids, segments, slots, start)
+    logits = readout.logits()
     if module.encoder.reads_source:  # the answer follows only `start`
         ids, segments = jnp.full_like(ids[:, :1], start), segments.max(1, keepdims=True)
-    forward = functools.partial(_forward, Tower(_unrolled(module), params), head)
+    params, cache = _by_layer(module, params, cache)
+    forward = functools.partial(_forward, Tower(module, params), head, _by_words(readout))
     if shape.kind == "beam":
         return beams.search(shape, forward, eos, pad, ids, segments, logits, cache, numbers)
     prompt, rows = ids.shape[1], jnp.repeat(jnp.arange(ids.shape[0]), shape.answers)
@@ -119,42 +129,55 @@ def _decode(module, shape: Generation, head, eos, pad, start, params, ids, segme
     return Decoded(split(answers), split(walk.lengths), split(walk.scores))
 
 
-def prefill(tower: Tower, head: str, ids: Array, segments: Array, slots: int, start: int | None = None) -> tuple[Array, Any]:
-    """Returns the logits [B, V] after left-padded prompts [B, P], and their cache of `slots` tokens. With a decoder, prompts
-    are sources and the logits are those after `start`."""
+def prefill(tower: Tower, head: str, ids: Array, segments: Array, slots: int, start: int | None = None) -> tuple[Any, Any]:
+    """Returns the head's `Readout` after left-padded prompts [B, P], and their cache of `slots` tokens. With a decoder,
+    prompts are sources and the readout is that after `start`."""
     encoder, (rows, width) = tower.module.encoder, ids.shape
     batch = {"input_ids": ids, "segment_ids": segments, "positions": jnp.maximum(jnp.cumsum(segments, 1) - 1, 0)}
     if encoder.reads_source:
         batch["decoder_input_ids"] = jnp.full_like(ids[:, :1], start)
     cache = encoder.empty_cache(rows, slots, width) if encoder.reads_source else encoder.empty_cache(rows, slots)
     encoded = tower(batch, cache=_kept(cache))
-    return tower.head(head, encoded.hidden[:, -1]).logits(), encoded.cache
+    return tower.head(head, encoded.hidden[:, -1]), encoded.cache
 
 
-def _unrolled(module: Any) -> Any:
-    """Returns the module for a step of the loop over tokens. On a CPU, stacks in bfloat16 are unrolled."""
-    if jax.default_backend() != "cpu":
-        return module
+def _by_layer(module: Any, params: Any, cache: Any) -> tuple[Any, Any]:
+    """Returns parameters and cache for a step of the loop over tokens: on a CPU those of each layer, by columns."""
+    path, stack = list(module.encoder.stacks.items())[-1] if module.encoder.stacks else ("", None)  # the decoder's
+    if platform() != "cpu" or not (isinstance(stack, Stack) and stack.alike):
+        return params, cache
+    *above, last = f"encoder/{path}/block".split("/")
+    params = copied = dict(params)
+    for name in above:
+        copied[name] = dict(copied[name])
+        copied = copied[name]
+    dtype = next((part.dtype for _, part in spec.walk(stack) if isinstance(part, Precision)), jnp.float32)
+    copied[last] = by_columns(stack.apart(copied[last]), CORES, dtype)
+    parts = lambda part: part.by_layer() if isinstance(part, KeyValues) else part
+    return params, jax.tree.map(parts, cache, is_leaf=lambda part: isinstance(part, KeyValues))
 
-    def unrolled(stack):
-        attention = getattr(stack.block, "attention", None)
-        cast = getattr(attention, "precision", Precision()).dtype != jnp.float32
-        return dataclasses.replace(stack, unroll=stack.layers) if cast else stack
 
-    return spec.respell(module, Stack, unrolled)
+def _by_words(readout: Any) -> list[Any]:
+    """Returns the parts of a head's table that a step multiplies at once: on a CPU one for each core."""
+    if platform() != "cpu":
+        return [readout.table]
+    return jnp.array_split(readout.table.astype(readout.precision.dtype), CORES)
 
 
 def _kept(cache: Any) -> Any:
     """Returns an empty cache with a dtype that this platform updates in place."""
-    if jax.default_backend() != "cpu":
+    if platform() != "cpu":
         return cache
     return jax.tree.map(lambda leaf: leaf.astype(jnp.float32) if leaf.dtype == jnp.bfloat16 else leaf, cache)
 
 
-def _forward(tower: Tower, head: str, tokens: Array, positions: Array, cache: Any) -> tuple[Array, Any]:
+def _forward(tower: Tower, head: str, tables: Any, tokens: Array, positions: Array, cache: Any) -> tuple[Array, Any]:
     """Returns the logits [R, V] after one more token [R, 1] at positions [R]."""
     encoded = tower({"input_ids": tokens, "positions": positions[:, None]}, cache=cache)
-    return tower.head(head, encoded.hidden[:, 0]).logits(), encoded.cache
+    readout = tower.head(head, encoded.hidden[:, 0])
+    parts = [dataclasses.replace(readout, table=table, bias=None).logits() for table in tables]
+    logits = jnp.concatenate(parts, -1)
+    return logits if readout.bias is None else logits + readout.bias, encoded.cache
 
 
 def _choose(shape: Generation, numbers, scores: Array, key: Array, t: Array) -> Array:

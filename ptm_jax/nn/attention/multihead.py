@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, Literal
 
 import flax.linen as nn
@@ -37,6 +38,58 @@ class KeyValues:
     def take(self, rows) -> KeyValues:
         """Returns the cache of a stack for the given rows [R] of the batch."""
         return dataclasses.replace(self, key=self.key[:, rows], value=self.value[:, rows])
+
+    def whole(self):
+        """Returns all keys and values [B, M, H, K]."""
+        return self.key, self.value
+
+    def extended(self, key, value) -> KeyValues:
+        """Returns the cache with the keys and values [B, L, H, K] of L more tokens."""
+        write = functools.partial(jax.lax.dynamic_update_slice_in_dim, start_index=self.start, axis=1)
+        new = write(self.key, key.astype(self.key.dtype)), write(self.value, value.astype(self.value.dtype))
+        return KeyValues(*new, self.start + key.shape[1])
+
+    def by_layer(self) -> ByLayer:
+        """Returns the layers of a stack's cache."""
+        start = [None] * len(self.key) if self.start is None else self.start
+        parts = zip(self.key.transpose(0, 1, 3, 4, 2), self.value.transpose(0, 1, 3, 2, 4), start, strict=True)
+        return ByLayer(tuple(HeadsFirst(*part) for part in parts))
+
+
+@record
+class HeadsFirst:
+    """The `KeyValues` of one layer as products with one query read them on a CPU: keys [B, H, K, M], values [B, H, M, K].
+
+    In the order [B, M, H, K] they take five to thirteen times as long (12 heads of 64, 128 slots, 1 and 8 rows)."""
+
+    key: Any
+    value: Any
+    start: Any
+
+    def take(self, rows) -> HeadsFirst:
+        """Returns the cache of the given rows [R] of the batch."""
+        return dataclasses.replace(self, key=self.key[rows], value=self.value[rows])
+
+    def whole(self):
+        """Returns all keys and values [B, M, H, K]."""
+        return self.key.transpose(0, 3, 1, 2), self.value.transpose(0, 2, 1, 3)
+
+    def extended(self, key, value) -> HeadsFirst:
+        """Returns the cache with the keys and values [B, L, H, K] of L more tokens."""
+        write = functools.partial(jax.lax.dynamic_update_slice_in_dim, start_index=self.start)
+        key, value = key.transpose(0, 2, 3, 1).astype(self.key.dtype), value.transpose(0, 2, 1, 3).astype(self.value.dtype)
+        return HeadsFirst(write(self.key, key, axis=3), write(self.value, value, axis=2), self.start + key.shape[3])
+
+
+@record
+class ByLayer:
+    """The caches of the layers of a stack, one each. A loop updates each in place, where it copies one array [N, ...]."""
+
+    parts: Any
+
+    def take(self, rows) -> ByLayer:
+        """Returns the caches of the given rows [R] of the batch."""
+        return ByLayer(tuple(part.take(rows) for part in self.parts))
 
 
 class Attention(slots.Kernel, nn.Module):
@@ -92,7 +145,7 @@ class Attention(slots.Kernel, nn.Module):
         options = {"bias": self.bias, "precision": self.precision}
         layer = lambda name: Dense(self.each, initializer=self.initializer, name=name, **options)
         if cache is not None and cache.start is None:
-            q, k, v, cache = layer("query")(x), cache.key, cache.value, None
+            q, (k, v), cache = layer("query")(x), cache.whole(), None
         elif own:
             q, k, v = joined(x, layer("query"), layer("key"), layer("value"))
         elif values is None:
@@ -100,9 +153,8 @@ class Attention(slots.Kernel, nn.Module):
         else:
             q, k, v = layer("query")(x), layer("key")(source), layer("value")(gathered(values))
         if cache is not None:
-            k = jax.lax.dynamic_update_slice_in_dim(cache.key, k.astype(cache.key.dtype), cache.start, 1)
-            v = jax.lax.dynamic_update_slice_in_dim(cache.value, v.astype(cache.value.dtype), cache.start, 1)
-            cache = KeyValues(k, v, cache.start + x.shape[1])
+            cache = cache.extended(k, v)
+            k, v = cache.whole()
         scale = self.each[1] ** -0.5 if self.scale is None else self.scale
         noisy = context.train and self.dropout > 0.0
         given = {
