@@ -36,6 +36,7 @@ from ptm_jax.inference.decoding.settings import Decoded, Generation, adjusted, b
 from ptm_jax.kernels.choice import platform
 from ptm_jax.nn.attention.multihead import KeyValues
 from ptm_jax.nn.blocks import Stack
+from ptm_jax.nn.heads.vocabulary import Readout
 from ptm_jax.nn.layers import by_columns
 
 CORES = min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
@@ -158,9 +159,9 @@ def _by_layer(module: Any, params: Any, cache: Any) -> tuple[Any, Any]:
 
 
 def _by_words(readout: Any) -> list[Any]:
-    """Returns the parts of a head's table that a step multiplies at once: on a CPU one for each core."""
-    if platform() != "cpu":
-        return [readout.table]
+    """Returns the parts of a head's table that a step multiplies at once: on a CPU one for each core, else none."""
+    if platform() != "cpu" or not isinstance(readout, Readout):
+        return []
     return jnp.array_split(readout.table.astype(readout.precision.dtype), CORES)
 
 
@@ -175,6 +176,8 @@ def _forward(tower: Tower, head: str, tables: Any, tokens: Array, positions: Arr
     """Returns the logits [R, V] after one more token [R, 1] at positions [R]."""
     encoded = tower({"input_ids": tokens, "positions": positions[:, None]}, cache=cache)
     readout = tower.head(head, encoded.hidden[:, 0])
+    if not tables:
+        return readout.logits(), encoded.cache
     parts = [dataclasses.replace(readout, table=table, bias=None).logits() for table in tables]
     logits = jnp.concatenate(parts, -1)
     return logits if readout.bias is None else logits + readout.bias, encoded.cache
