@@ -85,10 +85,15 @@ def choose(impl: str, platform: str, queries: int, keys: int, refusal: Callable[
     return impl
 
 
+def first() -> jax.Device | None:
+    """Returns the first device of the layout; None without a layout or with an abstract mesh."""
+    layout = current()
+    return None if layout is None or isinstance(layout.mesh, jax.sharding.AbstractMesh) else layout.mesh.devices.flat[0]
+
+
 def platform() -> str:
     """Returns the platform of the layout's devices (which may be a topology's), or JAX's default backend."""
-    layout = current()
-    found = jax.default_backend() if layout is None else layout.mesh.devices.flat[0].platform
+    found = first().platform if first() else jax.default_backend()
     return "gpu" if found in ("cuda", "rocm") else found
 
 

@@ -38,6 +38,7 @@ import numpy as np
 
 from ptm_jax.core import cache
 from ptm_jax.core.constraint import current
+from ptm_jax.kernels import choice
 
 TOLERANCE = {"float32": 1e-4, "bfloat16": 2e-2}
 """Greatest error of a candidate, relative to the greatest number of an array.
@@ -154,8 +155,8 @@ def device() -> Device:
 
 def asks(platform: str) -> bool:
     """Whether "auto" asks the device: a TPU or GPU that is attached."""
-    layout = current()
-    return platform in ("tpu", "gpu") and (layout is None or layout.mesh.devices.flat[0] in jax.devices())
+    device = choice.first()
+    return platform in ("tpu", "gpu") and (device in jax.devices() if current() else True)
 
 
 _known: dict[str, Answer] = {}

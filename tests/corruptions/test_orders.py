@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from ptm_jax import systems
+from ptm_jax.core.errors import Advised
 from ptm_jax.core.spec import respell
 from ptm_jax.core.streams import named
 from ptm_jax.core.system import refusal
@@ -305,8 +306,9 @@ def test_pseudo_tokens_differ_from_pseudo_masks_only_there():
 
 def test_a_vocabulary_without_a_pseudo_token_is_refused():
     poor = dataclasses.replace(TWO_MORE, extra=())
-    with pytest.raises(ValueError, match="no extra token.*sentinels=1"):
+    with pytest.raises(Advised, match="no extra token") as refused:
         pseudo_masked(PseudoTokens(vocab=poor))
+    assert "sentinels=1" in refused.value.advice
     system = systems.get("unilmv2_base")
     assert refusal(system) is None and system.corruption.vocab.extra == (1,) and system.tokenizer.sentinels == 1
     assert system.tokenizer.lowercase

@@ -138,6 +138,7 @@ def test_padding_is_unseen(name):
             np.testing.assert_array_equal(found[real], plain(name)[real])
 
 
+@pytest.mark.rotate(4)
 @each
 def test_documents_of_a_row_are_unseen(name):
     if module(name).encoder.by_sentence:
