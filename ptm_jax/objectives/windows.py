@@ -196,18 +196,16 @@ class HierarchicalSoftmax(_Words):
 
     def terms(self, tower, hidden, factors, near, batch):
         nodes, _ = tower.head(self.head, batch["nodes"])
-
-        def loss(states, nodes, signs, there):
-            scores = (states[:, :, None] * nodes).sum(-1)  # a product of one row a place is slow on CPUs
-            return _sum(jax.nn.softplus(-signs * scores), jnp.abs(signs) * there[..., None])
-
         if self.predicts == "centre":
-            return loss(hidden, nodes, batch["signs"], near.any(-1))
-        total = 0.0
-        for n, offset in enumerate(offsets(self.window)):
-            states = hidden if factors is None else hidden * factors[n]
-            total += loss(states, shifted(nodes, offset), shifted(batch["signs"], offset), near[..., n])
-        return total
+            scores = (hidden[:, :, None] * nodes).sum(-1)[..., None]  # a product of one row a place is slow on CPUs
+            there = near.any(-1)[..., None]
+        else:  # every word with the centres whose neighbour it is: a centre has one vector, a word those of its nodes
+            places = tuple(enumerate(offsets(self.window)))
+            states = [shifted(hidden if factors is None else hidden * factors[n], -offset) for n, offset in places]
+            scores = _dot("blpd,blod->blpo", nodes, jnp.stack(states, 2))
+            there = jnp.stack([shifted(near[..., n], -offset) for n, offset in places], -1)
+        signs = batch["signs"][..., None]
+        return _sum(jax.nn.softplus(-signs * scores), jnp.abs(signs) * there[:, :, None])
 
 
 def _dot(formula: str, a: Array, b: Array) -> Array:
