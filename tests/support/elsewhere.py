@@ -14,7 +14,8 @@ def call(function, *arguments, env):
     here = Path(function.__code__.co_filename)
     paths = here.parent, TESTS, TESTS.parent, env.get("PYTHONPATH", "")
     env = {**env, "PYTHONPATH": os.pathsep.join(filter(None, map(str, paths)))}
-    code = f"import json, {here.stem} as it; print(json.dumps(it.{function.__name__}(*{arguments!r})))"
+    loops = "from ptm_jax.nn import blocks; blocks.UNROLLED = 0"  # as in conftest
+    code = f"import json, {here.stem} as it; {loops}; print(json.dumps(it.{function.__name__}(*{arguments!r})))"
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(done.stdout.splitlines()[-1])
