@@ -26,19 +26,19 @@ def file(tmp_path):
     return str(tmp_path / "words.txt")
 
 
-def said(capsys, *words):
+def called(capsys, *words):
     status = main([*words])
     return status, capsys.readouterr()
 
 
 def test_neighbours_and_analogies_are_printed(file, capsys):
     words = ["predict", file, "--task", "similar", "--text", "queen", "--text", "king - man + woman", "--top", "2"]
-    status, (out, _) = said(capsys, *words)
+    status, (out, _) = called(capsys, *words)
     assert status == 0 and out.splitlines()[0] == "queen" and out.splitlines()[4].split()[1] == "queen"
-    status, (out, _) = said(capsys, *words, "--json", "--method", "3cosmul")
+    status, (out, _) = called(capsys, *words, "--json", "--method", "3cosmul")
     found = json.loads(out)
     assert found[1]["similar"][0]["text"] == "queen" and len(found[0]["similar"]) == 2
-    status, (out, _) = said(capsys, "predict", file, "--task", "embed", "--text", "man")
+    status, (out, _) = called(capsys, "predict", file, "--task", "embed", "--text", "man")
     assert json.loads(out)[0]["vector"] == pytest.approx([0, 1, 0.2])
 
 
@@ -55,7 +55,7 @@ def test_neighbours_and_analogies_are_printed(file, capsys):
     ],
 )  # fmt: skip
 def test_what_cannot_be_done_ends_in_one_line(file, capsys, options, why):
-    status, (_, err) = said(capsys, "predict", file, *options)
+    status, (_, err) = called(capsys, "predict", file, *options)
     assert status == 1 and why in err and err.count("\n") == 1
 
 
@@ -65,12 +65,12 @@ def test_what_cannot_be_done_ends_in_one_line(file, capsys, options, why):
 def test_export_writes_a_format_and_import_reads_it(file, tmp_path, capsys, name, format):
     out = str(tmp_path / name)
     chosen = [] if format is None else ["--format", format]
-    assert said(capsys, "export", file, "--out", out, *chosen)[0] == 0
-    assert said(capsys, "export", file, "--out", out, *chosen)[0] == 1  # it exists
+    assert called(capsys, "export", file, "--out", out, *chosen)[0] == 0
+    assert called(capsys, "export", file, "--out", out, *chosen)[0] == 1  # it exists
     pickled = ["--allow-pickle"] if name == "o.kv" else []
     if pickled:
-        assert "is a pickle" in said(capsys, "import", out, "--out", str(tmp_path / "no"))[1].err
-    status, (text, _) = said(capsys, "import", out, "--out", str(tmp_path / "model"), "--json", *pickled)
+        assert "is a pickle" in called(capsys, "import", out, "--out", str(tmp_path / "no"))[1].err
+    status, (text, _) = called(capsys, "import", out, "--out", str(tmp_path / "model"), "--json", *pickled)
     assert status == 0 and json.loads(text)["words"] == 5
     model = ptm_jax.load(tmp_path / "model")
     assert list(model.words) == WORDS and "5 words of width 3" in repr(model)
@@ -78,9 +78,9 @@ def test_export_writes_a_format_and_import_reads_it(file, tmp_path, capsys, name
 
 
 def test_options_of_encoders_are_refused_with_files_and_options_of_files_with_encoders(file, tmp_path, capsys):
-    assert "--grow is for models" in said(capsys, "import", file, "--out", str(tmp_path / "a"), "--grow", "x")[1].err
-    assert "--push is for models" in said(capsys, "export", file, "--out", str(tmp_path / "a"), "--push", "x")[1].err
-    assert "--method is for word vectors" in said(
+    assert "--grow is for models" in called(capsys, "import", file, "--out", str(tmp_path / "a"), "--grow", "x")[1].err
+    assert "--push is for models" in called(capsys, "export", file, "--out", str(tmp_path / "a"), "--push", "x")[1].err
+    assert "--method is for word vectors" in called(
         capsys, "predict", str(tmp_path / "no"), "--task", "embed", "--text", "x", "--method", "3cosmul"
     )[1].err  # fmt: skip
 
@@ -91,7 +91,7 @@ def test_a_trained_table_is_written_without_its_special_pieces(name, tmp_path, m
     system = spec.respell(systems.get(name), Vocab, tokenizer.vocab)
     model = Pretrained(system, drawn(system), tokenizer)
     monkeypatch.setattr(ptm_jax, "load", lambda path, **options: model)
-    assert said(capsys, "export", "runs/x", "--out", str(tmp_path / "v.txt"), "--format", "word2vec")[0] == 0
+    assert called(capsys, "export", "runs/x", "--out", str(tmp_path / "v.txt"), "--format", "word2vec")[0] == 0
     monkeypatch.undo()
     found = ptm_jax.load(tmp_path / "v.txt")
     assert sorted(found.words) == ["and", "king", "queen", "the"]
@@ -104,5 +104,5 @@ def test_another_model_has_no_format_of_word_vectors(tmp_path, monkeypatch, caps
     monkeypatch.setattr(ptm_jax, "load", lambda path, **options: Pretrained(system, {}, None))
     assert (
         "is no table of word vectors"
-        in said(capsys, "export", "x", "--out", str(tmp_path / "v"), "--format", "glove")[1].err
+        in called(capsys, "export", "x", "--out", str(tmp_path / "v"), "--format", "glove")[1].err
     )

@@ -67,7 +67,7 @@ class Classes:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class WordTable:
-    """Words and their rows [V, D] float32, most frequent first where the file says so.
+    """Words and their rows [V, D] float32, most frequent first where the file is in that order.
 
     rows      may be memory-mapped or quantised: index it by an array of row numbers
     counts    [V] int64 in the training text, where the file has them
