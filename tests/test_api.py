@@ -107,7 +107,7 @@ def test_a_saved_model_is_loaded_again(tmp_path, name):
         model.save(tmp_path / "model")
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @pytest.mark.full
 def test_a_run_from_python_is_the_run_of_the_command_line(tmp_path, capsys, tmp_path_factory):
     text, seen = tiny.write_text(tmp_path / "text.txt"), []
@@ -143,7 +143,7 @@ def test_a_run_from_python_is_the_run_of_the_command_line(tmp_path, capsys, tmp_
             ptm_jax.train(str(tmp_path / "a"), documents, workdir=tmp_path / "c", epochs=0.5, quiet=True)
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @pytest.mark.full
 def test_fine_tuning_in_memory(tmp_path, tmp_path_factory):
     folder, labels = tiny_checkpoint.write(tmp_path / "model"), ["glad", "sad", "glad", "sad"] * 6

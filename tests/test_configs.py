@@ -94,7 +94,7 @@ def test_every_transformer_of_the_survey_has_a_config():
     assert catalogued == set(range(42, 67)) and catalogued <= covered
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_every_adaptation_is_compared_by_commands_that_are_understood(monkeypatch, tmp_path):
     """configs/compare/adaptations.py: none of the catalogue is missing, and each way is a command."""
     monkeypatch.syspath_prepend(str(ROOT / "configs" / "compare"))

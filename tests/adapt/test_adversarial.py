@@ -41,7 +41,7 @@ def training_loss(program, params, rows=None, seed=7):
     return float(loss.value()), {name: float(part.value().sum()) for name, part in loss.metrics.items()}
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_words_are_moved_along_the_gradient_of_their_row(plain):
     program, params, _, losses, slope = plain
     still = np.zeros((4, 6, WIDTH), np.float32)

@@ -25,7 +25,7 @@ def training_loss(program, params, rows):
     return float(loss.value()), {name: float(part.value()) for name, part in loss.metrics.items()}
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_two_passes_and_their_predictions():
     """Equation 4, halved, from the scores of both passes."""
     program = step.program(classifier("rdrop(scale=0.7)", dropout=0.3), seed=0)
@@ -72,7 +72,7 @@ def sure(p):
     return np.stack([np.zeros_like(p), p], -1)
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @pytest.mark.parametrize(
     ("task", "shape", "expected"),
     [

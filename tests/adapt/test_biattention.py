@@ -78,7 +78,7 @@ def expected(params, texts):
     return z
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_two_texts_are_conditioned_on_each_other_and_one_on_itself(params):
     found = network(params, X, TYPES)
     for row in range(3):
@@ -101,7 +101,7 @@ def test_it_is_trained_alone_beside_a_frozen_encoder():
     assert np.isfinite(found.metrics[0]["nll"].value())
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @pytest.mark.full
 @pytest.mark.parametrize(("name", "pairs"), [("xlnet_mini", True), ("t5_mini", False)])
 def test_every_encoder_has_it(name, pairs):

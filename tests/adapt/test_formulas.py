@@ -35,7 +35,7 @@ SEGMENTS = jnp.asarray([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
 CONTEXT = Context(visibility=Visibility(jnp.maximum(SEGMENTS, 1), SEGMENTS), rows=jnp.arange(2))
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_an_adapter_is_a_bottleneck_with_a_skip():
     module = BottleneckAdapter(width=3, initializer=Normal(0.5))
     params = module.init(jax.random.key(0), X, CONTEXT)["params"]
@@ -50,7 +50,7 @@ def test_an_adapter_is_a_bottleneck_with_a_skip():
     np.testing.assert_allclose(fresh.apply(drawn, X, CONTEXT), X, atol=0.02)
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_projected_attention():
     """gelu(V^D MH(V^E x)), no projection after the heads; padding is not seen."""
     module = ProjectedAttention(width=4, heads=2, initializer=Normal(0.5))

@@ -54,7 +54,7 @@ def test_what_moves(adapt, pattern):
         assert program.freedom.rate("main/encoder/stack/block/ffn/up/kernel") == 0.5
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @pytest.mark.parametrize(
     "adapt",
     ["houlsby(width=3)", "lora(rank=2)", "pals(width=4, heads=2)", "k_adapter(reads=(0, -1), width=4, heads=2, layers=1)"],

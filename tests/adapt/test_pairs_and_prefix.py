@@ -33,7 +33,7 @@ TYPES = np.array([[0, 0, 1, 1, 1, 1], [0, 0, 0, 1, 0, 0]])
 PAIRS = {"input_ids": SEGMENTS, "segment_ids": jnp.asarray(SEGMENTS), "token_type_ids": jnp.asarray(TYPES)}
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_words_of_two_texts_are_aligned():
     """Sections 3.1 to 3.3, text by text: each is read as if it stood alone."""
     p, found = head_of(AlignedReader(hidden=3, initializer=Normal(0.7)), Encoded(jnp.asarray(X)), PAIRS)
@@ -61,7 +61,7 @@ def test_a_pair_is_pooled_by_mean_and_maximum():
         np.testing.assert_allclose(found[row], inner @ p["classes"]["kernel"] + p["classes"]["bias"], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_esim_reads_pairs_alone():
     """It is trained alone beside a frozen encoder; without two types or two texts it is refused."""
     plain = classifier("feature", "mix", "esim(hidden=3)")
@@ -100,7 +100,7 @@ def test_tokens_attend_to_a_learned_past():
     assert cache is None and not weights[..., :3].min() == 0
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @pytest.mark.full
 def test_a_prefix_stays_in_front_while_tokens_are_written():
     """One token at a time through the cache of a decoder, against all at once."""

@@ -88,7 +88,7 @@ def test_tokamax_is_measured_in_turn(name):
         assert all(figures["temporary_bytes"] > 0 for figures in theirs)
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_an_absent_peer_is_the_reason(monkeypatch):
     monkeypatch.setattr(peer, "missing", lambda: "torch not installed")
     monkeypatch.setitem(sys.modules, "tokamax", None)

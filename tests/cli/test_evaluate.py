@@ -34,7 +34,7 @@ def heldout(workdir):
     return {x["step"]: x["values"] for x in tiny.metrics(workdir) if x["split"] == "heldout"}
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_it_agrees_with_the_log_and_the_baseline_of_the_run(run, evaluate, text, capsys):
     found, logged = evaluate(run), heldout(run)[9]
     assert (found["task"], found["step"], found["split"]) == ("mlm", 9, "heldout") and found["examples"] > 10
@@ -51,7 +51,7 @@ def test_it_agrees_with_the_log_and_the_baseline_of_the_run(run, evaluate, text,
     assert found["metrics"]["unigram_nll"] == pytest.approx(baseline, abs=1e-12)
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_an_earlier_checkpoint_in_rows_of_its_phase(run, evaluate, tmp_path):
     shutil.copytree(run, tmp_path / "run")
     for step in (8, 9):
@@ -91,7 +91,7 @@ def test_a_users_own_objective(evaluate, refused, text, tmp_path):
     assert "the objective of --config is not the one of the run" in line and "watched_mlm there" in line
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_bad_input(run, refused, tmp_path, text):
     assert "is no workdir of a run" in refused(tmp_path / "nowhere")
     assert "tiny has no head for --task lm; it has: mlm" in refused(run, "--task", "lm")

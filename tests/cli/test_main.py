@@ -330,7 +330,7 @@ def test_prepare_end_to_end(ptm, tmp_path):
     assert status == 1 and one_line(err) and "vocab" in err
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_help_imports_no_slow_package():
     code = "import sys; from ptm_jax.cli.main import COMMANDS, main; main(['--help'])\n"
     code += "print('slow:', *{'tyro', 'numpy', 'jax'} & {*sys.modules}); [main([name, '--help']) for name in COMMANDS]\n"

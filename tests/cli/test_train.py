@@ -227,7 +227,7 @@ def test_a_damaged_record(refused, text, tmp_path, content):
     assert "is no record of a run" in line and listed("run") == ["config.json"]
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_the_example_of_an_objective_trains(text, tmp_path, capsys):
     """A plain function in a file of one's own, as the README shows it, in under 20 lines."""
     assert len(EXAMPLE.read_text().splitlines()) < 20

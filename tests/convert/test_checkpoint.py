@@ -170,7 +170,7 @@ def test_nothing_is_half_imported(copy, tmp_path, capsys):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["copy"]
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_import_show_and_export_by_command(original, tmp_path, capsys):
     folder, _, params = original
     model, back = tmp_path / "model", tmp_path / "back"
@@ -205,7 +205,7 @@ def test_a_system_that_is_no_published_architecture_is_refused(original):
         checkpoint.published(odd)
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_fixed_tables_are_written_and_others_are_refused(tmp_path):
     """PEGASUS's positions are a formula here, and a tensor in the file."""
     sizes = dict(vocab_size=9, d_model=4, encoder_layers=1, decoder_layers=1, encoder_ffn_dim=3, decoder_ffn_dim=3)

@@ -127,7 +127,7 @@ def large(tmp_path_factory):
     shutil.rmtree(folder)
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @pytest.mark.parametrize(("mesh", "rules"), [({"fsdp": 8}, "fsdp"), ({"fsdp": 2, "model": 4}, "megatron_fsdp")])
 def test_two_gigabytes_go_into_their_shards(large, mesh, rules):
     """Memory: the shards and one tensor. `python -m benchmarks import` measures time, beside reading the files."""

@@ -55,7 +55,7 @@ def same_again(folder, read):
 LATER = [pytest.mark.full, pytest.mark.rotate]
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @pytest.mark.parametrize("name", [n if n == "narrow" else pytest.param(n, marks=LATER) for n in golden_nezha.CONFIGS])
 def test_every_class_answers_as_the_last_version_that_had_it(name, golden, tmp_path):
     parts, group = golden[name], golden_nezha.group(peers)

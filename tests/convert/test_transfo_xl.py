@@ -69,7 +69,7 @@ def answers(found, parts):
 LATER = [pytest.mark.full, pytest.mark.rotate]
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @pytest.mark.parametrize("name", [n if n == ORDINARY else pytest.param(n, marks=LATER) for n in golden.CONFIGS])
 def test_answers_of_the_library(name, tmp_path):
     parts = stored(name)

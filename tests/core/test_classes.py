@@ -56,7 +56,7 @@ def test_a_file_that_is_gone_or_lies_in_the_run_is_one_line(workdir, tmp_path):
     assert "config_mine" not in sys.modules
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_a_kind_imports_its_own_module_alone():
     code = """
 import sys

@@ -27,7 +27,7 @@ def documents(before, after):
             yield before["input_ids"][row][here], after["input_ids"][row][here], *decoded
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_the_decoder_predicts_one_span_of_half_of_each_document(drawn):
     for ids, noisy, labels, inputs, positions in documents(*drawn):
         words = len(ids) - 2
@@ -78,7 +78,7 @@ def test_shares_are_80_10_10_within_three_standard_errors(drawn):
         assert abs(share - expected) < 3 * np.sqrt(expected * (1 - expected) / len(labels))
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_the_span_begins_as_published():
     batch = {"input_ids": jnp.tile(jnp.arange(10, 20, dtype=jnp.int32), (6000, 1))}
     counts = np.bincount(numpied(MASSSpan(vocab=VOCAB), 0, batch)["decoder_positions"][:, 0], minlength=6)

@@ -134,7 +134,7 @@ MEASURES = {
 }
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @pytest.mark.parametrize("measure", MEASURES)
 def test_infilling_is_distributed_as_defined(full, measure):
     ours, theirs = (np.array([MEASURES[measure](row) for row in rows], float) for rows in full)

@@ -108,7 +108,7 @@ def targets_of(out, prefix="plm"):
     return chosen
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @pytest.mark.parametrize("specials", ["first", "ranked"])
 def test_a_sixth_is_predicted_last_and_in_a_random_order(permuted, specials):
     out, batch = permuted[specials], jax.tree.map(np.asarray, batch_of())
@@ -145,7 +145,7 @@ def test_streams_see_what_the_published_masks_allow(permuted, specials):
         np.testing.assert_array_equal(strict[row][chosen[row]], (~hidden & same[row])[chosen[row]])
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @pytest.mark.full
 def test_streams_see_what_transformers_lets_them_see():
     """The mask of DataCollatorForPermutationLanguageModeling is that of the order we read off it, for all tokens but

@@ -87,7 +87,7 @@ def test_an_eos_that_ends_the_row_is_not_doubled():
     assert spliced(inputs.tolist(), labels.tolist())[0] == [10, 11, 12, 13, 14, 15, 16]
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_the_last_sentinel_of_the_paper():
     batch = batch_of(rows=4, length=32)
     plain, more = (numpied(SentinelSpans(vocab=VOCAB, last=last), 0, batch)["decoder_labels"] for last in (False, True))

@@ -19,7 +19,7 @@ def drawn():
     return masked, numpied(TrigramShuffle(vocab=VOCAB), 0, masked)
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_trigrams_are_permuted_inside_and_nothing_else_changes(drawn):
     masked, out = drawn
     assert out["shuffle_positions"].shape == (512, 9)

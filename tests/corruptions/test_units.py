@@ -164,7 +164,7 @@ def test_boundaries_are_the_unmasked_tokens_beside_the_span(name, before, masked
             assert len(set(before["segment_ids"][row, left : right + 1])) == 1
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_one_draw_for_a_span(before, masked):
     after = masked("spanbert", together=True)
     fates = []

@@ -79,7 +79,7 @@ def test_the_combination_equals_loops(kind):
         np.testing.assert_allclose(out.hidden[0, i], x, atol=1e-4)
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_the_towers_share_the_table_alone():
     params = begun(model(), BATCH)
     assert set(params) == {"embed", "forward", "backward", "merge"}

@@ -66,7 +66,7 @@ def test_vectors_see_their_sentence_states_the_document_and_words_one_state(net)
     np.testing.assert_array_equal(hidden[:5, : T * S], np.stack([real] * 5))
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_a_word_depends_on_its_own_sentence_state_alone(net):
     """The decoder by itself: a change in another sentence's state changes nothing."""
     module, _, params = net

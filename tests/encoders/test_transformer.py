@@ -64,7 +64,7 @@ def test_golden_parity(family):
     compare(family, system, params, under("input"), under("output"))
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @pytest.mark.full
 @each_family
 @pytest.mark.parametrize("lengths, left", [((11, 7, 9), 2), ((1, 1), None), ((LIMIT, LIMIT), None), ((5, LIMIT), 0)])

@@ -43,7 +43,7 @@ def begin(module, batch):
     return jax.jit(lambda params, batch: module.apply({"params": params}, batch)), params
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_two_rows_with_memory_equal_one_row_of_double_length():
     module = encoder()
     ids = draw(length=2 * LENGTH)
@@ -56,7 +56,7 @@ def test_two_rows_with_memory_equal_one_row_of_double_length():
     np.testing.assert_array_equal(second.memory["layers"], jnp.moveaxis(second.layers[:-1], 0, 1))
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_a_short_memory_holds_the_last_inputs_of_every_layer():
     module = encoder(memory=LENGTH + 2)
     ids = draw(length=2 * LENGTH)
@@ -71,7 +71,7 @@ def test_a_short_memory_holds_the_last_inputs_of_every_layer():
     assert alone["layers"].shape == (2, 2, LENGTH, WIDTH) and alone["segments"].shape == (2, LENGTH)
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_one_layer_equals_loops():
     """The four terms of Dai et al. 2019, section 3.3, over memory and row, with the feed-forward and norms."""
     module = encoder(memory=3, layers=1)
@@ -161,7 +161,7 @@ def test_both_streams_see_the_memory_of_their_segment_and_no_padding(xlnet):
         assert not inside[:3, 3:].any() and not inside[3:5, :3].any() and not inside[:5, 5].any()
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_groups_and_places_reach_over_a_memory():
     module = encoder(direction="bidirectional", memory=2)
     run, params = begin(module, {"input_ids": draw(rows=1)})

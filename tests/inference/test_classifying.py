@@ -31,7 +31,7 @@ def runs(tmp_path_factory, bart, classifier):
     return save_run(folder / "bart", bart), save_run(folder / "classifier", classifier)
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_classes_have_their_names_and_probabilities(bart, classifier):
     model = classifier
     firsts, seconds = ["the king", "the queen sees the hat"], ["a hat", "the city"]
@@ -72,7 +72,7 @@ def refused(ptm, folder, *cases):
         assert status == 1 and not out and message in err and err.count("\n") == 1
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_predict_fills_compares_and_embeds(run, tmp_path, ptm):
     lines = tmp_path / "lines.txt"
     lines.write_text("the king\n\nthe hat of the queen\n")

@@ -35,7 +35,7 @@ def greedy(model):
     return prompts, decoding.decode(model, prompts, Generation(max_new_tokens=9))
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_positions_count_on_by_themselves_with_a_cache(model):
     ids = prompts_of(6)[0][None]
     run = jax.jit(lambda params, ids, cache: Tower(model.module, params)({"input_ids": ids}, cache=cache))
@@ -113,7 +113,7 @@ def test_rules_hold_whatever_else_is_in_the_batch(model, strategy):
     assert decoding._decode._cache_size() == before
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_an_answer_is_the_same_alone_ends_with_eos_and_is_padded(model, greedy):
     (*_, prompt), free = greedy[0], greedy[1].tokens[-1, 0]
     eos = int(free[3])

@@ -135,7 +135,7 @@ def test_where_the_start_comes_from(bart):
     assert begin(bare(t5.t5("t5_tiny", "1.0", 1, 8, 2, 4, 8))) == 0
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_what_is_published_beside_the_config(tmp_path):
     fields = {"model_type": "t5", "vocab_size": 30, "d_model": 8, "num_layers": 1, "num_heads": 2, "d_kv": 4, "d_ff": 8}
     system, _ = checkpoint.record_of(Config(fields), "T5ForConditionalGeneration")
@@ -173,7 +173,7 @@ def test_pairs_that_do_not_generate(bart):
         bare(seq2seq.mass("mass_tiny", 1, 8, 2)).generate(["a"])
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_bart_fills_a_mask_with_the_prediction_of_its_decoder_there(bart):
     ((fillings,),) = bart.fill_mask(["the <mask> sees the house"], top=3)
     left, right = bart.tokenizer.encode_batch(["the", " sees the house"])

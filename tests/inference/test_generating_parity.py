@@ -41,7 +41,7 @@ def both(request, tmp_path_factory):
     return ptm_jax.load(folder), model, transformers.AutoTokenizer.from_pretrained(folder)
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @pytest.mark.parametrize(
     "options", [{}, {"num_beams": 3, "num_return_sequences": 2, "length_penalty": 0.0}], ids=["greedy", "beam"]
 )

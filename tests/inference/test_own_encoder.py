@@ -33,7 +33,7 @@ def trained(tmp_path_factory):
     return file, folder / "run"
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_it_is_evaluated_and_predicts(trained, capsys):
     _, run = trained
     assert main(["evaluate", str(run), "--json"]) == 0
@@ -55,7 +55,7 @@ def test_it_is_fine_tuned(trained, tmp_path):
     assert type(config.system.towers["main"].encoder).__name__ == "Neighbours"
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_a_file_that_is_gone_is_one_line(trained):
     file, run = trained
     forget(file)

@@ -59,7 +59,7 @@ def flags(*modes):
     return {f"pooling_mode_{flag}": mode in modes for mode, flag in FLAGS.items()}
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @pytest.mark.parametrize("mode", MODES)
 def test_a_mode_is_its_definition_on_the_states(mode, bert):
     states = [bert(row[None]).hidden[0] for row in bert.ids_of(TEXTS)]
@@ -76,7 +76,7 @@ def test_a_folder_s_pooling_is_read(pooling, modes, normalize, tmp_path):
     assert sentence_of(written(tmp_path, pooling, normalize=normalize)) == Sentence(modes, normalize)
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_encode_follows_its_folder_and_its_caller(bert, capsys, tmp_path):
     tiny_checkpoint.write(tmp_path)
     means = ptm_jax.load(tmp_path).encode(["a", "b a"])
@@ -305,7 +305,7 @@ def test_damaged_folders(tmp_path):
         pooled("men", np.zeros((1, 1, 2)), np.ones((1, 1)))
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @pytest.mark.full
 @pytest.mark.skipif(MINILM is None, reason="the MiniLM package is not installed; make test-full installs it")
 @pytest.mark.parametrize("mode", [None, "old", *MODES])

@@ -28,7 +28,7 @@ def ids_of(model, rows, length, seed=0):
     return np.random.default_rng(seed).integers(5, model.vocab.size - 1, (rows, length))
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_the_record_has_what_was_asked_for(bert, gpt2):
     ids = ids_of(bert, 3, 7)
     out = bert(input_ids=ids, attention_mask=np.ones_like(ids), token_type_ids=ids % 2, layers=True, attention=True)
@@ -49,7 +49,7 @@ def test_the_record_has_what_was_asked_for(bert, gpt2):
         out.hidden = None
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_padding_changes_nothing(bert, roberta):
     for model in (bert, roberta):
         ids = ids_of(model, 3, 9)

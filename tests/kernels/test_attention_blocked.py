@@ -26,14 +26,14 @@ def check(case, tolerance=1e-5, precision=Precision()):
     agree(run, case, tolerance)
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @grid(3)
 @given(case=MANY)
 def test_blocks_equal_the_definition(case):
     check(case)
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @pytest.mark.full
 @grid(20)
 @given(case=MANY)
@@ -55,12 +55,12 @@ def test_bfloat16_is_within_its_bits():
     check(Case(300, 300, width=32, order="causal", extras=held, relative=1, block=256), 2e-2, Precision("bfloat16"))
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_more_queries_than_keys():
     check(Case(queries=37, keys=5, heads=1, extras=frozenset({"distances"}), dropout=0.3))
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_a_row_that_sees_nothing_gives_zeros_and_zero_gradients():
     check(Case(20, 20, order="blind", extras=frozenset({"bias", "values"})))
 
@@ -73,7 +73,7 @@ def test_rows_and_heads_at_once_are_the_same(shared, monkeypatch):
     check(dataclasses.replace(SMALL, shared=frozenset(shared)))
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_a_part_of_the_heads_and_queries_is_a_part_of_the_result():
     """The result of a device that has a part of a row: dropout and distances are those of the whole."""
     case = Case(32, 32, heads=4, width=4, order="causal", extras=frozenset({"distances"}))
@@ -101,7 +101,7 @@ def test_other_platforms_lower_it(platform):
     assert "while" in jax.jit(jax.grad(loss)).trace(x).lower(lowering_platforms=(platform,)).as_text()
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_no_buffer_holds_the_square():
     """The largest array of the compiled forward and backward pass of T5's attention, one row and head of 8 x 8 blocks."""
     length = 512

@@ -50,20 +50,20 @@ CASES = {
 }
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @interpreter
 @pytest.mark.parametrize("name", CASES)
 def test_agrees_with_the_reference(name):
     check(CASES[name])
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @interpreter
 def test_two_teams_walk_the_blocks_that_are_seen_and_do_not_race():
     check(Case(130, 130, rows=1, heads=1, width=16, order="causal"), races=True)
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @interpreter
 @pytest.mark.full
 @grid(9)

@@ -288,7 +288,7 @@ def test_auto_asks_while_it_is_traced(monkeypatch, capsys):
 
 
 @pytest.mark.full
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @pytest.mark.parametrize("compute", ["float32", "bfloat16"])
 def test_the_kernels_of_a_tpu_pass_in_the_interpreter(compute, monkeypatch):
     """Ours, JAX's splash and the blocks, forward and backward; ours made wrong by hand is left out."""

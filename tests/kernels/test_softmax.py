@@ -11,7 +11,7 @@ from ptm_jax.kernels.softmax import refusal, scale_mask_softmax
 LINES = {"xla": {"impl": "xla"}, "tpu": {"impl": "pallas", "interpret": True}}
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("how", LINES)
 def test_values_and_gradients_are_those_of_the_definition(how, dtype):

@@ -196,13 +196,13 @@ def test_a_preempted_slice_is_asked_for_again(cloud):
     assert done.returncode == 0 and created == 2 and "preempted" in done.stdout, done.stdout + done.stderr
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_a_lost_worker_and_a_save_are_no_failures(cloud):
     done, created, found = cloud("lost", "143", "0")
     assert done.returncode == 0 and created == 1 and found == logs(3), done.stdout + done.stderr
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_a_run_that_fails_again_is_given_up(cloud):
     done, created, found = cloud("one", "1")
     assert done.returncode == 1 and created == 1 and "failed more than 1 times" in done.stdout and found == logs(2)

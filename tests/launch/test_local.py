@@ -38,7 +38,7 @@ def test_setup_comes_before_the_command(tmp_path, capfd):
     assert sorted(capfd.readouterr().out.splitlines()) == ["[host 0] from setup", "[host 1] from setup"]
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @pytest.mark.parametrize(
     ("script", "status"),
     [
@@ -91,7 +91,7 @@ def test_signals_reach_the_hosts_as_sigterm(tmp_path, number):
     assert launcher.returncode == 143 and sorted(out.splitlines()) == ["[host 0] saved", "[host 1] saved"]
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @pytest.mark.full
 def test_two_hosts_train_stop_and_go_on(tmp_path):
     """`ptm launch local --hosts 2 --run`: SIGTERM saves, the same command goes on, and every step is there once."""

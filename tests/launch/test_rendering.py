@@ -63,7 +63,7 @@ def as_given(value: Job, found: tuple[list[str], dict[str, str]], folder: Path, 
     assert not list(folder.rglob("broken"))
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @pytest.mark.parametrize("kind", SHELLS)
 def test_shellcheck_finds_nothing(kind, hostile):
     check = shutil.which("shellcheck", path=f"{os.path.dirname(os.sys.executable)}{os.pathsep}{os.environ['PATH']}")
@@ -83,7 +83,7 @@ def test_shellcheck_finds_nothing(kind, hostile):
         assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @pytest.mark.parametrize("config", CONFIGS)
 @pytest.mark.parametrize("topology", ["v5p:8x8x8", "v6e:4x4", "v5e:2x4", "h200x16", "h100x4", "cpu:8"])
 def test_manifests_keep_the_schema(config, topology):
@@ -230,7 +230,7 @@ BAD = [
 ]
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @pytest.mark.parametrize(("kind", "line", "words"), BAD, ids=[f"{kind} {line}" for kind, line, _ in BAD])
 def test_bad_input_is_one_line(kind, line, words, capsys, monkeypatch):
     monkeypatch.setenv("PATH", "")

@@ -103,7 +103,7 @@ def test_a_row_is_drawn_by_itself_and_its_global_index(name):
     assert all(np.array_equal(value[kept], drawn(name)[field][kept]) for field, value in among.items())
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @each
 def test_fields_have_their_types_and_unused_places_point_at_nothing(name):
     out = drawn(name)

@@ -128,7 +128,7 @@ def test_rows_are_alone(name):
     np.testing.assert_array_equal(among[::2][real[::2]], plain(name)[::2][real[::2]])
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @each
 def test_padding_is_unseen(name):
     real = segments(name) > 0
@@ -138,7 +138,7 @@ def test_padding_is_unseen(name):
             np.testing.assert_array_equal(found[real], plain(name)[real])
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @each
 def test_documents_of_a_row_are_unseen(name):
     if module(name).encoder.by_sentence:

@@ -145,7 +145,7 @@ def test_sums_and_weights_add_over_micro_batches(name):
         np.testing.assert_allclose(sum(part.metrics[metric].weight for part in parts), ratio.weight, rtol=1e-6)
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @each
 def test_the_order_of_rows_is_nothing(name):
     swapped = {field: jnp.roll(value, B, 0) for field, value in batch().items()}

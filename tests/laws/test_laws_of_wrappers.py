@@ -88,7 +88,7 @@ def test_what_is_frozen_keeps_its_bits_and_the_rest_moves(name):
         assert np.all(np.where(free, stacked, still)), path
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @each
 def test_its_parameters_are_known_by_their_paths(name):
     own, plain = paths(name), paths("")

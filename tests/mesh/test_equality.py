@@ -28,7 +28,7 @@ def same_draws(found):
     return drawn["+one"]
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_three_steps_the_draws_and_a_checkpoint_of_eight_devices_are_those_of_one():
     """With a vocabulary of 61, which nothing divides; Adafactor's means over it are in `test_restore`."""
     short = grid.in_a_process(3, "bert:+one,+megatron_sp 2x2x2", "gpt2 odd:one,=tp 8,megatron_sp 2x2x2")

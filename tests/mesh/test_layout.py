@@ -184,7 +184,7 @@ def on_eight_devices():
     return found
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_collectives_of_a_layer_and_dropout_on_eight_devices():
     """A layer has two all-reduces in each direction; that of the split stream gathers and reduces twice (on a CPU a
     reduce-scatter is an all-reduce, of which each device keeps its part). Dropout is drawn where its elements lie."""

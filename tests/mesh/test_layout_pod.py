@@ -81,7 +81,7 @@ IN_LAYERS = {
 each = pytest.mark.parametrize("rules", IN_LAYERS)
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @each
 def test_a_layer_has_the_collectives_of_the_papers(found, rules):
     large = [one for one in found[rules] if one["loops"] and "model" in one["axes"] and one["bytes"] >= ACTIVATION]
@@ -90,7 +90,7 @@ def test_a_layer_has_the_collectives_of_the_papers(found, rules):
     assert collections.Counter((one["kind"], one["phase"]) for one in large) == counts
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @each
 def test_the_rest_of_a_layer_is_the_sum_of_its_gradients(found, rules):
     rest = [one for one in found[rules] if one["loops"] and not (one["axes"] == ["model"] and one["bytes"] >= ACTIVATION)]
@@ -100,7 +100,7 @@ def test_the_rest_of_a_layer_is_the_sum_of_its_gradients(found, rules):
     assert weights <= sum(one["bytes"] for one in rest) < 1.01 * weights
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @each
 def test_no_weight_and_no_logits_are_gathered(found, rules):
     """Outside of the layers: the sums of the embedding, of the loss (three numbers a token) and of its gradient."""

@@ -31,7 +31,7 @@ def begin(module):
     return drawn(module, {"input_ids": IDS}, method="initialise")
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @pytest.mark.parametrize("divide", [1, 2])
 def test_embeddings_equal_loops(divide):
     module = model(divide)
@@ -48,7 +48,7 @@ def test_embeddings_equal_loops(divide):
         np.testing.assert_allclose(found[b, i], 3.0 * vector + place, atol=1e-5)
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @pytest.mark.parametrize(
     ("divide", "options"),
     [(2, {}), (2, {"projections": "all"}), (2, {"projections": "none", "bias": False}), (1, {}), (2, {"tied": False})],

@@ -84,7 +84,7 @@ def chain(request):
     return value, constrain, [paths(value, row, places, constrain) for row, places in zip(scores(), PLACES, strict=True)]
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_the_partition_function_a_paths_probability_and_the_marginals(chain):
     """The marginals of the classes are the gradient of the partition function."""
     value, constrain, tables = chain
@@ -197,7 +197,7 @@ def task():
     return tower, Encoded(hidden=hidden), batch, np.asarray(tower.read("tag", Encoded(hidden=hidden), batch))
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @pytest.mark.parametrize("constrain", ["decoding", "always"])
 def test_the_objective_is_the_sum_over_rows(task, constrain):
     tower, encoded, batch, given = task
@@ -228,7 +228,7 @@ def test_the_objectives_gradient_is_finite_and_reaches_the_links(task):
         assert all(bool(jnp.isfinite(leaf).all() and (leaf != 0).any()) for leaf in grads)
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_decoding_a_loaded_model_is_the_best_path(task):
     tower, _, _, given = task
     model = types.SimpleNamespace(module=tower.module, params={"main": tower.params}, tower="main")

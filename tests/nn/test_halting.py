@@ -84,7 +84,7 @@ def test_halting_equals_the_loop(average):
     assert found.attention.shape == (T, B, 2, L, L)
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_without_halting_all_steps_are_taken_by_one_block():
     module = stack(halting=None, remat="full")
     params = begin(module)
@@ -97,7 +97,7 @@ def test_without_halting_all_steps_are_taken_by_one_block():
     np.testing.assert_allclose(found.layers, others, atol=1e-4)
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_the_ponder_cost_reaches_the_halting_unit():
     module = stack(threshold=0.9)
     params = begin(module)

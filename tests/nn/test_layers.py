@@ -55,7 +55,7 @@ def test_dropout_rate_and_scale():
     np.testing.assert_allclose(y[kept], 1 / 0.9, rtol=1e-6)
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_dropout_follows_the_global_row_and_its_gradient_has_the_same_mask():
     x, key = jnp.ones((4, 8)), jax.random.key(1)
     whole = drop(x, key, ROWS, 0.5)
@@ -90,7 +90,7 @@ def test_the_scan_equals_a_python_loop_over_layers_with_parameters_of_their_own(
     np.testing.assert_allclose(encoded.hidden, h, atol=1e-5)
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_remat_changes_memory_not_values():
     plain, *others = (stack(remat=remat, dropout=0.1) for remat in ("none", "full", "dots"))
     params = begun(plain, X, STILL)

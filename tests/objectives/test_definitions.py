@@ -144,7 +144,7 @@ def orders(kinds):
 MIXED = [("both", "causal", "both"), ("seq2seq", "both", "causal"), ("backward", "both", "both"), ()]
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @pytest.mark.parametrize("kinds", MIXED)
 def test_pairs_count_in_rows_that_see_all(kinds):
     """UniLM's mixture; a batch without an order is all such rows."""

@@ -15,7 +15,7 @@ from support.plain_towers import P, PlainTower, V, batch_of, params_of
 TASKS = (LM(), Joint(parts=((1.0, MLM()), (1.0, NSP()))), lambda towers, batch, key: MLM(prefix="plm")(towers, batch, key))
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_every_step_is_one_of_its_tasks():
     """The loss, gradient and metrics of the task that was drawn, whatever the numbers of terms and metrics."""
     mixing, batch, params = TaskMixing(tasks=TASKS, rates=(3.0, 2.0, 1.0)), batch_of(), params_of()
@@ -60,7 +60,7 @@ def test_a_mixture_needs_a_rate_for_each_task():
         Joint(parts=((1.0, RTD()),))
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
 def test_the_generator_draws_from_its_softmax(temperature):
     """Of a row for every batch row, all alike, with every place chosen."""

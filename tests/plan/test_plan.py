@@ -177,7 +177,7 @@ def test_a_search_ranks_what_fits_by_time(tiny):
     assert {math.prod(mesh.values()) for mesh, _ in candidates(12)} == {12}
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_days_and_cost_follow_from_the_step(tiny):
     found = planning.modelled(tiny, topology("h200x2")).document(price=2.0)
     assert set(found) >= KEYS and found["devices"] == 2
@@ -280,7 +280,7 @@ def test_the_command_plans_in_a_child_and_prints_errors_in_a_line(capsys, tmp_pa
     assert main(["plan", "bert_tiny"]) == 1 and "--topology" in capsys.readouterr().err
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @pytest.mark.full
 @pytest.mark.parametrize("where", ["cpu:4", "v5e:2x2"])
 def test_the_real_step_is_compiled(where, monkeypatch, tmp_path, capsys):

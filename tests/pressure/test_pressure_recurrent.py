@@ -86,7 +86,7 @@ def test_it_writes_what_encoding_again_would_write(trained):
             text.append(int(token))
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_layers_are_set_free_from_the_top():
     """Would have found: levels were read from `/block/` in paths, so that all layers were of level 0."""
     adapt = (GradualUnfreezing(steps=1),)
@@ -113,7 +113,7 @@ def test_a_network_without_levels_refuses_what_goes_by_layers():
         start(record, sentences())
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_a_plan_counts_what_the_backward_pass_reads():
     """Would have found: the plan for a GPU printed "activations 0.0 KiB, fits"."""
     examples = Contiguous(separator=None, continuing=True)
@@ -125,7 +125,7 @@ def test_a_plan_counts_what_the_backward_pass_reads():
     assert work.tokens == tokens and least <= floats <= 3 * least
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_what_a_program_keeps_is_near_the_published_formula():
     """T D N (34 + 5 H L / D) bytes of a bfloat16 Transformer (Korthikanti et al. 2022, Eq. 1)."""
     found = []

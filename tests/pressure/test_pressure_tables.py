@@ -125,7 +125,7 @@ def test_skipgram_touches_only_the_rows_it_reads():
         assert len(moved) < VOCAB.size // 2
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_skipgram_sparse_is_dense_under_sgd():
     batch, results = pairs(), []
     for objective in (SparseSGNS(), negative_sampling):

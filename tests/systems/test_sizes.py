@@ -239,7 +239,7 @@ def test_the_billions_of_the_transformer_xls_over_billions_of_words():
     assert (round(base / 1e9, 2), round((billion(18, 1024, 4096, 2) + 2 * 1024) / 1e9, 3)) == (0.36, 0.467)
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @pytest.mark.parametrize(("name", "width"), [("transformer_base", 512), ("transformer_big", 1024)])
 def test_the_original_transformer_is_torchs_and_its_table(name, width):
     assert count(name) == TORCH[width] + 37_000 * width
@@ -282,7 +282,7 @@ def test_table_3_has_no_vocabulary_of_37_000():
     assert [round(end) for end in (*common, *big)] == [41_003, 41_209, 35_368, 36_344]
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_the_universal_transformer_is_one_layer_of_each_of_torchs_stacks():
     """The paper prints no figure: "all base results have the same number of parameters" as the Transformer's (Table 7). At
     tensor2tensor's width of 1024 that is 7% off, whatever is counted: here 67.3 M and 63.1 M for 37,000 entries."""
@@ -291,7 +291,7 @@ def test_the_universal_transformer_is_one_layer_of_each_of_torchs_stacks():
     assert round(count("universal_transformer") / count("transformer_base"), 2) == 1.07
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_the_base_cloze_model_is_three_millions_short_of_the_printed_177():
     """fairseq's layers: 12 blocks, the last layer with its three norms, the character CNN."""
     attention, layer = 4 * (1024**2 + 1024), 2 * 1024 * 4096 + 4096 + 1024
@@ -305,7 +305,7 @@ def test_the_base_cloze_model_is_three_millions_short_of_the_printed_177():
     assert count("cloze_cnn_large", "heads_") == 2 * stack - 2 * 2 * 1024 + last + 1024**2 + cnn
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_mass_is_torchs_transformer_with_learned_positions_norms_and_an_output_bias():
     positions, norms, table = 2 * 512 * 1024, 2 * 2 * 1024, 64_139 * 1024
     assert count("mass_enfr") == TORCH[1024] + positions + norms + table + 64_139
@@ -351,7 +351,7 @@ def test_pre_norm_stacks_end_in_a_norm(name, norms):
     assert len([p for p in paths.flatten(shapes(name)) if p.endswith("stack/final_norm/scale")]) == norms
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_hibert_is_torchs_transformer_with_a_second_encoder():
     """The paper's document encoder has the sentence encoder's size; all share one token table."""
     encoder_layer = 4 * (512 * 512 + 512) + 2 * 512 * 2048 + 2048 + 512 + 4 * 512

@@ -65,7 +65,7 @@ def test_a_tagger_is_trained_and_its_best_epoch_chosen(tagger):
     assert losses[-1] < losses[0]
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_it_is_evaluated_and_predicts(tagger, tmp_path, capsys):
     folder, _, found = tagger
     words = ["evaluate", str(folder / "run"), "--task", "ner", "--predictions", str(tmp_path / "out.conll")]

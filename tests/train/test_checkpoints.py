@@ -78,7 +78,7 @@ def test_parameters_that_are_not_finite_are_named(tmp_path):
         restore_params(tmp_path)
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_arrays_may_be_donated_at_once(tmp_path):
     """Also at later saves, which reuse the memory of the first, and with another tree in between."""
     overwrite = jax.jit(lambda tree: jax.tree.map(lambda x: x * 0 - 7, tree), donate_argnums=0)

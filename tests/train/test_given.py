@@ -85,7 +85,7 @@ def test_a_given_teacher_never_moves_and_the_student_learns_from_it(teacher, tmp
     tiny.assert_same_run(whole, tmp_path / "killed")
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_every_tower_may_begin_with_a_model_of_its_own(teacher, tmp_path):
     """A student that is its teacher has nothing to learn at the first step; a path takes a part of a model."""
     source, data = teacher
@@ -95,7 +95,7 @@ def test_every_tower_may_begin_with_a_model_of_its_own(teacher, tmp_path):
     assert first["values"]["loss"] == 0.0
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @pytest.mark.parametrize(
     ("init", "words"),
     [

@@ -162,7 +162,7 @@ def test_first_decay_rule_wins():
     np.testing.assert_allclose(after["main/norm/scale"], before["main/norm/scale"] * 0.999, rtol=1e-6)
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @pytest.mark.parametrize("optimizer", [AdamW(), LAMB(), Adafactor(), SGD(momentum=0.9)], ids=lambda o: type(o).__name__)
 def test_frozen_leaves_are_bit_unchanged_and_carry_no_state(optimizer):
     transform = optimizers.build(recipe(optimizer, clip=1.0), Freedom(given=("b",)))

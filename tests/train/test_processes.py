@@ -184,7 +184,7 @@ def assert_done(ends, resumed=None):
         assert (f"from step {resumed} of" in err) == (index == 0 and resumed is not None), err
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @pytest.mark.full
 def test_two_processes_train_the_run_of_one(train, whole, tmp_path):
     """Two devices each; process 0 alone prepares the corpus and writes the workdir."""
@@ -194,7 +194,7 @@ def test_two_processes_train_the_run_of_one(train, whole, tmp_path):
     assert named(tmp_path / "run") == named(whole)
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @pytest.mark.full
 def test_four_lose_one_two_go_on_until_sigterm_and_one_ends_it(train, whole, tmp_path):
     """Every part of the run is that of the unbroken one, whatever the number of processes and the mesh."""
@@ -224,7 +224,7 @@ def test_four_lose_one_two_go_on_until_sigterm_and_one_ends_it(train, whole, tmp
     assert_same_run(whole, workdir)
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @pytest.mark.full
 def test_a_batch_that_cannot_be_shared_is_one_error(train, tmp_path):
     """Three processes for eight rows."""

@@ -63,7 +63,7 @@ def test_the_log_of_a_run(whole):
     assert steps == [*range(11, LAST, 11), LAST]
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @pytest.mark.parametrize("step", [11, 88, *(pytest.param(n, marks=pytest.mark.full) for n in (22, 55, 66, 77))])
 def test_resumed_at_any_save_is_the_uninterrupted_run(whole, text, tmp_path, capsys, step):
     cut(whole, tmp_path / "run", step)
@@ -72,7 +72,7 @@ def test_resumed_at_any_save_is_the_uninterrupted_run(whole, text, tmp_path, cap
     assert f"from step {step} of {LAST}" in capsys.readouterr().err
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_a_finished_run_is_left_as_it_is(whole, text, capsys, monkeypatch):
     before = tiny.files(whole)
     monkeypatch.setattr(loop, "Training", None)  # no program is built: the answer comes in seconds
@@ -82,7 +82,7 @@ def test_a_finished_run_is_left_as_it_is(whole, text, capsys, monkeypatch):
     assert found.keys() == before.keys() and all(found[name] == before[name] for name in before)
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_a_run_that_ended_before_its_last_evaluation_makes_up_for_it(whole, text, tmp_path):
     cut(whole, tmp_path / "run", LAST)
     lines = (whole / "metrics.jsonl").read_text().splitlines(keepends=True)
@@ -142,7 +142,7 @@ def test_log_interval_mesh_and_rules_may_change(whole, text, tmp_path):
     assert json.loads((workdir / "config.json").read_text())["config"]["rules"] == "fsdp"
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -220,7 +220,7 @@ def test_the_sums_of_a_window_are_the_checkpoints_own():
     assert evaluation.Window(kept).close()[:2] == ({"loss": 2.0}, 1)
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_a_loss_that_is_not_finite_is_not_kept(text, tmp_path, capsys):
     words = ["recipe.lr=1e30", "recipe.clip=none", "save_every=1", "log_every=5", "recipe.phases.0.length=32"]
     assert ptm("train", tiny.FILE, "--data", text, "--workdir", tmp_path / "run", "--set", *words) == 1
@@ -293,7 +293,7 @@ def assert_nothing_lost(whole, workdir):
     assert not list((workdir / "checkpoints").glob("draft_*")) and not list(workdir.glob("*.draft"))
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @pytest.mark.full
 def test_ten_kills_at_random_moments_change_nothing(whole, text, cache, tmp_path):
     seed = time.time_ns() % 10_000

@@ -100,7 +100,7 @@ def test_eight_micro_batches_give_the_update_of_one_batch(once):
             np.testing.assert_allclose(*values, rtol=2e-6, err_msg=name)
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_a_seed_gives_the_same_bits_and_another_one_does_not(once):
     again, other = steps(tiny(), BATCHES), steps(tiny(), BATCHES, seed=1)
     assert bits(again[3][0]) == bits(once[3][0])

@@ -32,7 +32,7 @@ def three(models_of):
     return lambda examples: models_of(examples, 3, 1.0)
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_classes_have_the_geometric_mean_of_their_probabilities(three, tmp_path):
     models = three(Labelled())
     each = np.array([[list(answer.values()) for answer in model.classify(TEXTS)] for model in models])
@@ -63,7 +63,7 @@ def test_numbers_tags_choices_and_spans_have_the_mean(three):
             np.testing.assert_allclose(part, sum(np.float64(one) for one in parts) / 3, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_tags_and_answers_are_those_of_the_mean(three):
     """Who is surer is heard."""
     models = three(Tagged(labels=("O", "B-a", "I-a")))

@@ -88,7 +88,7 @@ def test_refusals_are_one_line(line, message, capsys, tmp_path, monkeypatch):
     assert message in shown and len(shown.splitlines()) == 1
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_the_command_cleans_and_reports(text_file, tmp_path, capsys):
     words = ["prepare", "--data", str(text_file), str(text_file), "--out", str(tmp_path / "c"), "--vocab", "120"]
     assert main([*words, "--clean", "c4", "--dedup", "near", "--cooccurrence", "2"]) == 0

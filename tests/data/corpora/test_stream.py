@@ -69,7 +69,7 @@ def text_tokens(corpus, batches):
     return np.bincount(ids[~special], minlength=corpus.vocab.size)
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @pytest.mark.parametrize("kind", EVERY)
 def test_batches_have_the_declared_fields_and_are_drawn_by_the_seed(corpus, kind):
     found, declared = take(made(corpus, kind), 5), kind.spec(64, corpus.vocab)
@@ -111,7 +111,7 @@ def test_lanes_end_their_epochs_without_skipping(corpus, monkeypatch):
     assert len(cuts) == len(set(cuts))
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @pytest.mark.parametrize("processes, epochs", [(2, 1), (16, None)])
 @pytest.mark.parametrize("kind", [KINDS[0], KINDS[3], CONTINUING, Annotated(examples=CONTINUING)])
 def test_process_count_does_not_matter(corpus, processes, kind, epochs):
@@ -131,7 +131,7 @@ def test_a_process_reads_its_own_records(corpus, monkeypatch, kind):
     assert sets[0] and sets[1] and not sets[0] & sets[1]
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @pytest.mark.parametrize("kind", EVERY)
 @pytest.mark.parametrize("after, epochs", [(0, None), (1, 1), (7, None), (31, None)])
 def test_restore(corpus, kind, after, epochs):
@@ -154,7 +154,7 @@ def test_restore_goes_back_on_a_running_stream(corpus):
     assert same(take(stream, 4), first)
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @pytest.mark.parametrize("before, after", [(1, 4), (4, 2), (2, 8)])
 @pytest.mark.parametrize("merged", [True, False])
 @pytest.mark.parametrize("kind", [KINDS[0], CONTINUING])
@@ -250,7 +250,7 @@ def lanes_of(batches):
     return found
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @pytest.mark.parametrize("batch, length, size", [(4, 64, 1), (2, 128, 2), (16, 64, 1), (64, 32, 1), (300, 64, 1)])
 def test_a_row_goes_on_from_the_batch_before(corpus, batch, length, size):
     """Every lane is a sequence of groups, each cut from its start to its end: of `size` blocks that follow each other, or,

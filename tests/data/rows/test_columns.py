@@ -92,7 +92,7 @@ def test_fields_of_every_type_pass_through_the_stream_and_a_restart(corpus):
     stream.close(), other.close()
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @pytest.mark.parametrize(
     "corruption",
     [TextInfilling(vocab=VOCAB), SentencePermutation(vocab=VOCAB), TrigramShuffle(vocab=VOCAB, rate=0.6)],

@@ -288,7 +288,7 @@ def test_tokenizer_json_comes_first(tmp_path, made, lines):
     assert not tokenizer.lowercase and tokenizer.hash != source.hash
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @pytest.mark.parametrize("kind, style", [("wordpiece", "bert"), ("bytebpe", "roberta"), ("unigram", "t5"), ("bpe", "xlnet")])
 def test_what_is_trained_here_is_written(tmp_path, kind, style, lines):
     sentinels = 3 if style == "t5" else 0

@@ -86,7 +86,7 @@ def same_frames(ours, other) -> None:
             assert found == wanted, role
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @pytest.mark.parametrize("family", [f for f in families.FAMILIES if f != "transfo-xl"])
 def test_family(family, folders, text):
     if family in ("xlm", "flaubert"):
@@ -162,7 +162,7 @@ def test_saved_by_transformers(family, folders, text, tmp_path):
     assert ours.vocab == read_published(folder).vocab
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @pytest.mark.parametrize("kind, style", [("wordpiece", "bert"), ("bytebpe", "roberta"), ("unigram", "t5"), ("bpe", "xlnet")])
 def test_what_is_trained_here_loads_in_transformers(kind, style, text, tmp_path):
     sample, lines = [line for line in text[::60] if line.strip()], [line for line in text[::200] if "<" not in line]

@@ -373,7 +373,7 @@ SIZES = {
 }  # fmt: skip
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 @pytest.mark.full
 @pytest.mark.parametrize("task", [pytest.param(task, marks=pytest.mark.status(task, "built")) for task in SIZES])
 def test_the_real_files(data, task):

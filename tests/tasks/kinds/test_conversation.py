@@ -140,7 +140,7 @@ def tokenizer():
     return make(TokenizerSpec(kind="wordpiece", vocab=80), [" ".join(WORDS) + " " + STORY] * 20)
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_the_rationale_weighs_the_states_that_the_kind_is_scored_from():
     """Section 2.2 in plain numpy; padding has no weight."""
     draw = np.random.default_rng(1)

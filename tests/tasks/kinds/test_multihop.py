@@ -149,7 +149,7 @@ def passed(p, h, hops):
     return h
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_a_reader_scores_span_kind_and_facts():
     """Sections 3.2 and 3.3 in plain numpy."""
     h = DRAW.normal(size=(2, 8, 4)).astype(np.float32)
@@ -188,7 +188,7 @@ def _loss(head, h, scores):
     np.testing.assert_allclose(float(loss.value()), (nll(start[0], 2) + nll(end[0], 3)) / 4 + found + which, rtol=1e-4)
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_documents_are_compared_in_pairs():
     head = PairRanker(3, heads=2, summary=Summary("none"), initializer=Normal(0.7))
     h = DRAW.normal(size=(6, 5, 4)).astype(np.float32)

@@ -88,7 +88,7 @@ def readers(models_of):
     return {task: models_of(catalogue.get(task).examples)[0] for task in ("squad2_sketchy", "squad2_retro")}
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_two_models_answer(readers, data):
     intensive, sketchy = readers["squad2_retro"], readers["squad2_sketchy"]
     task, source = catalogue.get("squad2_retro"), evaluating.Source(str(data))
@@ -121,7 +121,7 @@ def test_two_models_answer_by_command(published, data, tmp_path, capsys):
     assert {"f1", "exact", "best_f1"} <= set(found[0]) == set(found[1])
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate
 def test_a_question_is_unanswerable_where_every_window_scores_it_so(readers):
     model, spec = readers["squad2_sketchy"], Answerable(stride=4)
     asked = [Asked("who is sad", TEXT, (), "f", "1")]
