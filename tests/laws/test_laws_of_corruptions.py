@@ -121,6 +121,7 @@ def test_fields_have_their_types_and_unused_places_point_at_nothing(name):
                 assert positions.max() < out["input_ids"].shape[1] and (out[f"{prefix}_labels"] < VOCAB.size).all()
 
 
+@pytest.mark.rotate
 @each
 def test_padding_and_specials_stay(name):
     before, after = batch_of(name), drawn(name)

@@ -160,6 +160,7 @@ SEES = {
 }
 
 
+@pytest.mark.rotate
 @each
 def test_the_declared_direction_is_what_changes(name):
     """Another word at one place of a full row: which outputs differ in a bit."""

@@ -155,6 +155,7 @@ def test_the_order_of_rows_is_nothing(name):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), gradients[0], plain(name)[0][0])
 
 
+@pytest.mark.rotate
 @each
 def test_the_weight_is_the_batchs(name):
     _, loss = plain(name)

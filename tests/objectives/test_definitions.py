@@ -180,6 +180,7 @@ CASES = {
 }
 
 
+@pytest.mark.rotate
 @pytest.mark.parametrize(("objective", "definition"), CASES.values(), ids=CASES.keys())
 def test_equals_the_definition(objective, definition):
     loss = check(objective, definition)

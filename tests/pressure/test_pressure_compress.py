@@ -121,6 +121,7 @@ def tinybert(teacher: Any):
     )
 
 
+@pytest.mark.rotate
 def test_tinybert_distils_layers_and_then_predictions():
     batch = task()
     taught = start(system("teacher", towers={"main": classifier(layers=4)}, objective=classify), batch)[1].params["main"]

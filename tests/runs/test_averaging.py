@@ -61,6 +61,7 @@ def test_the_mean_of_networks(runs, tmp_path, capsys):
     assert all(np.array_equal(again[path], leaf) for path, leaf in found.items())
 
 
+@pytest.mark.rotate
 def test_what_has_no_mean_is_refused(runs, tmp_path, capsys):
     folders, _ = runs
     record = json.loads((folders[0] / "config.json").read_text())

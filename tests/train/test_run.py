@@ -53,6 +53,7 @@ def cut(whole, workdir, step):
         (workdir / name).unlink()
 
 
+@pytest.mark.rotate
 def test_the_log_of_a_run(whole):
     lines = tiny.metrics(whole)
     assert [x["step"] for x in lines if x["split"] == "train"] == [*range(1, LAST + 1)]

@@ -118,6 +118,7 @@ def test_a_seed_decides_on_dropout_and_corruption_too(once):
     assert not (draws[0] == draws[1]).all() and not (draws[0] == draws[2]).all()
 
 
+@pytest.mark.rotate
 def test_a_batch_without_weight_changes_nothing():
     """Zero loss, zero gradient, no NaN; with weight decay off, not a bit of a parameter moves."""
     empty = batch_of(empty=range(ROWS))

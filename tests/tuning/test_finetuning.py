@@ -49,6 +49,7 @@ def test_a_published_checkpoint_is_fine_tuned_and_resumed(published, tmp_path, c
     assert 0 < np.abs(moved).max() < 0.01  # it began there: eight small steps away
 
 
+@pytest.mark.rotate
 @pytest.mark.parametrize(
     ("fields", "line"),
     [
