@@ -19,6 +19,9 @@ HUGE_PAGES = {"THP_MEM_ALLOC_ENABLE": "1", "GLIBC_TUNABLES": "glibc.malloc.huget
 # Maximum seconds per request.
 LONGEST = 600.0
 
+# A setting whose first call takes this many times the quickest one's is not measured: bfloat16 where the CPU emulates it.
+HOPELESS = 4.0
+
 
 def variants(precisions: tuple[str, ...]) -> dict[str, dict[str, Any]]:
     """Returns {name: request} for every precision with both attention kernels."""
@@ -127,18 +130,21 @@ def _best(work, task, tried, ours, rounds, limit, stack, say, others=None) -> Fi
 
 
 def _try(field: Field, requests, ours: timing.Meter, rounds: int, say: timing.Say, limit: float = LONGEST) -> None:
-    meters = {"ours": ours}
+    meters, first = {"ours": ours}, {}
     for name, (child, request) in requests.items():
         if child is None:  # a setting that was measured before, as a reference for the new one
             meters[name] = field.meters[name]
             continue
         try:
-            child(request, limit)
+            first[name] = child(request, limit)
         except peer.Failed as error:
             field.failures.append(f"{name}: {error}")
             say(f"  {name}: {error}")
             continue
         meters[name] = _meter(child, request)
+    for name in [name for name, seconds in first.items() if seconds > HOPELESS * min(first.values())]:
+        say(f"  {name}: left out; its first call took {first[name]:.1f} s, the quickest setting's {min(first.values()):.1f} s")
+        del meters[name]
     found = timing.alternate(meters, rounds, say=say)
     for name, times in found.items():
         if name != "ours":
