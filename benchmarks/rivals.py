@@ -19,7 +19,7 @@ HUGE_PAGES = {"THP_MEM_ALLOC_ENABLE": "1", "GLIBC_TUNABLES": "glibc.malloc.huget
 # Maximum seconds per request.
 LONGEST = 600.0
 
-# A setting whose first call takes this many times the quickest one's is not measured: bfloat16 where the CPU emulates it.
+# A precision whose first call takes this many times another's is not measured: bfloat16 where the CPU emulates it.
 HOPELESS = 4.0
 
 
@@ -130,10 +130,12 @@ def _best(work, task, tried, ours, rounds, limit, stack, say, others=None) -> Fi
 
 
 def _try(field: Field, requests, ours: timing.Meter, rounds: int, say: timing.Say, limit: float = LONGEST) -> None:
-    meters, first = {"ours": ours}, {}
+    meters, first, hopeless = {"ours": ours}, {}, set()
     for name, (child, request) in requests.items():
         if child is None:  # a setting that was measured before, as a reference for the new one
             meters[name] = field.meters[name]
+            continue
+        if request.get("precision") in hopeless:
             continue
         try:
             first[name] = child(request, limit)
@@ -141,10 +143,11 @@ def _try(field: Field, requests, ours: timing.Meter, rounds: int, say: timing.Sa
             field.failures.append(f"{name}: {error}")
             say(f"  {name}: {error}")
             continue
+        if first[name] > HOPELESS * min(first.values()):
+            hopeless.add(request.get("precision"))
+            say(f"  {name}: left out; its first call took {first[name]:.1f} s, another's {min(first.values()):.1f} s")
+            continue
         meters[name] = _meter(child, request)
-    for name in [name for name, seconds in first.items() if seconds > HOPELESS * min(first.values())]:
-        say(f"  {name}: left out; its first call took {first[name]:.1f} s, the quickest setting's {min(first.values()):.1f} s")
-        del meters[name]
     found = timing.alternate(meters, rounds, say=say)
     for name, times in found.items():
         if name != "ours":
