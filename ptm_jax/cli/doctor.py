@@ -15,6 +15,7 @@ import dataclasses
 import importlib.metadata
 import os
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from ptm_jax.cli.options import Flag, report
@@ -108,8 +109,17 @@ def _host() -> dict[str, Any]:
 
     from ptm_jax.bench import record
 
-    host = {"processor": record.processor(), "cores": record.threads()}
+    host = {"processor": record.processor(), "cores": record.threads(), "huge pages": _huge_pages()}
     return host | {"processes": jax.process_count(), "devices of all processes": jax.device_count()}
+
+
+def _huge_pages() -> str:
+    """Returns the kernel's setting: always, madvise (commands that compute ask for them: PTM_MALLOC), never; or unknown."""
+    try:
+        setting = Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text()
+    except OSError:  # no Linux, or no right to read it
+        return "unknown"
+    return setting.partition("[")[2].partition("]")[0] or "unknown"
 
 
 def _cache() -> dict[str, Any]:
@@ -134,7 +144,7 @@ def _text(document: Mapping[str, Any]) -> Iterator[str]:
         several.setdefault(f"{one['kind']} ({one['platform']})", []).append(one["free_bytes"])
     host, cache = document["host"], document["cache"]
     yield from (f"devices    {len(free)} x {kind}, {size(free[0])} free" for kind, free in several.items())
-    yield f"host       {host['processor']}, {host['cores']} cores"
+    yield f"host       {host['processor']}, {host['cores']} cores, huge pages: {host['huge pages']}"
     yield from _folded("versions", (f"{name} {version}" for name, version in document["versions"].items()))
     yield from _folded("variables", (f"{name}={value}" for name, value in document["variables"].items()))
     kept = "" if cache["folder"] is None else f"{cache['folder']}: {cache['files']} files, {cache['bytes'] / 1e6:.0f} MB"

@@ -65,11 +65,17 @@ class Counts(CorpusFact):
         return np.ones(vocab.size, np.int64)
 
 
+def of_words(counts: np.ndarray, vocab: Any) -> np.ndarray:
+    """Returns the counts [V] with 0 for special and unknown words."""
+    counts = np.array(counts)
+    counts[[*vocab.specials, *([] if vocab.unk is None else [vocab.unk])]] = 0
+    return counts
+
+
 def noise_of(counts: np.ndarray, vocab: Any, power: float) -> np.ndarray:
     """Returns the probability of every word to be noise, [V] float64: count ** power, 0 for special and unknown words."""
-    weights = np.asarray(counts, np.float64) ** power
-    weights[[*vocab.specials, *([] if vocab.unk is None else [vocab.unk])]] = 0
-    weights[np.asarray(counts) == 0] = 0
+    counts = of_words(counts, vocab)
+    weights = np.where(counts > 0, counts.astype(np.float64) ** power, 0)
     return weights / max(weights.sum(), 1e-300)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.facts import CorpusFact
+from ptm_jax.core.facts import CorpusFact, of_words
 
 LONGEST = 40
 """Nodes on the way to a word, at most: word2vec.c's MAX_CODE_LENGTH."""
@@ -21,9 +21,7 @@ class Huffman(CorpusFact):
     child (label 1 of the logistic loss), -(node + 1) to the other, 0 after its end. Words without a count have none."""
 
     def read(self, corpus: Any) -> np.ndarray:
-        counts, unk = corpus.counts("train").copy(), corpus.vocab.unk
-        counts[[*corpus.vocab.specials, *([] if unk is None else [unk])]] = 0
-        return tree_of(counts)
+        return tree_of(of_words(corpus.counts("train"), corpus.vocab))
 
     def stand_in(self, vocab: Any) -> np.ndarray:
         depth = max(1, (vocab.size - 1).bit_length())  # the tree of equal counts

@@ -98,7 +98,9 @@ def step_of(config: Experiment, mesh: Any, phase: int, shapes: TrainState | None
         work, state = program(config.system, config.seed), shapes
         layout = layout_of(mesh, config.rules)
         padding = padding_of(state, layout.rules, mesh)
-        work = dataclasses.replace(work, layout=layout if mesh.size > 1 else None, padding=padding)
+        own = isinstance(mesh, jax.sharding.AbstractMesh) or mesh.devices.flat[0] in jax.devices()
+        alone = mesh.size == 1 and own  # one chip of a topology needs the layout, which chooses its kernels
+        work = dataclasses.replace(work, layout=None if alone else layout, padding=padding)
         return Step(config, mesh, work, stored(state, padding, layout.rules, mesh), batch_of(config, phase, mesh))
     with building(config.system):
         work, state = program(config.system, config.seed).on(mesh, config.rules, batch_of(config, phase))

@@ -46,7 +46,7 @@ def check_header(path: Path, count: int, width: int, each: int) -> None:
     if width < 1 or count * (width * each + 1) > size:
         raise broken(
             path,
-            f"line 1 says {count:,} words of {width:,} numbers, the file has {size:,} bytes: truncated, or a wrong header",
+            f"line 1 gives {count:,} words of {width:,} numbers, the file has {size:,} bytes: truncated, or a wrong header",
         )
 
 
@@ -65,7 +65,7 @@ def read(path: Path, headed: bool) -> WordTable:
             parts.append(_numbers(path, number, names, rests, width))
             words += map(decoded, names)
     if not words or (count is not None and len(words) != count):
-        expected = "at least one" if count is None else f"line 1 says {count:,}"
+        expected = "at least one" if count is None else f"line 1 gives {count:,}"
         raise broken(path, f"holds {len(words):,} words; {expected}: the file is truncated, or its header is wrong")
     rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
     return WordTable(words=words, rows=rows, format="word2vec" if headed else "glove")

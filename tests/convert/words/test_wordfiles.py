@@ -93,9 +93,9 @@ def test_classes_are_written_and_read(tmp_path):
 
 
 BAD_TEXTS = {
-    "line 1 says 1,000,000,000 words of 1,000,000,000": b"1000000000 1000000000\na 1 2\n",
-    "line 1 says 2 words of 1,000,000,000": b"2 1000000000\na 1 2\n",
-    "holds 1 words; line 1 says 3": b"3 2\na 1.50000 2.00000\n",
+    "line 1 gives 1,000,000,000 words of 1,000,000,000": b"1000000000 1000000000\na 1 2\n",
+    "line 1 gives 2 words of 1,000,000,000": b"2 1000000000\na 1 2\n",
+    "holds 1 words; line 1 gives 3": b"3 2\na 1.50000 2.00000\n",
     "line 3: the word 'b' has 1 numbers, expected 2": b"2 2\na 1 2\nb 1\n",
     "line 3: 'york' after the word 'new' is no number; a word holds no blank": b"2 2\na 1 2\nnew york 1 2\n",
     "line 2: the vector of 'b' holds NaN": b"a 1 2\nb nan 2\n",
