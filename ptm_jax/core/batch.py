@@ -29,3 +29,10 @@ def put(field: Array, positions: Array, used: Array, new: Array | int | bool) ->
     where = jnp.where(used > 0, positions, field.shape[1])
     write = jax.vmap(lambda row, at, value: row.at[at].set(value, mode="drop"))
     return write(field, where, jnp.broadcast_to(new, where.shape + field.shape[2:]))
+
+
+def renumbered(*fields: Array) -> tuple[Array, ...]:
+    """Returns the distinct ids of the fields, filled up with the largest int32, and every field as places among them."""
+    ids = jnp.concatenate([field.reshape(-1) for field in fields])
+    distinct = jnp.unique(ids, size=ids.size, fill_value=jnp.iinfo(jnp.int32).max)
+    return distinct, *(jnp.searchsorted(distinct, field).astype(jnp.int32) for field in fields)

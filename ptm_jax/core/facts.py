@@ -81,10 +81,15 @@ def noise_of(counts: np.ndarray, vocab: Any, power: float) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cooccurrences(CorpusFact):
-    """Co-occurrences of the train split, [N] of (row, column, weight) (`data.corpora.cooccurrence.PAIR`)."""
+    """Co-occurrences of the train split, [N] of (row, column, weight), row <= column (`data.corpora.cooccurrence.PAIR`).
+
+    window      words to either side
+    """
+
+    window: int = 10
 
     def read(self, corpus: Any) -> np.ndarray:
-        return corpus.cooccurrence()
+        return corpus.cooccurrence(self.window)
 
     def stand_in(self, vocab: Any) -> np.ndarray:
         return np.zeros(vocab.size, [("row", "<i4"), ("column", "<i4"), ("weight", "<f8")])

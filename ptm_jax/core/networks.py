@@ -81,6 +81,7 @@ class Encoder(Slot):
     writes           whether it decodes step by step with `empty_cache`
     start            first id of a decoder's input; "last": the document's last token; None: the vocabulary's bos
     bare             whether its states are the rows of its table `token`, one for each token
+    biased           whether a word has a bias besides its vector, in `extra["bias"]` [B, L]
     stacks           {path inside the encoder: stack of layers}, from the input up; {} if layers are not stacked
     """
 
@@ -93,6 +94,7 @@ class Encoder(Slot):
     writes: bool = False
     start: int | str | None = None
     bare: bool = False
+    biased: bool = False
     stacks: Mapping[str, Layered] = MappingProxyType({})
 
     @property

@@ -66,10 +66,12 @@ class Adafactor:
 
 @spec
 class Adagrad:
-    """Adagrad (Duchi et al. 2011): GloVe, ELMo, CTRL."""
+    """Adagrad (Duchi et al. 2011): ELMo, CTRL. `scaled=True` is GloVe's C code: the sum is of the squares of rate *
+    gradient, from `initial`, and the gradient is divided by the sum before it."""
 
     initial: float = 0.1
     eps: float = 1e-7
+    scaled: bool = False
 
 
 @spec

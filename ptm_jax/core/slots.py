@@ -80,6 +80,11 @@ class Examples(Slot):
         """Returns the spelling of every token id, [V, C]."""
         raise NotImplementedError
 
+    def source(self, corpus: Any, split: str) -> Any:
+        """Returns the blocks that `rows` cuts, if they are not the text's (`data.corpora.store.Blocks`), else None: a
+        sequence with `tokens`, the places that they fill in rows, and `join(blocks)`."""
+        return None
+
     def spec(self, length: int, vocab: Any) -> Mapping[str, Field]:
         """Returns {field: Field}, the shape and type of one row. Raises UserError if vocabulary or length do not fit."""
         raise NotImplementedError
@@ -154,9 +159,9 @@ class Objective(Slot):
         dense step. The ids in the batch are renumbered to these rows."""
         return batch, {}
 
-
-    def tables(self, system: Any) -> tuple[str, str] | None:
-        """Returns the paths of the input and output vectors if `kernels.words` computes this loss under SGD, else None."""
+    def native(self, system: Any) -> tuple[str, tuple[str, ...]] | None:
+        """Returns the name of a kernel that makes the updates of this loss on a CPU (`kernels.words.STEPS`) and the paths of
+        the parameters that it updates; None: gradient and optimizer alone."""
         return None
 
 

@@ -12,7 +12,7 @@ from ptm_jax.core import slots
 from ptm_jax.core.types import Batch, Encoded, Vocab
 from ptm_jax.core.windows import neighbours, offsets, shifted
 from ptm_jax.nn.embeddings.summed import table_of
-from ptm_jax.nn.initializers import Normal
+from ptm_jax.nn.initializers import Normal, Zeros
 
 
 class _Table(slots.Encoder, nn.Module):
@@ -34,9 +34,11 @@ class WordVectors(_Table):
 
     window      with position weights (ivLBL: Mnih and Kavukcuoglu 2013, section 3.2): `extra["offsets"]` [2c, D], by which
                 a vector is multiplied where it predicts the neighbour at that offset. None: no weights
+    biased      whether a word has a bias too, `extra["bias"]` [B, L] (GloVe)
     """
 
     window: int | None = None
+    biased: bool = False
 
     @property
     def direction(self) -> slots.Direction:
@@ -44,16 +46,20 @@ class WordVectors(_Table):
 
     @property
     def bare(self) -> bool:
-        return self.window is None
+        return self.window is None and not self.biased
 
     def setup(self):
         self.token = self._token()
         if self.window is not None:
             self.offsets = self.param("offsets", Normal(1.0), (2 * self.window, self.width))
+        if self.biased:
+            self.bias = table_of(self, "bias", Zeros(), (self.vocab.size,))
 
     def __call__(self, batch: Batch, train: bool = False) -> Encoded:
-        extra = None if self.window is None else {"offsets": self.offsets}
-        return Encoded(self.token[batch["input_ids"]], extra=extra)
+        extra = {} if self.window is None else {"offsets": self.offsets}
+        if self.biased:
+            extra["bias"] = self.bias[batch["input_ids"]]
+        return Encoded(self.token[batch["input_ids"]], extra=extra or None)
 
 
 class ContextWords(_Table):

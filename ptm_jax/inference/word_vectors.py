@@ -22,6 +22,7 @@ from ptm_jax.core.reading import shown
 from ptm_jax.encoders import static
 from ptm_jax.inference import bag_classes, inputs
 from ptm_jax.inference.vectors import unit
+from ptm_jax.nn.heads.word_rows import WordRows
 
 NEAR = 50_000
 """Words among which the nearest spelling of an unknown one is sought."""
@@ -61,7 +62,11 @@ class WordVectors:
             )
         tokenizer = model._tokenizer()
         kept = [i for i, piece in enumerate(tokenizer.pieces) if piece not in tokenizer.special_pieces]
-        rows = np.asarray(model.params[model.tower]["encoder"]["token"], np.float32)
+        params = model.params[model.tower]
+        rows = np.asarray(params["encoder"]["token"], np.float32)
+        for name, head in model.module.heads.items():
+            if isinstance(head, WordRows) and head.added:
+                rows = rows + np.asarray(params[f"heads_{name}"]["table"], np.float32)
         return cls.of([tokenizer.pieces[i] for i in kept], rows[kept])
 
     def __repr__(self) -> str:

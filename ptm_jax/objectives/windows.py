@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ptm_jax.core import slots
+from ptm_jax.core.batch import renumbered
 from ptm_jax.core.errors import unknown
 from ptm_jax.core.facts import Counts, noise_of
 from ptm_jax.core.huffman import Huffman
@@ -61,8 +62,8 @@ class _Words(slots.Objective):
 
     def select(self, batch: Batch) -> tuple[Batch, Mapping[str, Array]]:
         batch = self.fields(batch)
-        given, batch["input_ids"] = _renumbered(batch["input_ids"])
-        read, *numbers = _renumbered(*(batch[name] for name in self.reads))
+        given, batch["input_ids"] = renumbered(batch["input_ids"])
+        read, *numbers = renumbered(*(batch[name] for name in self.reads))
         rows = dict.fromkeys(["table", *(["bias"] if self.biased else [])], read)
         tables = {f"{self.tower}/heads_{self.head}/{name}": ids for name, ids in rows.items()}
         return {**batch, **dict(zip(self.reads, numbers, strict=True))}, {f"{self.tower}/encoder/token": given, **tables}
@@ -139,11 +140,11 @@ class NegativeSampling(_Noise):
 
     impl: Literal["auto", "plain", "native"] = "auto"
 
-    def tables(self, system):
+    def native(self, system):
         encoder = slots.encoder_of(system, self.tower)
         if self.predicts == "centre" or not encoder.bare or self.impl == "plain":
             return None
-        return f"{self.tower}/encoder/token", f"{self.tower}/heads_{self.head}/table"
+        return "sampling", (f"{self.tower}/encoder/token", f"{self.tower}/heads_{self.head}/table")
 
     def weights(self, near, batch):
         same = (batch["target_ids"][..., None] == batch["noise_ids"][:, None]).astype(jnp.float32)
@@ -215,10 +216,3 @@ def _dot(formula: str, a: Array, b: Array) -> Array:
 def _sum(values: Array, weights: Array) -> Array:
     """Returns the weighted sum; places without weight add nothing, and have no gradient."""
     return jnp.where(weights > 0, values * weights, 0.0).sum()
-
-
-def _renumbered(*fields: Array) -> tuple[Array, ...]:
-    """Returns the distinct ids of the fields, filled up with the largest int32, and every field as places among them."""
-    ids = jnp.concatenate([field.reshape(-1) for field in fields])
-    distinct = jnp.unique(ids, size=ids.size, fill_value=jnp.iinfo(jnp.int32).max)
-    return distinct, *(jnp.searchsorted(distinct, field).astype(jnp.int32) for field in fields)

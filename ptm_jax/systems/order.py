@@ -42,6 +42,7 @@ ORDER = {
         skipgram skipgram_hs cbow cbow_hs vlbl ivlbl skipgram_mini skipgram_hs_mini cbow_mini cbow_hs_mini vlbl_mini
         ivlbl_mini
     """,
+    "glove": "glove glove_mini",
     "xl": """
         xlnet_base xlnet_large xlnet_mini transformer_xl_wt103 transformer_xl_wt103_large transformer_xl_enwik8
         transformer_xl_enwik8_large transformer_xl_text8 transformer_xl_text8_large transformer_xl_lm1b

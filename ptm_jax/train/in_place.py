@@ -9,45 +9,52 @@ from jax.sharding import Mesh
 
 from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.paths import flatten, unflatten
-from ptm_jax.core.recipe import SGD
+from ptm_jax.core.paths import first_match, flatten, unflatten
 from ptm_jax.core.system import System
-from ptm_jax.core.types import Batch, Params, Ratio
+from ptm_jax.core.types import Batch, Params
 from ptm_jax.kernels import words
 from ptm_jax.train import schedules
 
+Native = tuple[str, tuple[str, ...]]
+"""The name of a kernel, and the paths of the parameters that it updates."""
 
-def tables_of(system: System, mesh: Mesh) -> tuple[str, str] | None:
-    """Returns the tables that the kernel updates, or None if gradient and optimizer make the step.
+
+def kernel_of(system: System, mesh: Mesh) -> Native | None:
+    """Returns the kernel that makes the updates, or None if gradient and optimizer make the step.
 
     Raises UserError if the objective names the kernel, and it cannot make this step."""
     objective = slots.objective(system.objective)
-    paths = objective.tables(system)
-    if paths is None:
+    native = objective.native(system)
+    if native is None:
         return None
-    why = _refusal(system, mesh)
+    why = _refusal(system, mesh, native[0])
     if why and objective.impl == "native":
         raise UserError(f"objective.impl='native' cannot make this step: {why}; set objective.impl=plain")
-    return None if why else paths
+    return None if why else native
 
 
-def _refusal(system: System, mesh: Mesh) -> str | None:
+def _refusal(system: System, mesh: Mesh, name: str) -> str | None:
     recipe = system.recipe
-    plain = (recipe.optimizer, recipe.clip, recipe.accumulate, recipe.lr_rules) == (SGD(), None, 1, ())
-    if not plain or system.wrappers or system.ties:
-        return "it makes plain SGD updates alone, without clip, accumulate, lr_rules, wrappers and ties"
+    if not words.STEPS[name].makes(recipe):
+        return f"it makes no updates of {type(recipe.optimizer).__name__} with these settings"
+    if (recipe.clip, recipe.accumulate) != (None, 1) or system.wrappers or system.ties:
+        return "it makes plain updates alone, without clip, accumulate, wrappers and ties"
     if mesh.size > 1 or mesh.devices.flat[0].platform != "cpu":
         return "it runs on one device, a CPU"
-    return words.refusal()
+    return words.refusal(name)
 
 
-def step(system: System, paths: tuple[str, str], state: Any, batch: Batch) -> tuple[Params, Any, dict[str, Any]]:
+def step(system: System, native: Native, state: Any, batch: Batch) -> tuple[Params, Any, dict[str, Any]]:
     """Returns (parameters, optimizer's state, metrics) after the `recipe.updates` of a step."""
-    recipe, objective, flat = system.recipe, system.objective, flatten(state.params)
+    recipe, (name, chosen) = system.recipe, native
+    params = flatten(state.params)
+    moments = {part: flatten(tree) for part, tree in state.opt_state.items() if part != "count"}
     rate = schedules.build(recipe.schedule, recipe.lr, recipe.steps)(state.step)
-    numbers = {"updates": recipe.updates, "window": objective.window, "k": objective.k}
-    given, read, sums = words.descend(tuple(flat[path] for path in paths), batch, rate, **numbers)
-    params = unflatten({**flat, **dict(zip(paths, (given, read), strict=True))})
-    metrics = {"loss": Ratio(sums[0], sums[1]), "pair_loss": Ratio(sums[0], sums[2])}
+    rates = {path: jnp.asarray(rate * first_match(recipe.lr_rules, path, 1.0)) for path in chosen}
+    tables = {path: params[path] for path in chosen}
+    run = words.STEPS[name].run
+    tables, moved, metrics = run(system.objective, tables, moments, batch, rates, recipe.updates)
     metrics["tokens"] = jnp.sum(batch["segment_ids"] > 0)
-    return params, {**state.opt_state, "count": state.opt_state["count"] + recipe.updates}, metrics
+    moved = {part: unflatten({**moments[part], **leaves}) for part, leaves in moved.items()}
+    after = {**state.opt_state, **moved, "count": state.opt_state["count"] + recipe.updates}
+    return unflatten({**params, **tables}), after, metrics

@@ -44,7 +44,7 @@ class Rule(NamedTuple):
     """An optimizer for one tensor. `axes` are all its axes except that of stacked layers.
 
     init(param, axes) -> moments
-    update(grad, param, moments, decay=, axes=, t=) -> (direction, moments); t = 1, 2, ... is float32
+    update(grad, param, moments, decay=, axes=, t=, rate=) -> (direction, moments); t = 1, 2, ... is float32
     """
 
     init: Callable[[Array, tuple[int, ...]], Moments]
@@ -87,11 +87,13 @@ def build(recipe: Recipe, freedom: Freedom | None = None) -> optax.GradientTrans
             live = freedom.live(places[path], step)
             live = None if live is None else along(live, param)
             decay, axes = paths.first_match(decay_rules, path, 1.0), _axes(param, layered[path])
-            direction, after = _moved(rule, grad.astype(jnp.float32) * factor, param, before, count, decay, axes)
+            scale = freedom.rate(places[path]) * paths.first_match(recipe.lr_rules, path, 1.0)
+            own = rate * (along(scale, param) if np.ndim(scale) else scale)
+            facts = {"decay": decay, "axes": axes, "t": count, "rate": own}
+            direction, after = _moved(rule, grad.astype(jnp.float32) * factor, param, before, facts)
             for name, value in after.items():
                 new[name][path] = value if live is None else jnp.where(live, value, before[name])
-            scale = freedom.rate(places[path]) * paths.first_match(recipe.lr_rules, path, 1.0)
-            found = (-rate * (along(scale, param) if np.ndim(scale) else scale) * direction).astype(param.dtype)
+            found = (-own * direction).astype(param.dtype)
             return found if live is None else Held(found, live)
 
         updates = paths.map_with_path(one, grads)
@@ -129,13 +131,13 @@ def _begun(rule: Rule, freedom: Freedom, params: Any) -> dict[str, Any]:
     return {"count": jnp.zeros([], jnp.int32), **{name: paths.unflatten(flat) for name, flat in moments.items()}}
 
 
-def _moved(rule: Rule, grad, param, before: Moments, count, decay, axes) -> tuple[Array, Moments]:
-    """Returns (direction, moments) of one tensor. Its own number of updates replaces `count` if it has one."""
+def _moved(rule: Rule, grad, param, before: Moments, facts: dict[str, Any]) -> tuple[Array, Moments]:
+    """Returns (direction, moments) of one tensor. Its own number of updates replaces `t` of the facts if it has one."""
     moments = {name: value for name, value in before.items() if name != "updates"}
     if "updates" not in before:
-        return rule.update(grad, param, moments, decay=decay, axes=axes, t=count)
+        return rule.update(grad, param, moments, **facts)
     t = before["updates"] + 1
-    direction, moments = rule.update(grad, param, moments, decay=decay, axes=axes, t=t)
+    direction, moments = rule.update(grad, param, moments, **{**facts, "t": t})
     return direction, {**moments, "updates": t}
 
 
@@ -166,7 +168,7 @@ def _adam(spec: AdamW | LAMB) -> Rule:
     BERT and torch. LAMB: You et al. 2020, Algorithm 2 with phi(z) = z; the ratio is 1 where either norm is 0."""
     corrects = isinstance(spec, LAMB) or spec.bias_correction
 
-    def update(g, param, moments, *, decay, axes, t):
+    def update(g, param, moments, *, decay, axes, t, rate):
         mu = spec.b1 * moments["mu"] + (1.0 - spec.b1) * g
         nu = spec.b2 * moments["nu"] + (1.0 - spec.b2) * jnp.square(g)
         # Scalars are combined first, which leaves one multiplication, one square root and one division per element.
@@ -187,7 +189,7 @@ def _adamax(spec: Adamax) -> Rule:
     """Kingma & Ba 2015, section 7.1, Algorithm 2: u = max(b2 u, |g| + eps), m / ((1 - b1**t) u), as in torch and optax.
     The decay is scaled by the learning rate, as in namisan/mt-dnn."""
 
-    def update(g, param, moments, *, decay, axes, t):
+    def update(g, param, moments, *, decay, axes, t, rate):
         mu = spec.b1 * moments["mu"] + (1.0 - spec.b1) * g
         nu = jnp.maximum(spec.b2 * moments["nu"], jnp.abs(g) + spec.eps)
         scale = 1.0 / _bias(spec.b1, t) if spec.bias_correction else 1.0
@@ -235,7 +237,7 @@ def _adafactor(spec: Adafactor) -> Rule:
         inverse = jax.lax.rsqrt(row / mean(row, first)) * jax.lax.rsqrt(column)
         return inverse, {"row": row, "column": column}
 
-    def update(g, param, moments, *, decay, axes, t):
+    def update(g, param, moments, *, decay, axes, t, rate):
         b2 = 1.0 - t**-spec.decay_rate
         inverse, new = second(jnp.square(g) + eps1, moments, _factored(param, axes), b2)
         direction = g * inverse
@@ -251,11 +253,12 @@ def _adafactor(spec: Adafactor) -> Rule:
 
 @rule_of.register
 def _adagrad(spec: Adagrad) -> Rule:
-    """Duchi et al. 2011, Figure 1, diagonal: g / (sqrt(sum of g**2) + eps), the sum started at `initial`."""
+    """Duchi et al. 2011, Figure 1, diagonal: g / (sqrt(sum of g**2) + eps), the sum started at `initial`. Scaled: of
+    (rate * g)**2 before this update."""
 
-    def update(g, param, moments, *, decay, axes, t):
-        nu = moments["nu"] + jnp.square(g)
-        return g / (jnp.sqrt(nu) + spec.eps), {"nu": nu}
+    def update(g, param, moments, *, decay, axes, t, rate):
+        nu = moments["nu"] + jnp.square(rate * g if spec.scaled else g)
+        return g / (jnp.sqrt(moments["nu"] if spec.scaled else nu) + spec.eps), {"nu": nu}
 
     return Rule(lambda param, axes: {"nu": jnp.full_like(param, spec.initial, jnp.float32)}, update)
 
@@ -265,7 +268,7 @@ def _sgd(spec: SGD) -> Rule:
     """Gradient descent; with momentum the velocity is m = momentum * m + g, and the direction m, or Nesterov's
     g + momentum * m (as in torch)."""
 
-    def update(g, param, moments, *, decay, axes, t):
+    def update(g, param, moments, *, decay, axes, t, rate):
         if not spec.momentum:
             return g, {}
         mu = spec.momentum * moments["mu"] + g

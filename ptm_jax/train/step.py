@@ -49,7 +49,7 @@ class TrainState:
 @dataclasses.dataclass(frozen=True)
 class Program:
     """A system with wrapped towers, its optimizer, and the pure functions over them. `freedom` decides which parameters
-    are updated, at which steps, and at which rate. `native` are tables that a kernel updates (`train.in_place`)."""
+    are updated, at which steps, and at which rate. `native` is a kernel that makes the updates (`train.in_place`)."""
 
     system: System
     towers: Mapping[str, Any]
@@ -58,7 +58,7 @@ class Program:
     freedom: Freedom = Freedom()
     layout: Layout | None = None
     padding: Padding = Padding()
-    native: tuple[str, str] | None = None
+    native: in_place.Native | None = None
 
     def on(self, mesh: Mesh, rules: str | Table, batch: Batch) -> tuple[Program, TrainState]:
         """Returns (this program for a mesh, its abstract state: stored shapes with shardings), from the shapes of a batch.
@@ -69,7 +69,7 @@ class Program:
         layout = layout_of(mesh, rules)
         state = jax.eval_shape(self.defined().init, batch)
         padding = padding_of(state, layout.rules, mesh)
-        native = in_place.tables_of(self.system, mesh)
+        native = in_place.kernel_of(self.system, mesh)
         work = dataclasses.replace(self, layout=layout if mesh.size > 1 else None, padding=padding, native=native)
         return work, stored(state, padding, layout.rules, mesh)
 

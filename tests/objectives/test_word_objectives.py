@@ -196,13 +196,13 @@ def test_huffmans_tree_is_the_shortest_code_and_a_distribution():
 def test_the_native_step_is_the_plain_one_whatever_the_threads():
     """Two updates of two rows: the kernel against XLA; one thread and three have the same bits."""
     work, state, batch = small("skipgram", rows=4, updates=2, lr=3.0)
-    if why := words.refusal():
+    if why := words.refusal("sampling"):
         pytest.skip(f"no native kernel here: {why}")
     batch["segment_ids"] = batch["segment_ids"].at[1, 12:].set(2).at[2, 15:].set(0)
     plain, expected = jax.jit(work.step)(state, batch)
     mesh = rules.make_mesh(devices=jax.devices()[:1])
-    native = dataclasses.replace(work, native=in_place.tables_of(work.system, mesh))
-    assert native.native == ("main/encoder/token", "main/heads_context/table")
+    native = dataclasses.replace(work, native=in_place.kernel_of(work.system, mesh))
+    assert native.native == ("sampling", ("main/encoder/token", "main/heads_context/table"))
     found, metrics = jax.jit(native.step)(state, batch)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6, rtol=1e-5), found.params, plain.params)
     assert int(found.opt_state["count"]) == int(plain.opt_state["count"]) == 2 and int(found.step) == 1
@@ -219,5 +219,5 @@ def test_the_native_step_is_the_plain_one_whatever_the_threads():
 def test_a_named_kernel_that_cannot_make_the_step_is_refused():
     work, _, _ = small("skipgram", optimizer=Adagrad())
     system = spec.with_field(work.system, "impl", "native")
-    with pytest.raises(UserError, match="plain SGD"):
-        in_place.tables_of(system, rules.make_mesh(devices=jax.devices()[:1]))
+    with pytest.raises(UserError, match="no updates of Adagrad"):
+        in_place.kernel_of(system, rules.make_mesh(devices=jax.devices()[:1]))

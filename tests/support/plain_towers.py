@@ -93,7 +93,10 @@ class PlainTower:
         states = hidden(self.params, ids, batch.get("segment_ids", jnp.ones_like(ids)), jnp, batch.get("perturbation", 0))
         both = {name: states @ self.params[name] for name in ("forward", "backward")}
         ponder = jnp.square(states).sum(-1)
-        return Encoded(states, extra=both | {"query": states @ self.params["forward"], "ponder": ponder})
+        return Encoded(
+            states,
+            extra=both | {"query": states @ self.params["forward"], "ponder": ponder, "bias": self.params["word_bias"][ids]},
+        )
 
     def read(self, name, encoded, batch, key=None):
         """What the heads of tasks return, by their names; rows of a question are `CHOICES`."""
@@ -169,8 +172,10 @@ def batch_of(seed: int = 1) -> dict[str, jax.Array]:
         "facts": [[1, 0], [0, -1], [-1, -1]],
         "windows": [[2, 1, 2, 0, 1, 2], [1, 2, 1, 2, 0, 0], [0] * 6],
         "noise_ids": draw.integers(0, V, (B, 4)),
+        "context_ids": ids(B, L),
     }
     weights = {f"{name}_weights": some for name in ("mlm", "plm", "shuffle", "decoder")} | {"noise_weights": segments > 0}
+    weights["cooccurrences"] = draw.exponential(80.0, (B, L)) * (segments > 0)
     whole = {name: jnp.asarray(value, jnp.int32) for name, value in fields.items()}
     return whole | {name: jnp.asarray(value, jnp.float32) for name, value in weights.items()}
 

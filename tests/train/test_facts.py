@@ -58,7 +58,7 @@ def sentences_of(corpus):
 def prepared(tmp_path_factory):
     folder = tmp_path_factory.mktemp("facts")
     source = tiny_runs.write_text(folder / "text.txt")
-    options = {"tokenizer": tiny_runs.system.tokenizer, "heldout": 0.2, "cooccurrence": 2}
+    options = {"tokenizer": tiny_runs.system.tokenizer, "heldout": 0.2}
     return prepare([source], folder / "corpus", **options)
 
 
@@ -86,8 +86,8 @@ def test_facts_are_filled_in_by_reference(config, prepared):
     array = np.arange(3)
     assert Counts().filled(array).values is array
     assert Counts().filled(array) == Counts().filled(array.copy()) != Counts().filled(array + 1)
-    pairs = facts.fill(Cooccurrences(), lambda: prepared)
-    assert np.array_equal(pairs.values, prepared.cooccurrence()) and pairs.values.dtype.names == ("row", "column", "weight")
+    pairs = facts.fill(Cooccurrences(window=2), lambda: prepared)
+    assert np.array_equal(pairs.values, prepared.cooccurrence(2)) and pairs.values.dtype.names == ("row", "column", "weight")
 
 
 @pytest.mark.full

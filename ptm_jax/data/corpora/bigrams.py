@@ -6,20 +6,20 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from ptm_jax.data.corpora.cooccurrence import Pairs
+from ptm_jax.data.corpora.cooccurrence import Sums
 
 BIGRAM = np.dtype([("first", "<i4"), ("second", "<i4"), ("count", "<i8")])
 
 
 def count(blocks: Iterable, vocab: int) -> np.ndarray:
     """Returns [N] of BIGRAM, sorted by first and second: pairs of adjacent ids in the sentences of `store.Block`s."""
-    pairs = Pairs(vocab, 1)
+    pairs = Sums()
     for block in blocks:
         inside = np.ones(len(block.tokens), bool)
         inside[block.sentence_starts[:-1][block.sentences > 0]] = False
         second = np.flatnonzero(inside)
         keys = block.tokens[second - 1].astype(np.int64) * vocab + block.tokens[second]
-        pairs.merge(np.stack(np.unique(keys, return_counts=True)))
+        pairs.add(np.stack(np.unique(keys, return_counts=True)))
     keys, counts = pairs.sums()
     table = np.zeros(len(keys), BIGRAM)
     table["first"], table["second"] = np.divmod(keys, vocab)

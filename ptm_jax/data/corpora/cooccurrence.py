@@ -1,20 +1,31 @@
-"""Co-occurrences of words, weighted by 1 / distance: GloVe's training data (Pennington et al. 2014).
+"""Co-occurrences of words, weighted by 1 / distance: GloVe's training data (Pennington et al. 2014, section 4.2).
 
-Weights are whole multiples of 1 / lcm(1 .. window), so sums do not depend on their order.
+A cell is a pair of words in the order of their ids, because the matrix of a symmetric window is symmetric. Weights are
+whole multiples of 1 / lcm(1 .. window), so sums do not depend on their order. Cells are sorted by a bijection of (row,
+column) that looks random: sorted runs can be merged, and the merged table is already shuffled. Stanford's code shuffles in a
+pass of its own.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.data.corpora.worker import Tokens
 
 WINDOW = 22
 """The largest window: sums of multiples of 1 / lcm(1 .. 22) fit 64 bits for 10^10 pairs."""
+MEMORY = 1 << 30
+"""Bytes of sums that are held before they are written to disk; merging takes three times as much for a moment."""
+FRESH = 1 << 22
+"""Pairs that are sorted at a time."""
+DISTANCE = 5
+"""Bits of a distance, below those of the cell."""
 
 PAIR = np.dtype([("row", "<i4"), ("column", "<i4"), ("weight", "<f8")])
 
@@ -25,50 +36,46 @@ def check(window: int | None) -> None:
         raise UserError(f"the window of co-occurrences is {window}; expected 1 to {WINDOW} words")
 
 
-class Pairs:
-    """Accumulates the weights of pairs of ids."""
+class Sums:
+    """Sums of units by key. With a folder they are written to disk in sorted runs of about `memory` bytes."""
 
-    def __init__(self, vocab: int, window: int):
-        self._vocab, self._window, self._unit = vocab, window, math.lcm(*range(1, window + 1))
-        self._whole, self._pending = np.zeros((2, 0), np.int64), []
+    def __init__(self, folder: Path | None = None, memory: int = MEMORY):
+        self._folder, self._limit = folder, memory // 16
+        self._whole, self._pending, self._held, self.runs = np.zeros((2, 0), np.int64), [], 0, []
 
-    def add(self, chunk: Tokens) -> None:
-        """Adds every pair at most `window` apart in one document, in both directions."""
-        ends = np.cumsum(chunk.sentences, dtype=np.int64)[np.cumsum(chunk.documents, dtype=np.int64) - 1]
-        document = np.searchsorted(ends, np.arange(len(chunk.tokens)), "right")
-        tokens, keys, units = chunk.tokens.astype(np.int64), [], []
-        for distance in range(1, min(self._window, len(tokens) - 1) + 1):
-            near = document[:-distance] == document[distance:]
-            left, right = tokens[:-distance][near], tokens[distance:][near]
-            keys += [left * self._vocab + right, right * self._vocab + left]
-            units.append(np.full(2 * len(left), self._unit // distance, np.int64))
-        if keys:
-            self.merge(_summed(np.stack([np.concatenate(keys), np.concatenate(units)])))
-
-    def merge(self, sums: np.ndarray) -> None:
-        """Adds sums of other pairs. They are merged when they outnumber the merged ones, so each is moved seldom."""
+    def add(self, sums: np.ndarray) -> None:
+        """Adds [2, N] of distinct ascending keys and units. They are merged when they outnumber the merged ones, so each is
+        moved seldom."""
         self._pending.append(sums)
-        if sum(part.shape[1] for part in self._pending) > self._whole.shape[1] + 1_000_000:
+        self._held += sums.shape[1]
+        if self._folder is not None and self._held > self._limit:
+            path = self._folder / f"run-{len(self.runs)}.npy"
+            np.save(path, self.sums())
+            self.runs.append(np.load(path, mmap_mode="r"))
+            self._whole, self._held = self._whole[:, :0], 0
+        elif self._held > 2 * self._whole.shape[1] + FRESH:
             self.sums()
 
     def sums(self) -> np.ndarray:
-        """Returns [2, N] int64: row * vocab + column, ascending, and units of 1 / lcm."""
+        """Returns [2, N] int64 of what is held in memory: ascending keys, and units."""
         if self._pending:
             self._whole = _summed(np.concatenate([self._whole, *self._pending], axis=1))
-            self._pending = []
+            self._pending, self._held = [], self._whole.shape[1]
         return self._whole
 
-    def table(self) -> np.ndarray:
-        """Returns [N] of PAIR, sorted by row and column."""
-        keys, units = self.sums()
-        found = np.zeros(len(keys), PAIR)
-        found["row"], found["column"] = np.divmod(keys, self._vocab)
-        found["weight"] = units / self._unit
-        return found
+    def parts(self, end: int) -> Iterator[np.ndarray]:
+        """Yields [2, n] of all keys below `end` once, ascending, in parts that fit the memory if keys are spread evenly."""
+        runs = [*self.runs, self.sums()]
+        count = -(-sum(run.shape[1] for run in runs) // max(1, self._limit))
+        bounds = [end * n // max(1, count) for n in range(max(1, count) + 1)]
+        cuts = [np.searchsorted(run[0], bounds) for run in runs]
+        for n in range(len(bounds) - 1):
+            pieces = [np.asarray(run[:, cut[n] : cut[n + 1]]) for run, cut in zip(runs, cuts, strict=True)]
+            yield _summed(np.concatenate(pieces, axis=1))
 
 
 def _summed(pairs: np.ndarray) -> np.ndarray:
-    """Returns keys and units with each key once."""
+    """Returns keys and units with each key once. Sorted runs are merged fast by a stable sort."""
     if not pairs.shape[1]:
         return pairs
     order = np.argsort(pairs[0], kind="stable")
@@ -77,9 +84,102 @@ def _summed(pairs: np.ndarray) -> np.ndarray:
     return np.stack([keys[starts], np.add.reduceat(pairs[1][order], starts)])
 
 
-def total(parts: Iterable[np.ndarray], vocab: int, window: int) -> np.ndarray:
-    """Returns the table of the sums of all shards."""
-    pairs = Pairs(vocab, window)
-    for sums in parts:
-        pairs.merge(sums)
-    return pairs.table()
+class Cells:
+    """The cells of a vocabulary as numbers of `bits` bits that look random: two rounds of a multiplication by an odd number
+    and an exclusive or with the upper half, both of which can be inverted."""
+
+    ODD = 0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93
+
+    def __init__(self, vocab: int):
+        self._half = max(4, (vocab - 1).bit_length())
+        self.bits = 2 * self._half
+        if self.bits + DISTANCE > 63:
+            raise UserError(f"the vocabulary has {vocab:,} words; co-occurrences are counted for at most {1 << 29:,}")
+        self._mask = np.uint64((1 << self.bits) - 1)
+
+    def number(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """Returns the numbers [N] uint64 of the cells of ids a and b, uint64."""
+        x = (np.minimum(a, b) << np.uint64(self._half)) | np.maximum(a, b)
+        for odd in self.ODD:
+            x *= np.uint64(odd)
+            x &= self._mask
+            x ^= x >> np.uint64(self._half)
+        return x
+
+    def ids(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the lower and the higher id of cells."""
+        x = numbers.astype(np.uint64)
+        for odd in reversed(self.ODD):
+            x ^= x >> np.uint64(self._half)
+            x *= np.uint64(pow(odd, -1, 1 << self.bits))
+            x &= self._mask
+        return x >> np.uint64(self._half), x & np.uint64((1 << self._half) - 1)
+
+
+def count(blocks: Iterable[Any], vocab: Any, window: int, path: Path, memory: int = MEMORY) -> None:
+    """Writes [N] of PAIR, row <= column: the co-occurrences at most `window` words apart in the documents of
+    `store.Block`s. Unknown words are left out before windows are formed, as in Stanford's code."""
+    check(window)
+    cells, unit = Cells(vocab.size), math.lcm(*range(1, window + 1))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".pairs-") as folder:
+        sums = Sums(Path(folder), memory)
+        for numbers in _sorted(_near(blocks, vocab.unk, window, cells)):
+            keys = numbers >> np.uint64(DISTANCE)
+            starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
+            units = unit // (numbers & np.uint64((1 << DISTANCE) - 1)).astype(np.int64)
+            sums.add(np.stack([keys[starts].astype(np.int64), np.add.reduceat(units, starts)]))
+        draft = Path(folder) / "rows"
+        with draft.open("wb") as file:
+            total = sum(file.write(_rows(part, cells, unit)) for part in sums.parts(1 << cells.bits)) // PAIR.itemsize
+        with path.open("wb") as file, draft.open("rb") as rows:
+            np.lib.format.write_array_header_1_0(file, {"descr": PAIR.descr, "fortran_order": False, "shape": (total,)})
+            while piece := rows.read(1 << 24):
+                file.write(piece)
+
+
+def _near(blocks: Iterable[Any], unk: int | None, window: int, cells: Cells) -> Iterator[np.ndarray]:
+    """Yields numbers of pairs: that of the cell, and the distance in the lowest bits."""
+    tail = np.zeros(0, np.uint64)
+    for block in blocks:
+        if not (len(block.continued) and block.continued[0]):
+            tail = tail[:0]
+        known = block.tokens != (-1 if unk is None else unk)
+        number = np.repeat(np.arange(len(block.documents)), np.diff(block.document_tokens))[known]
+        tokens = np.concatenate([tail, block.tokens[known].astype(np.uint64)])
+        document = np.concatenate([np.zeros(len(tail), int), number])
+        for distance in range(1, window + 1):
+            first = max(len(tail), distance)  # pairs inside the tail are of the block before
+            left, right = slice(first - distance, max(0, len(tokens) - distance)), slice(first, None)
+            near = document[left] == document[right]
+            yield cells.number(tokens[left][near], tokens[right][near]) << np.uint64(DISTANCE) | np.uint64(distance)
+        last = tokens[document == len(block.documents) - 1] if len(block.documents) else tokens
+        tail = last[len(last) - min(len(last), window) :]
+
+
+def _sorted(parts: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
+    """Yields the numbers in sorted arrays of about `FRESH`."""
+    held, size = [], 0
+    for part in parts:
+        held.append(part)
+        size += len(part)
+        if size >= FRESH:
+            yield np.sort(np.concatenate(held))
+            held, size = [], 0
+    if size:
+        yield np.sort(np.concatenate(held))
+
+
+def _rows(sums: np.ndarray, cells: Cells, unit: int) -> bytes:
+    """Returns the rows of cells. A word beside itself is in its cell from both sides."""
+    found = np.zeros(sums.shape[1], PAIR)
+    found["row"], found["column"] = cells.ids(sums[0])
+    found["weight"] = sums[1] * (1 + (found["row"] == found["column"])) / unit
+    return found.tobytes()
+
+
+def both(cells: np.ndarray) -> np.ndarray:
+    """Returns the cells and their mirror images, [M] of PAIR."""
+    mirrored = cells[cells["row"] != cells["column"]]
+    mirrored["row"], mirrored["column"] = mirrored["column"].copy(), mirrored["row"].copy()
+    return np.concatenate([cells, mirrored])

@@ -24,7 +24,6 @@ class Job:
     folder   where the result is put together
     place    where workers write: `folder`, or a URL, which all of them see
     steps    of the cleaning
-    window   of the co-occurrences; None: they are not counted
     document_bytes   of a document of a file at most
     """
 
@@ -36,14 +35,12 @@ class Job:
     seed: int
     block_tokens: int
     steps: tuple[cleaning.Rule | cleaning.Duplicates, ...]
-    window: int | None
     shard_bytes: int
     document_bytes: int = DOCUMENT_BYTES
 
     def shard(self, split: str, number: int, count: int, vocab: int, folder: Path | None = None) -> Shard:
         """Returns shard `number` of the `count` shards of a split."""
-        window = self.window if split == "train" else None
-        return Shard(folder or self.folder, self.shard_name(split, number, count), vocab, self.block_tokens, window)
+        return Shard(folder or self.folder, self.shard_name(split, number, count), vocab, self.block_tokens)
 
     @staticmethod
     def shard_name(split: str, number: int, count: int) -> str:

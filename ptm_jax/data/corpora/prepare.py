@@ -63,7 +63,7 @@ def prepare(
     workers       processes (None: one per core, or one for little text); no effect on the result
     block_tokens  tokens of a block, the unit of reading and shuffling
     cleaning      steps that documents pass in order; counts of what they remove are in the manifest's `cleaning`
-    cooccurrence  words to either side that count as near in `cooccurrence.npy` (None: the file is not written)
+    cooccurrence  words to either side whose co-occurrences are counted now (`Corpus.cooccurrence`; None: when needed)
     document_bytes   bytes of one document of a file at most, decompressed; no effect on the result
     runner        the runner of an Apache Beam pipeline (None: this machine, without Beam); no effect on the result
     progress      called as (stage, done, total), total 0 where it is unknown
@@ -76,20 +76,19 @@ def prepare(
     out = Path(out).expanduser()
     request = _request(sources, tokenizer, heldout, seed, block_tokens)
     request |= {"cleaning": clean_text.described(cleaning)} if cleaning else {}
-    request |= {"cooccurrence": cooccurrence} if cooccurrence else {}
     if (out / "manifest.json").exists():
-        return _same(store.open_corpus(out), request)
+        return _counted(_same(store.open_corpus(out), request), cooccurrence)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out} exists and is not a prepared corpus; choose another --out or delete it")
     partial = out.absolute().parent / f".{out.name}.preparing"
     with _plain_errors(out, partial), _locked(partial, out):
         if (out / "manifest.json").exists():  # another run finished while this one waited
-            return _same(store.open_corpus(out), request)
+            return _counted(_same(store.open_corpus(out), request), cooccurrence)
         try:
             _begin(partial, request)
             job = Job(
                 tuple(text_sources.parts(sources)), partial, str(partial), tokenizer, heldout, seed, block_tokens,
-                tuple(cleaning), cooccurrence, SHARD_BYTES, document_bytes,
+                tuple(cleaning), SHARD_BYTES, document_bytes,
             )  # fmt: skip
             shards = _here(job, workers, progress) if runner is None else _there(job, runner, progress)
             _write_manifest(partial, shards, request)
@@ -100,7 +99,14 @@ def prepare(
         if out.exists():
             out.rmdir()
         partial.rename(out)
-    return store.open_corpus(out)
+    return _counted(store.open_corpus(out), cooccurrence)
+
+
+def _counted(corpus: store.Corpus, window: int | None) -> store.Corpus:
+    """Returns the corpus; the co-occurrences of a window are counted if they are wanted and not there."""
+    if window is not None:
+        corpus.cooccurrence(window)
+    return corpus
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,7 +190,7 @@ def _refuse_nothing(folder: Path) -> None:
 
 
 def _write_manifest(folder: Path, written: dict[str, list[Shard]], request: dict[str, Any]) -> None:
-    """Writes the sums over all shards: `counts.npy`, `cooccurrence.npy` and `manifest.json`."""
+    """Writes the sums over all shards: `counts.npy` and `manifest.json`."""
     tokenizer = saved.load(folder / "tokenizer")
     facts, counts = {}, np.zeros((len(store.SPLITS), len(tokenizer.pieces)), np.int64)
     for row, split in enumerate(store.SPLITS):
@@ -194,9 +200,6 @@ def _write_manifest(folder: Path, written: dict[str, list[Shard]], request: dict
         sums = {k: sum(s[k] for s in shards) for k in ("documents", "sentences", "tokens", "blocks")}
         facts[split] = sums | {"shards": [{k: s[k] for k in ("file", "bytes", "blocks")} for s in shards]}
     np.save(folder / store.COUNTS, counts)
-    if window := request.get("cooccurrence"):
-        parts = (shard.pairs() for shard in written["train"])
-        np.save(folder / store.PAIRS, pairs.total(parts, len(tokenizer.pieces), window))
     manifest = {
         "format": store.FORMAT,
         "vocab": dataclasses.asdict(tokenizer.vocab),
@@ -206,8 +209,7 @@ def _write_manifest(folder: Path, written: dict[str, list[Shard]], request: dict
     }
     if (folder / REPORT).exists():
         manifest["cleaning"] = json.loads((folder / REPORT).read_text())
-    files = (folder / name for name in (store.COUNTS, store.PAIRS))
-    manifest["arrays"] = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files if file.exists()}
+    manifest["arrays"] = {store.COUNTS: hashlib.sha256((folder / store.COUNTS).read_bytes()).hexdigest()}
     manifest["digest"] = store.digest(manifest)
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
 
@@ -270,7 +272,7 @@ def _request(sources, spec: TokenizerSpec, heldout: float, seed: int, block_toke
 def _same(corpus: store.Corpus, request: dict[str, Any]) -> store.Corpus:
     """Returns the corpus if it was prepared from `request`, comparing sources by hash. Raises UserError otherwise."""
     old = {f"tokenizer.{field.name}": field.default for field in dataclasses.fields(TokenizerSpec)}  # of older corpora
-    old |= corpus.manifest["request"]
+    old |= {name: value for name, value in corpus.manifest["request"].items() if name != "cooccurrence"}  # of older corpora
     changed = []
     for field in sorted(old.keys() | request.keys()):
         before, now = old.get(field), request.get(field)

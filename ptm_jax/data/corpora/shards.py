@@ -13,19 +13,17 @@ from typing import Any
 import numpy as np
 
 from ptm_jax.data.corpora import store
-from ptm_jax.data.corpora.cooccurrence import Pairs
 from ptm_jax.data.corpora.worker import Tokens
 
 
 class Shard:
     """Writer of one array_record file, which gets its name when it is `finished`."""
 
-    def __init__(self, folder: Path, name: str, vocab: int, block_tokens: int, window: int | None = None):
+    def __init__(self, folder: Path, name: str, vocab: int, block_tokens: int):
         self._path, self._done = folder / f"{name}.array_record", folder / f"{name}.done.json"
         self._partial = folder / f"{name}.partial"
-        self._counts_path, self._pairs_path = folder / f"{name}.done.npy", folder / f"{name}.done.pairs.npy"
+        self._counts_path = folder / f"{name}.done.npy"
         self._counts = np.zeros(vocab, np.int64)
-        self._pairs = Pairs(vocab, window) if window else None
         self._limit, self._room = block_tokens, block_tokens
         self._sizes = dict.fromkeys(("documents", "sentences", "tokens", "blocks"), 0)
         self._pieces, self._writer = [], None
@@ -43,10 +41,6 @@ class Shard:
         """Returns [V] int64: the unigram counts of a finished shard."""
         return np.load(self._counts_path)
 
-    def pairs(self) -> np.ndarray:
-        """Returns the co-occurrences of a finished shard (`cooccurrence.Pairs.sums`)."""
-        return np.load(self._pairs_path)
-
     @property
     def documents(self) -> int:
         """Documents added so far."""
@@ -55,8 +49,6 @@ class Shard:
     def add(self, chunk: Tokens) -> None:
         """Adds documents; writes full blocks."""
         self._counts += np.bincount(chunk.tokens, minlength=len(self._counts))
-        if self._pairs and len(chunk.documents):
-            self._pairs.add(chunk)
         self._sizes["documents"] += len(chunk.documents)
         self._sizes["tokens"] += len(chunk.tokens)
         token = sentence = 0
@@ -112,8 +104,6 @@ class Shard:
             self._writer.close()
         self._partial.rename(self._path)
         np.save(self._counts_path, self._counts)
-        if self._pairs:
-            np.save(self._pairs_path, self._pairs.sums())
         facts = {"file": self._path.name, "bytes": self._path.stat().st_size} | self._sizes
         mark = self._done.with_suffix(".partial")
         mark.write_text(json.dumps(facts))

@@ -5,13 +5,14 @@ counts.npy                           [2, V] int64: unigram counts of train and o
 tokenizer/                           read by `tokenizers.saved.load`
 train-00000-of-0000N.array_record    records are blocks
 heldout-00000-of-0000N.array_record
-cooccurrence.npy                     optional, [N] of `cooccurrence.PAIR`: co-occurrences in train
+cooccurrence-W.npy                   optional, [N] of `cooccurrence.PAIR`: co-occurrences in train in a window of W words
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
 import functools
 import hashlib
 import importlib
@@ -24,12 +25,12 @@ from typing import Any
 import numpy as np
 
 from ptm_jax.core.errors import UserError, unknown
-from ptm_jax.data.corpora import bigrams
+from ptm_jax.data.corpora import bigrams, cooccurrence
 from ptm_jax.data.tokenizers import saved, tokenizing
 
 FORMAT = 1
 SPLITS = ("train", "heldout")
-COUNTS, PAIRS = "counts.npy", "cooccurrence.npy"
+COUNTS = "counts.npy"
 
 formats = {"mixed-1": "ptm_jax.tasks.formats.mixed:MixedCorpus", "labelled-2": "ptm_jax.tasks.formats.taskdata:TaskCorpus"}
 """{format in a manifest: "module:Class"} of further kinds of corpora, imported when opened; add your own here."""
@@ -108,12 +109,15 @@ def from_bytes(record: bytes) -> Block:
 
 
 class Blocks:
-    """The blocks of a split by number. Opening it and reading a block raise UserError for a damaged shard."""
+    """The blocks of a split by number, with `tokens` in all. Opening it and reading a block raise UserError for a damaged
+    shard."""
+
+    join = staticmethod(join)
 
     def __init__(self, corpus: Corpus, split: str):
         from grain.sources import ArrayRecordDataSource  # costs half a second
 
-        self._folder = corpus.dir
+        self._folder, self.tokens = corpus.dir, corpus.size(split)["tokens"]
         with self._whole():
             self._source = ArrayRecordDataSource(corpus.paths(split))
 
@@ -173,11 +177,23 @@ class Corpus:
         """Returns [V] int64: the number of occurrences of every id in a split."""
         return self._array(COUNTS)[SPLITS.index(self._split(split))]
 
-    def cooccurrence(self) -> np.ndarray:
-        """Returns [N] of (row, column, weight), sorted: co-occurrences of ids in the train split, both directions."""
-        if not (self.dir / PAIRS).exists():
-            raise UserError(f"{self.dir} has no co-occurrences; prepare it with --cooccurrence WINDOW")
-        return self._array(PAIRS)
+    def cooccurrence(self, window: int) -> np.ndarray:
+        """Returns [N] of `cooccurrence.PAIR`, memory-mapped: the cells row <= column of the train split in random order.
+
+        They are counted when they are first asked for, and stay in the corpus. Raises UserError for a window that cannot be
+        counted, and where the corpus cannot be written."""
+        path = self.dir / f"cooccurrence-{window}.npy"
+        try:
+            with _alone(self.dir / ".pairs.lock", path.exists()):
+                if not path.exists():
+                    blocks, draft = Blocks(self, "train"), path.with_suffix(".draft")
+                    cooccurrence.count((blocks[i] for i in range(len(blocks))), self.vocab, window, draft)
+                    draft.rename(path)
+            return np.load(path, mmap_mode="r")
+        except OSError as error:
+            raise UserError(f"cannot write the co-occurrences {path}: {error.strerror or error}") from None
+        except ValueError:
+            raise UserError(f"{path} is damaged; delete it: it is counted again when it is needed") from None
 
     def bigrams(self) -> np.ndarray:
         """Returns [N] of `bigrams.BIGRAM`: counts of adjacent ids in the train split. Reads the whole split."""
@@ -212,6 +228,18 @@ class Corpus:
         if split not in SPLITS:
             raise unknown("split", split, SPLITS)
         return split
+
+
+@contextlib.contextmanager
+def _alone(path: Path, ready: bool) -> Iterator[None]:
+    """Holds a lock of the processes of this machine, unless what it guards is ready."""
+    if ready:
+        yield
+        return
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    path.unlink(missing_ok=True)
 
 
 def digest(manifest: dict[str, Any]) -> str:

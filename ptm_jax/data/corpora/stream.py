@@ -67,7 +67,7 @@ class _Groups:
 
     @property
     def _blocks(self) -> int:
-        return self.corpus.size(self.split)["blocks"]
+        return len(self.source)
 
     def cut(self, epoch: int, group: int) -> np.ndarray:
         """Returns all rows of a group, [R] of the row's type."""
@@ -77,8 +77,9 @@ class _Groups:
             blocks = range(first, min(first + self.size, self._blocks))
         else:
             blocks = _order(self.seed, epoch, self._blocks)[run * self.size : (run + 1) * self.size]
-        block = store.join([self.source[int(i)] for i in blocks])
-        block = dataclasses.replace(block, words=self.words, spellings=self.spellings)
+        block = self.source.join([self.source[int(i)] for i in blocks])
+        if self.words is not None or self.spellings is not None:
+            block = dataclasses.replace(block, words=self.words, spellings=self.spellings)
         rng = np.random.default_rng([self.seed, epoch, run, 1])
         found = self.examples.rows(block, length=self.length, vocab=self.corpus.vocab, rng=rng)
         rows = np.empty(len(found["input_ids"]), self.row)
@@ -192,9 +193,6 @@ class Stream:
         process_index: int = 0,
         process_count: int = 1,
     ):
-        size = corpus.size(split)
-        if not size["blocks"]:
-            raise UserError(f"the split {split} of {corpus.dir} is empty; prepare it with a greater heldout share")
         if batch < 1 or batch % process_count or not 0 <= process_index < process_count:
             raise UserError(f"a batch of {batch} rows cannot be shared by {process_count} processes; choose a multiple")
         spec = examples.spec(length, corpus.vocab)
@@ -290,21 +288,25 @@ def measure(corpus: store.Corpus, examples: Examples, *, length: int, batch: int
 
 def _groups(corpus: store.Corpus, split: str, examples: Examples, length: int, batch: int, seed: int, row) -> _Groups:
     """Returns groups of about `GROUP_ROWS` rows; for continuing examples at least one group a row of a batch."""
-    size = corpus.size(split)
-    count, parts = max(1, round(GROUP_ROWS * length * size["blocks"] / max(1, size["tokens"]))), 1
+    empty = UserError(f"the split {split} of {corpus.dir} is empty; prepare it with a greater heldout share")
+    if not corpus.size(split)["blocks"]:
+        raise empty
+    source = examples.source(corpus, split) or store.Blocks(corpus, split)
+    if not len(source):
+        raise empty
+    count, parts = max(1, round(GROUP_ROWS * length * len(source) / max(1, source.tokens))), 1
     consecutive = examples.continuing
     if consecutive:
-        count, parts = max(1, min(count, size["blocks"] // batch)), max(1, -(-batch // size["blocks"]))
+        count, parts = max(1, min(count, len(source) // batch)), max(1, -(-batch // len(source)))
     words = corpus.word_starts() if examples.needs_words else None
     spellings = examples.table(corpus.tokenizer()) if examples.spells else None
-    source = store.Blocks(corpus, split)
     return _Groups(corpus, split, examples, length, seed, count, row, source, words, consecutive, parts, spellings)
 
 
 def _lanes(batch: int, groups: _Groups, epochs: int | None) -> int:
     """Returns the number of lanes. Raises UserError where an endless stream of continuing examples has fewer rows."""
     if groups.consecutive:
-        rows = groups.corpus.size(groups.split)["tokens"] // groups.length
+        rows = groups.source.tokens // groups.length
         if epochs is None and rows < batch:
             raise UserError(
                 f"the split {groups.split} has {rows} rows of {groups.length} tokens, too few for a batch of {batch} whose "

@@ -1,8 +1,8 @@
-"""Skip-gram with negative sampling on a CPU: `sampling.cc`, compiled on its first use by the host's C++ compiler.
+"""Word vectors on a CPU: kernels in C++, compiled on their first use by the host's compiler.
 
-XLA's CPU backend scatters rows one by one and computes small products on one core. The kernel makes an update's products,
-sigmoids and additions in the cache, on all cores, in place. Its definition is `objectives.windows.NegativeSampling` under
-SGD; results do not depend on the number of threads.
+XLA's CPU backend scatters rows one by one and computes small products on one core. A kernel makes an update's products and
+additions in the cache, on all cores, in place; results do not depend on the number of threads. Definitions: of `sampling`
+`objectives.windows.NegativeSampling` under SGD, of `cells` `objectives.glove.GloVe` under scaled Adagrad.
 """
 
 from __future__ import annotations
@@ -14,47 +14,51 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from ptm_jax.core import cache
-from ptm_jax.core.types import Array, Batch
+from ptm_jax.core.recipe import SGD, Adagrad
+from ptm_jax.core.types import Array, Batch, Ratio
 
-SOURCE = Path(__file__).with_name("sampling.cc")
 FLAGS = ("-O3", "-march=native", "-std=c++17", "-shared", "-fPIC", "-pthread", "-w")
-TARGET = "ptm_words_descend"
+TARGETS = {"sampling": "ptm_words_descend", "cells": "ptm_words_cells"}
 
 
 @functools.cache
-def refusal() -> str | None:
-    """Compiles and registers the kernel; returns why it cannot be used here, or None."""
+def refusal(name: str) -> str | None:
+    """Compiles and registers a kernel; returns why it cannot be used here, or None."""
     compiler = next(filter(None, map(shutil.which, (os.environ.get("CXX", ""), "c++", "g++", "clang++"))), None)
     if jax.default_backend() != "cpu":
         return "its device is no CPU"
     if compiler is None:
         return "there is no C++ compiler (c++, g++, clang++ or $CXX)"
     try:
-        library = ctypes.CDLL(str(_compiled(compiler)))
+        library = ctypes.CDLL(str(_compiled(compiler, name)))
     except (OSError, subprocess.SubprocessError) as error:
         return f"its compilation failed ({str(error)[:120]})"
-    jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(library[TARGET]), platform="cpu")
+    target = TARGETS[name]
+    jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(library[target]), platform="cpu")
     return None
 
 
-def _compiled(compiler: str) -> Path:
-    """Returns the shared library of the source, the compiler, the processor and jaxlib's headers; compiled once."""
+def _compiled(compiler: str, name: str) -> Path:
+    """Returns the shared library of a source, the compiler, the processor and jaxlib's headers; compiled once."""
     flags = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags")][:1]
-    facts = [SOURCE.read_text(), compiler, *FLAGS, *flags, jax.__version__]
+    source = Path(__file__).with_name(f"{name}.cc")
+    facts = [source.read_text(), compiler, *FLAGS, *flags, jax.__version__]
     folder = (cache.folder() or Path(tempfile.mkdtemp())) / "native"
-    path = folder / f"sampling-{hashlib.sha256(chr(0).join(facts).encode()).hexdigest()[:20]}.so"
+    path = folder / f"{name}-{hashlib.sha256(chr(0).join(facts).encode()).hexdigest()[:20]}.so"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             made = Path(scratch) / path.name
-            command = [compiler, *FLAGS, f"-I{jax.ffi.include_dir()}", str(SOURCE), "-o", str(made)]
+            command = [compiler, *FLAGS, f"-I{jax.ffi.include_dir()}", str(source), "-o", str(made)]
             subprocess.run(command, check=True, capture_output=True, timeout=120)
             os.replace(made, path)
     return path
@@ -70,6 +74,60 @@ def descend(tables: tuple[Array, Array], batch: Batch, rate: Array, *, updates: 
     """
     fields = [batch[name].astype(jnp.int32) for name in ("input_ids", "segment_ids", "windows", "noise_ids")]
     shapes = [jax.ShapeDtypeStruct(table.shape, jnp.float32) for table in tables]
-    call = jax.ffi.ffi_call(TARGET, (*shapes, jax.ShapeDtypeStruct((3,), jnp.float32)), input_output_aliases={0: 0, 1: 1})
+    made = (*shapes, jax.ShapeDtypeStruct((3,), jnp.float32))
+    call = jax.ffi.ffi_call(TARGETS["sampling"], made, input_output_aliases={0: 0, 1: 1})
     numbers = {"updates": np.int64(updates), "window": np.int64(window), "k": np.float32(k), "threads": np.int64(threads)}
     return call(*tables, *fields, jnp.reshape(rate, (1,)).astype(jnp.float32), **numbers)
+
+
+Several = tuple[Array, ...]
+
+
+def fit(tables: Several, sums: Several, cells: Several, rates: Array, *, updates: int, threads: int = 0) -> Several:
+    """Returns (tables, sums, [loss, cells]), all in one tuple, after `updates` of the rows m, m + updates, ... each.
+
+    tables   vectors [V, D] and biases [V] of words, and of contexts, float32; all are donated
+    sums     of their squared steps
+    cells    i, j, log X and f(X) [B, L]; 0 where there is no cell
+    rates    [4], of the tables, for the mean over the cells of an update
+    threads  0: the cores of this process
+    """
+    words, logs = [field.astype(jnp.int32) for field in cells[:2]], [field.astype(jnp.float32) for field in cells[2:]]
+    shapes = [jax.ShapeDtypeStruct(table.shape, jnp.float32) for table in (*tables, *sums)]
+    made = (*shapes, jax.ShapeDtypeStruct((2,), jnp.float32))
+    call = jax.ffi.ffi_call(TARGETS["cells"], made, input_output_aliases={n: n for n in range(len(shapes))})
+    numbers = {"updates": np.int64(updates), "threads": np.int64(threads)}
+    return tuple(call(*tables, *sums, *words, *logs, rates.astype(jnp.float32), **numbers))
+
+
+Arrays = Mapping[str, Array]
+
+
+class Step(NamedTuple):
+    """A kernel in the trainer. `makes(recipe)`: whether it makes the updates of a recipe. `run(objective, tables,
+    moments, batch, rates, updates) -> (tables, moments, metrics)`: tables and rates by path, moments by name and path."""
+
+    makes: Callable[[Any], bool]
+    run: Callable[..., tuple[Arrays, Mapping[str, Arrays], dict[str, Ratio]]]
+
+
+def _sampling(objective: Any, tables: Arrays, moments: Any, batch: Batch, rates: Arrays, updates: int):
+    numbers = {"updates": updates, "window": objective.window, "k": objective.k}
+    given, read, sums = descend(tuple(tables.values()), batch, next(iter(rates.values())), **numbers)
+    metrics = {"loss": Ratio(sums[0], sums[1]), "pair_loss": Ratio(sums[0], sums[2])}
+    return dict(zip(tables, (given, read), strict=True)), {}, metrics
+
+
+def _cells(objective: Any, tables: Arrays, moments: Any, batch: Batch, rates: Arrays, updates: int):
+    cells = (batch["input_ids"], batch["context_ids"], *objective.targets(batch))
+    own = tuple(moments["nu"][path] for path in tables)
+    *found, sums = fit(tuple(tables.values()), own, cells, jnp.stack(list(rates.values())), updates=updates)
+    metrics = dict.fromkeys(("loss", "cell_loss"), Ratio(sums[0], sums[1]))
+    split = (dict(zip(tables, part, strict=True)) for part in (found[: len(own)], found[len(own) :]))
+    return next(split), {"nu": next(split)}, metrics
+
+
+STEPS = {
+    "sampling": Step(lambda recipe: recipe.optimizer == SGD() and not recipe.lr_rules, _sampling),
+    "cells": Step(lambda recipe: recipe.optimizer == Adagrad(initial=1.0, eps=0.0, scaled=True), _cells),
+}

@@ -16,12 +16,16 @@ from ptm_jax.nn.initializers import Zeros
 class WordRows(slots.Head, nn.Module):
     """Returns the vectors [..., D] and biases [...] (zeros without `bias`) of ids, from a table of its own.
 
-    The output vectors of word2vec.c begin at 0."""
+    The output vectors of word2vec.c begin at 0.
+
+    added       whether a word's exported vector is the sum of the encoder's and this one (GloVe: Pennington et al. 2014,
+                section 4.2)"""
 
     vocab: Vocab
     width: int
     bias: bool = False
     initializer: Any = Zeros()
+    added: bool = False
 
     gives_rows = True
 

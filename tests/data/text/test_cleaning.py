@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.data.corpora import cooccurrence, prepare
-from ptm_jax.data.corpora.worker import Tokens
+from ptm_jax.data.corpora import prepare
 from ptm_jax.data.text import cleaning, duplicates, sources
 from ptm_jax.data.text.documents import Document, document
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
@@ -170,25 +169,6 @@ def test_languages_by_the_model():
     assert len(found) == 1 and report["dropped"]["documents: language de"] == 1
 
 
-def test_cooccurrences_against_the_definition():
-    draw = np.random.default_rng(0)
-    ids, lengths, documents = draw.integers(0, 7, 60).astype(np.int32), np.array([10, 20, 5, 25]), np.array([2, 1, 1])
-    wanted = collections.Counter()
-    for a, b in ((0, 30), (30, 35), (35, 60)):
-        for i in range(a, b):
-            for j in range(a, b):
-                if 0 < abs(i - j) <= 4:
-                    wanted[int(ids[i]), int(ids[j])] += 1 / abs(i - j)
-    pairs = cooccurrence.Pairs(7, 4)
-    pairs.add(Tokens(ids, lengths, documents))
-    table = pairs.table()
-    assert {(int(r), int(c)): w for r, c, w in table} == pytest.approx(dict(wanted))
-    two = [cooccurrence.Pairs(7, 4), cooccurrence.Pairs(7, 4)]
-    two[0].add(Tokens(ids[35:], lengths[3:], documents[2:]))
-    two[1].add(Tokens(ids[:35], lengths[:3], documents[:2]))
-    assert np.array_equal(cooccurrence.total([p.sums() for p in two], 7, 4), table)
-
-
 def test_the_manifest_counts_what_was_dropped(tmp_path, text_file):
     spec, steps = TokenizerSpec(kind="wordpiece", vocab=120), (cleaning.C4(), duplicates.Exact())
     found = prepare.prepare([str(text_file)] * 2, tmp_path / "a", tokenizer=spec, cleaning=steps, cooccurrence=3)
@@ -197,8 +177,8 @@ def test_the_manifest_counts_what_was_dropped(tmp_path, text_file):
     documents = sum(n for reason, n in report["dropped"].items() if reason.startswith("documents"))
     assert report["read"] == report["kept"] + documents
     assert [step["step"] for step in found.manifest["request"]["cleaning"]] == ["C4", "Exact"]
-    table = found.cooccurrence()
-    assert table["row"].max() < found.vocab.size and np.all(np.diff(table["row"].astype(np.int64)) >= 0)
+    table = found.cooccurrence(3)
+    assert table["column"].max() < found.vocab.size and (table["row"] <= table["column"]).all()
     with pytest.raises(UserError, match="cleaning.*choose another --out"):
         prepare.prepare([str(text_file)] * 2, tmp_path / "a", tokenizer=spec, cooccurrence=3)
     with pytest.raises(UserError, match="the cleaning left none of 400 documents"):
@@ -218,9 +198,7 @@ def test_an_interrupted_run_keeps_the_report(tmp_path, text_file, monkeypatch):
     assert sorted(p.name for p in again.dir.iterdir()) == sorted(p.name for p in whole.dir.iterdir())
 
 
-def test_a_corpus_without_cleaning_and_cooccurrences(corpus):
+def test_a_corpus_without_cleaning_and_a_window_that_cannot_be_counted(corpus):
     assert "cleaning" not in corpus.manifest and "cleaning" not in corpus.manifest["request"]
-    with pytest.raises(UserError, match="no co-occurrences; prepare it with --cooccurrence"):
-        corpus.cooccurrence()
     with pytest.raises(UserError, match="expected 1 to 22"):
         prepare.prepare(["x"], "y", tokenizer=TokenizerSpec(), cooccurrence=99)
