@@ -205,14 +205,20 @@ class Identity(nn.Module):
 
 
 class Dropout(nn.Module):
-    """Inverted dropout with a counter-based generator: the mask is the same on every sharding and micro-batch split."""
+    """Inverted dropout with a counter-based generator: the mask is the same on every sharding and micro-batch split.
+
+    locked    all tokens of a row lose the same units (Gal and Ghahramani 2016, arXiv 1512.05287)
+    """
 
     rate: float
+    locked: bool = False
 
     @nn.compact
     def __call__(self, x, context: Context):
         if not context.train or self.rate == 0.0:
             return x
+        if self.locked:
+            return x * drop(jnp.ones_like(x[:, :1]), self.make_rng("dropout"), context.rows, self.rate)
         return drop(x, self.make_rng("dropout"), context.rows, self.rate)
 
 

@@ -20,7 +20,9 @@ from ptm_jax.encoders.seq2seq import BridgedEncoderDecoder
 from ptm_jax.encoders.transformer import transformer
 from ptm_jax.nn.embeddings.summed import Embeddings, LearnedPositions
 from ptm_jax.nn.layers import Dense
-from ptm_jax.nn.recurrent.lstm import LSTM, BiLSTM
+from ptm_jax.nn.recurrent.gru import GRU
+from ptm_jax.nn.recurrent.lstm import LSTM
+from ptm_jax.nn.recurrent.recurrence import Bidirectional
 from support import registered
 from support.corrupting import VOCAB
 
@@ -42,7 +44,8 @@ FACTS = first_of(lambda tower: (type(tower.encoder), tower.encoder.direction, ty
 EMBED = Embeddings(vocab=VOCAB, width=12)
 HALF = functools.partial(transformer, vocab=VOCAB, layers=1, heads=2, positions=LearnedPositions(size=32))
 OWN = {"two_widths": BridgedEncoderDecoder(HALF(width=8), crossed(HALF(width=12, direction="causal")), None, Dense(12))}
-OWN |= {"bilstm": LSTMEncoder(embed=EMBED, layers=(BiLSTM(LSTM(hidden=12), LSTM(hidden=12, backward=True)),))}
+BOTH = Bidirectional(LSTM(hidden=12, project=6, cell_clip=3.0, project_clip=3.0), GRU(hidden=6, backward=True))
+OWN |= {"two_ways": LSTMEncoder(embed=EMBED, layers=(BOTH,))}
 """Encoders that no system of the catalogue has."""
 ROWS, LENGTH, TARGET, PLACE = 4, 16, 8, 5
 

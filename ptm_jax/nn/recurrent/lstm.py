@@ -1,8 +1,8 @@
-"""LSTM layers (Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al. 2000).
+"""LSTM layers (Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al. 2000), also projected (Sak et al. 2014).
 
-    i, f, g, o = W x + b + U h;   c' = sigmoid(f) c + sigmoid(i) tanh(g);   h' = sigmoid(o) tanh(c')
+    i, f, g, o = W x + b + U h;   c' = sigmoid(f) c + sigmoid(i) tanh(g);   h' = P (sigmoid(o) tanh(c'))
 
-W x + b of all tokens is one product before the scan. Each step of the scan computes one product, U h of all gates.
+The order of the gates is torch's. Without projection P is the identity.
 """
 
 from __future__ import annotations
@@ -15,81 +15,67 @@ import jax
 import jax.numpy as jnp
 
 from ptm_jax.core.precision import Precision
-from ptm_jax.core.types import Encoded, record
+from ptm_jax.core.types import Encoded
 from ptm_jax.nn.heads.layer_mix import rows_of_states
 from ptm_jax.nn.initializers import FanIn
-from ptm_jax.nn.layers import Dense, Dropout, outside
+from ptm_jax.nn.layers import Context, Dense, Dropout, outside
+from ptm_jax.nn.recurrent.recurrence import Recurrent, State, recur
 
 
-@record
-class LSTMState:
-    """State after the last token of a row: h and c [B, H] float32, and the token's segment [B] (0: no token yet)."""
+@dataclasses.dataclass(frozen=True)
+class LSTMCell:
+    """A cell for `recur` with products "gates" [P, 4 H] and, where it is `projected`, "projection" [H, P].
 
-    h: Any
-    c: Any
-    segment: Any
-
-
-def empty_state(batch: int, hidden: int) -> LSTMState:
-    """Returns the state before the first token."""
-    return LSTMState(jnp.zeros((batch, hidden)), jnp.zeros((batch, hidden)), jnp.zeros((batch,), jnp.int32))
-
-
-def recur(inputs, kernel, segments, state: LSTMState, *, backward: bool = False, forget: float = 0.0, precision=Precision()):
-    """Returns (h of every token [B, L, H] float32, the last state) from `inputs` W x + b [B, L, 4 H] and `kernel` U
-    [H, 4 H].
-
-    The state is reset to zeros where the segment changes. Padding (segment 0) does not change the state and has h = 0, so
-    that `backward` reads each row from its own last token. `forget` is added to f.
+    forget        added to f (Jozefowicz et al. 2015)
+    cell_clip     c' is cut to [-cell_clip, cell_clip]; project_clip: h' after the projection (None: not at all). ELMo
+                  (Peters et al. 2018) has 3 for both
     """
 
-    def step(state, token):
-        read, segment = token
-        real = (segment > 0)[:, None]
-        same = (segment == state.segment)[:, None]
-        h, c = jnp.where(same, state.h, 0.0), jnp.where(same, state.c, 0.0)
-        gates = read.astype(jnp.float32) + precision.einsum("bh,hg->bg", h, kernel, jnp.float32)
-        i, f, g, o = jnp.split(gates, 4, -1)
-        c = jax.nn.sigmoid(f + forget) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+    forget: float = 0.0
+    projected: bool = False
+    cell_clip: float | None = None
+    project_clip: float | None = None
+
+    def __call__(self, product, read, h, c):
+        i, f, g, o = jnp.split(product("gates", h), 4, -1)
+        c = jax.nn.sigmoid(f + self.forget) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+        c = _cut(c, self.cell_clip)
         h = jax.nn.sigmoid(o) * jnp.tanh(c)
-        kept = jnp.where(real, h, state.h), jnp.where(real, c, state.c), jnp.where(real[:, 0], segment, state.segment)
-        return LSTMState(*kept), jnp.where(real, h, 0.0)
-
-    state, states = jax.lax.scan(step, state, (jnp.moveaxis(inputs, 1, 0), segments.T), reverse=backward)
-    return jnp.moveaxis(states, 0, 1), state
+        return (_cut(product("projection", h), self.project_clip) if self.projected else h), c
 
 
-class LSTM(nn.Module):
-    """One layer in one direction: x [B, L, D], segments [B, L] -> (h [B, L, H], `LSTMState`).
+def _cut(x, limit: float | None):
+    return x if limit is None else jnp.clip(x, -limit, limit)
 
-    `state` is the last state of the row before (None: zeros). `forget` is added to the forget gate (Jozefowicz
-    et al. 2015).
-    """
 
-    hidden: int
-    backward: bool = False
+class LSTM(Recurrent):
+    """One layer in one direction (`Recurrent`). The fields are those of `LSTMCell`; `project` is the width P, or None."""
+
     forget: float = 1.0
-    initializer: Any = FanIn()
-    precision: Precision = Precision()
+    project: int | None = None
+    cell_clip: float | None = None
+    project_clip: float | None = None
+
+    @property
+    def width(self) -> int:
+        return self.project or self.hidden
+
+    def empty_state(self, batch: int) -> State:
+        return State(jnp.zeros((batch, self.width)), jnp.zeros((batch, self.hidden)), jnp.zeros((batch,), jnp.int32))
 
     @nn.compact
-    def __call__(self, x, segments, state: LSTMState | None = None):
-        inputs = Dense(4 * self.hidden, initializer=self.initializer, precision=self.precision, name="inputs")(x)
-        kernel = self.param("state", self.initializer, (self.hidden, 4 * self.hidden))
-        state = empty_state(len(x), self.hidden) if state is None else state
-        options = {"backward": self.backward, "forget": self.forget, "precision": self.precision}
-        states, state = recur(inputs, kernel, segments, state, **options)
+    def __call__(self, x, segments, state: State | None = None, context: Context | None = None, condition=None):
+        dense = Dense(4 * self.hidden, initializer=self.initializer, precision=self.precision, name="inputs")
+        inputs = dense(jnp.moveaxis(x, 1, 0))
+        if condition is not None:
+            inputs = inputs + jnp.moveaxis(condition, 1, 0)
+        kernels = {"gates": self.kernel("state", (self.width, 4 * self.hidden), context)}
+        if self.project is not None:
+            kernels["projection"] = self.param("projection", self.initializer, (self.hidden, self.project))
+        cell = LSTMCell(self.forget, self.project is not None, self.cell_clip, self.project_clip)
+        masks = self.masks(("gates",), len(x), context)
+        states, state = self.scan(cell, {"gates": inputs}, kernels, segments, state, masks)
         return states.astype(x.dtype), state
-
-
-class BiLSTM(nn.Module):
-    """Two layers side by side, one in each direction: x [B, L, D], segments [B, L] -> (h [B, L, 2 H], None)."""
-
-    right: LSTM
-    left: LSTM
-
-    def __call__(self, x, segments, state: None = None):
-        return jnp.concatenate([self.right(x, segments)[0], self.left(x, segments)[0]], -1), state
 
 
 class BiLSTMReader(nn.Module):
@@ -115,7 +101,9 @@ class BiLSTMReader(nn.Module):
 
     def _direction(self, x, real, name: str, backward: bool):
         """[B, L, hidden]."""
-        inputs = Dense(4 * self.hidden, initializer=self.initializer, precision=self.precision, name=name)(x)
+        dense = Dense(4 * self.hidden, initializer=self.initializer, precision=self.precision, name=name)
         kernel = self.param(f"{name}_state", self.initializer, (self.hidden, 4 * self.hidden))
-        state = empty_state(len(x), self.hidden)
-        return recur(inputs, kernel, real, state, backward=backward, precision=self.precision)[0].astype(x.dtype)
+        state, inputs = LSTM(self.hidden, parent=None).empty_state(len(x)), dense(jnp.moveaxis(x, 1, 0))
+        options = {"backward": backward, "precision": self.precision}
+        states, _ = recur(LSTMCell(), {"gates": inputs}, {"gates": kernel}, real, state, **options)
+        return jnp.moveaxis(states, 0, 1).astype(x.dtype)

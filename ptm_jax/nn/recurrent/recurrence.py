@@ -1,0 +1,228 @@
+"""The scan of a recurrent cell over padded and packed rows, and what the layers of a recurrent network share.
+
+The input products of all tokens stand before the scan. A step computes the products of the state. The backward scan
+computes the gradients of the pre-activations; the gradient of a kernel is then one product over all tokens, where the
+transpose of a scan would add one product a token.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from ptm_jax.core.precision import Precision
+from ptm_jax.core.streams import keep_mask
+from ptm_jax.core.types import Array, record
+from ptm_jax.nn.initializers import FanIn
+from ptm_jax.nn.layers import Context
+
+Product = Callable[[str, Array], Array]
+Cell = Callable[[Product, Mapping[str, Array], Array, Any], tuple[Array, Any]]
+"""(product, read, h, c) -> (h, c). `product(name, x)` is x @ kernels[name] + the inputs of that name; `read` has the other
+inputs of the token. A hashable value."""
+
+
+@record
+class State:
+    """State after the last token of a row: h [B, P] and c [B, H] float32 (a GRU: None), and the token's segment [B] (0: no
+    token yet)."""
+
+    h: Any
+    c: Any
+    segment: Any
+
+
+def recur(
+    cell: Cell,
+    inputs: Mapping[str, Array],
+    kernels: Mapping[str, Array],
+    segments: Array,
+    state: State,
+    *,
+    masks: Mapping[str, Array] | None = None,
+    backward: bool = False,
+    precision: Precision = Precision(),
+) -> tuple[Array, State]:
+    """Returns (h of every token [L, B, P] float32, the last state) from inputs [L, B, ...] and kernels [in, out].
+
+    The state is reset to zeros where the segment [B, L] changes. Padding (segment 0) does not change the state and has
+    h = 0, so that `backward` reads each row from its own last token. `masks[name]` [B, in] multiplies the operand of a
+    product: dropout that is the same for all tokens of a row (Gal and Ghahramani 2016, arXiv 1512.05287, section 4).
+    """
+    given = dict(inputs), dict(kernels), masks or {}, segments.T, state.h, state.c, state.segment
+    states, h, c, segment = _recur(cell, backward, precision, *given)
+    return states, State(h, c, segment)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
+def _recur(cell, backward, precision, inputs, kernels, masks, segments, h, c, segment):
+    return _forward(cell, backward, precision, inputs, kernels, masks, segments, h, c, segment)[0]
+
+
+def _forward(cell, backward, precision, inputs, kernels, masks, segments, h, c, segment):
+    real, same, last = _continuing(segments, segment, backward)
+    rounded = _rounded(kernels, precision)
+
+    def step(state, token):
+        read, real, same = token
+        h, c = _where(same, state, 0.0)
+        found = {}
+
+        def product(name, x):
+            x = x * masks[name] if name in masks else x
+            y = precision.einsum("bi,io->bo", x, rounded[name], jnp.float32)
+            found[name] = y + read[name].astype(jnp.float32) if name in read else y
+            return found[name]
+
+        new = cell(product, _others(read, kernels), h, c)
+        return _where(real, new, state), (jnp.where(real[:, None], new[0], 0.0), h, c, found)
+
+    (h, c), (states, *kept) = jax.lax.scan(step, (h, c), (inputs, real, same), reverse=backward)
+    return (states, h, c, last), (inputs, kernels, masks, real, same, *kept)
+
+
+def _backward(cell, backward, precision, kept, gradients):
+    inputs, kernels, masks, real, same, h, c, found = kept
+    rounded = _rounded(kernels, precision)
+
+    def step(after, token):
+        g, read, real, same, h, c, found = token
+
+        def again(read, h, c, found):
+            fed = {}
+
+            def product(name, x):
+                fed[name] = x * masks[name] if name in masks else x
+                return _known(precision, fed[name], rounded[name], found[name])
+
+            return cell(product, read, h, c), {name: x for name, x in fed.items() if x is not h}
+
+        _, pull, fed = jax.vjp(again, read, h, c, found, has_aux=True)
+        new, before = _where(real, after, 0.0), _where(~real, after, 0.0)
+        dread, dh, dc, dfound = pull((jnp.where(real[:, None], new[0] + g, 0.0), new[1]))
+        return jax.tree.map(jnp.add, _where(same & real, (dh, dc), 0.0), before), (dread, dfound, fed)
+
+    tokens = gradients[0], _others(inputs, kernels), real, same, h, c, found
+    (dh, dc), (dread, dfound, fed) = jax.lax.scan(step, gradients[1:3], tokens, reverse=not backward)
+    dkernels = {}
+    for name, kernel in kernels.items():
+        product = functools.partial(precision.dense, fed.get(name, h), out=jnp.float32)
+        dkernels[name] = jax.vjp(product, kernel)[1](dfound[name])[0]
+    dinputs = {name: (dfound | dread)[name].astype(x.dtype) for name, x in inputs.items()}
+    return dinputs, dkernels, jax.tree.map(jnp.zeros_like, masks), None, dh, dc, None
+
+
+_recur.defvjp(_forward, _backward)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _known(precision, x, kernel, value):
+    """Returns `value`, the known result of x @ kernel + inputs. Its gradient is that of the inputs."""
+    return value
+
+
+def _known_backward(precision, kernel, g):
+    return precision.einsum("bo,io->bi", g, kernel, jnp.float32), None, g
+
+
+_known.defvjp(lambda precision, x, kernel, value: (value, kernel), _known_backward)
+
+
+def _continuing(segments, segment, backward):
+    """Returns [L, B] whether a token is real, and whether the state before it is of its own segment; and the last segment
+    [B]."""
+    length = len(segments)
+    real = segments > 0
+    place = jnp.arange(length)[:, None]
+    place = jnp.where(real, place, length if backward else -1)
+    near = jax.lax.cummin(place, 0, reverse=True) if backward else jax.lax.cummax(place, 0)
+    known = jnp.take_along_axis(segments, jnp.clip(near, 0, length - 1), 0)
+    known = jnp.where((near >= 0) & (near < length), known, segment)  # the last segment read
+    before = jnp.concatenate([known[1:], segment[None]] if backward else [segment[None], known[:-1]])
+    return real, segments == before, known[0 if backward else -1]
+
+
+def _where(condition, tree, other):
+    """Returns the leaves [B, ...] of the tree where the condition [B] holds, else those of `other`, a tree or a number."""
+    choose = lambda x, y: jnp.where(condition[:, None], x, y)
+    return jax.tree.map(choose, tree, other) if isinstance(other, tuple) else jax.tree.map(lambda x: choose(x, other), tree)
+
+
+def _rounded(kernels, precision):
+    """Returns the kernels in the type of products: they are cast once, not at every step."""
+    return {name: kernel.astype(precision.dtype) for name, kernel in kernels.items()}
+
+
+def _others(read, kernels):
+    return {name: x for name, x in read.items() if name not in kernels}
+
+
+class Recurrent(nn.Module):
+    """Base of a layer in one direction: x [B, L, D], segments [B, L] -> (h [B, L, P], `State`).
+
+    `state` is the last state of the row before (None: zeros). `condition` [B, 1 or L, G] is added to the inputs of all
+    gates.
+
+    weight_drop   dropout of the kernel of the state, the same for all rows (Merity et al. 2018, arXiv 1708.02182, section 2)
+    state_drop    dropout of the state in its products, the same for all tokens of a row (Gal and Ghahramani 2016)
+    state_initializer   of the kernel of the state (None: `initializer`)
+    """
+
+    hidden: int
+    backward: bool = False
+    weight_drop: float = 0.0
+    state_drop: float = 0.0
+    initializer: Any = FanIn()
+    state_initializer: Any = None
+    precision: Precision = Precision()
+
+    @property
+    def width(self) -> int:
+        """Size of h."""
+        return self.hidden
+
+    def empty_state(self, batch: int) -> State:
+        """Returns the state before the first token."""
+        raise NotImplementedError
+
+    def kernel(self, name: str, shape: tuple[int, int], context: Context | None):
+        """Returns a kernel of the state, with `weight_drop`."""
+        kernel = self.param(name, self.state_initializer or self.initializer, shape)
+        if context is None or not context.train or self.weight_drop == 0.0:
+            return kernel
+        keep = keep_mask(self.make_rng("dropout"), jnp.zeros((1,), jnp.int32), shape, self.weight_drop)[0]
+        return jnp.where(keep, kernel / (1.0 - self.weight_drop), 0.0)
+
+    def masks(self, names: tuple[str, ...], rows: int, context: Context | None) -> dict[str, Array]:
+        """Returns the masks of `state_drop` for `recur`."""
+        if context is None or not context.train or self.state_drop == 0.0:
+            return {}
+        keep = keep_mask(self.make_rng("dropout"), context.rows, (self.width,), self.state_drop)
+        return dict.fromkeys(names, keep / (1.0 - self.state_drop))
+
+    def scan(self, cell: Cell, inputs, kernels, segments, state: State | None, masks) -> tuple[Array, State]:
+        """`recur` from the given or the empty state; h is [B, L, P] float32."""
+        state = self.empty_state(len(segments)) if state is None else state
+        options = {"masks": masks, "backward": self.backward, "precision": self.precision}
+        states, state = recur(cell, inputs, kernels, segments, state, **options)
+        return jnp.moveaxis(states, 0, 1), state
+
+
+class Bidirectional(nn.Module):
+    """Two layers side by side, one in each direction: x [B, L, D], segments [B, L] -> (h [B, L, 2 P], None)."""
+
+    right: Recurrent
+    left: Recurrent
+
+    @property
+    def width(self) -> int:
+        return self.right.width + self.left.width
+
+    def __call__(self, x, segments, state: None = None, context: Context | None = None):
+        ways = (self.right, self.left)
+        return jnp.concatenate([way(x, segments, context=context)[0] for way in ways], -1), state
