@@ -9,6 +9,8 @@ Example:
   ptm train --init path/to/hugging-face-checkpoint --task sst2 --data SST-2 --workdir runs/sst2
   ptm train --init path/to/hugging-face-checkpoint --task wnut17 --data wnut17 --seeds 3 --best --workdir runs/wnut17
   ptm train --init path/to/hugging-face-checkpoint --task sst2 --data SST-2 --adapt 'lora(rank=8)' --workdir runs/lora
+  ptm train bert_mini --init glove.6B.128d.txt --data text.txt --workdir runs/glove
+  ptm train --init main=runs/mini embeddings=runs/skipgram --task trec6 --data trec --workdir runs/trec
   ptm train --init path/to/hugging-face-checkpoint --tasks mnli rte --data mnli=MNLI rte=RTE --seeds 3 --workdir runs/both
   srun ptm train bert_base --data prepared --workdir /shared/base --rules fsdp
 
@@ -45,7 +47,8 @@ class Args:
     data: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SOURCE ...")] = ()
     """Files, globs, tfds:name/config, pydocs, or one folder that `ptm prepare` wrote (default: the config's)."""
     init: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[TOWER=]MODEL ...")] = ()
-    """Initial parameters: a workdir or a Hugging Face checkpoint, or TOWER=MODEL for each of several towers."""
+    """Initial parameters: a workdir or a Hugging Face checkpoint, or TOWER=MODEL for each of several towers. A file of word
+    vectors, or embeddings=MODEL, fills the embedding layer alone, token by token."""
     task: options.Text = None
     """Fine-tune --init for this task of `ptm list --tasks`, or for FILE.py:NAME, a task of your own file."""
     tasks: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TASK ...")] = ()

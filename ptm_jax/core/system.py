@@ -131,6 +131,7 @@ class Experiment:
 
     data            sources (paths, globs, `tfds:name/config`, `pydocs`) or one prepared directory
     init            initial model: a workdir or a published checkpoint, or pairs (tower or parameter path, model);
+                    a file of word vectors, or ("embeddings", model), fills the embedding layer alone;
                     None: random initialisation
     tokenizer       replaces the system's tokenizer if `data` is not prepared yet
     epochs          epochs over the text in place of the recipe's steps, which then only give the shares of the phases;

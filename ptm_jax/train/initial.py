@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -26,11 +26,11 @@ from ptm_jax.core.spec.own_code import own_kinds
 from ptm_jax.core.spec.rebuild import rebuild
 from ptm_jax.core.system import Experiment, System
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
-from ptm_jax.train import console, workdirs
+from ptm_jax.train import console, given_vectors, workdirs
 from ptm_jax.train.checkpoints import restore_params
 
 Init = str | Sequence[tuple[str, str]] | None
-"""`Experiment.init`: a model for all towers, or (tower or path, model) pairs."""
+"""`Experiment.init`: a model for all towers, or (tower or path, model) pairs; vectors of tokens in the place of a model."""
 
 
 def pairs_of(init: Init) -> tuple[tuple[str, str], ...]:
@@ -40,9 +40,14 @@ def pairs_of(init: Init) -> tuple[tuple[str, str], ...]:
     return (("", os.fspath(init)),) if isinstance(init, str | os.PathLike) else tuple((at, model) for at, model in init)
 
 
+def models_of(init: Init) -> tuple[tuple[str, str], ...]:
+    """Returns the pairs without those that give vectors of tokens (`train.given_vectors`)."""
+    return tuple(pair for pair in pairs_of(init) if not given_vectors.gives_vectors(*pair))
+
+
 def sentence_of(init: Init) -> Sentence | None:
     """Returns the sentence-transformers settings of the model that the main tower begins with, if they can be written."""
-    places = [locate(path) for at, path in pairs_of(init) if at in ("", "main")]
+    places = [locate(path) for at, path in models_of(init) if at in ("", "main")]
     folders = (
         place if checkpoint.is_published(place) else workdirs.place_of(place)[0] / workdirs.SENTENCE for place in places
     )
@@ -55,17 +60,19 @@ def check(config: Experiment) -> None:
     system, pairs = config.system, pairs_of(config.init)
     known = {*system.towers}
     for at, model in pairs:
+        if at == given_vectors.PLACE:
+            continue
         if at and at.split("/")[0] not in known:
             near = closest(at.split("/")[0], known)
             raise UserError(f"init={at}={model} names no tower of {system.name}; it has: {', '.join(sorted(known))}.{near}")
     for tower in slots.objective(system.objective).given:
-        if not any(at in ("", tower) for at, _ in pairs):
+        if not any(at in ("", tower) for at, _ in models_of(config.init)):
             raise UserError(f"the tower {tower!r} of {system.name} is never trained; give its model (--init {tower}=MODEL)")
 
 
 def with_tokenizer(config: Experiment) -> Experiment:
     """Returns the experiment. If it has no tokenizer, it gets that of its (first) initial model."""
-    pairs = pairs_of(config.init)
+    pairs = models_of(config.init)
     if not pairs or config.tokenizer is not None:
         return config
     folder = locate(pairs[0][1])
@@ -112,14 +119,20 @@ def finished(adapt: Sequence[Any], params: Mapping[str, Any], kinds: Kinds) -> t
     return stay, params
 
 
-def begin(params: Mapping[str, Any], init: Init, system: System) -> Mapping[str, Any]:
-    """Returns `params` with the parameters of the models in `init`, on the shardings of `params`.
+def begin(
+    params: Mapping[str, Any], init: Init, system: System, tokenizer: Callable[[], Any] | None = None
+) -> Mapping[str, Any]:
+    """Returns `params` with the parameters of the models in `init`, on the shardings of `params`, and with the vectors that
+    it gives to the tokens of `tokenizer()`.
 
     A head that the model lacks, or has in another shape, keeps its random initialisation, with a line on stderr. Encoders
     must match, except for parameters added by adaptations. Raises UserError.
     """
     for at, model in pairs_of(init):
-        params = _begun(params, at, model, system)
+        if given_vectors.gives_vectors(at, model):
+            params = given_vectors.fill(params, at, model, tokenizer())
+        else:
+            params = _begun(params, at, model, system)
     return params
 
 

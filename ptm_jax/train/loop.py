@@ -129,7 +129,7 @@ class Training:
         """Returns the parameters with those of the initial model."""
         padding = self.program.padding
         params = jax.jit(lambda params: padding.cut(params, "params/"))(params)
-        params = initial.begin(params, self.config.init, self.config.system)
+        params = initial.begin(params, self.config.init, self.config.system, self.corpus.tokenizer)
         params = self.program.begun(params, params)
         return jax.jit(lambda params: padding.fill(params, "params/"), out_shardings=self.shardings.params)(params)
 

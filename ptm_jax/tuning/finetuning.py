@@ -95,7 +95,12 @@ def experiment(
 
 def _model(init: Any) -> str:
     """Returns the model of `init` that provides the fine-tuned encoder. Raises UserError."""
-    found = [path for at, path in initial.pairs_of(init) if at in ("", "main")]
+    found = [path for at, path in initial.models_of(init) if at in ("", "main")]
+    if not found and not initial.models_of(init):
+        (_, path), *_ = initial.pairs_of(init)
+        raise UserError(
+            f"{path} gives vectors of tokens; name the model that they fill: --init main=MODEL embeddings={path}"
+        )
     if not found:
         raise UserError("init names no model for the tower main; give main=MODEL beside the others")
     return found[0]
@@ -114,7 +119,7 @@ def keeping_towers(system: System, init: Any) -> System:
     wrappers reach."""
     towers = _towers(_model(init))
     others = {name: tower for name, tower in towers.items() if name != _tuned(towers)}
-    for at, path in initial.pairs_of(init):
+    for at, path in initial.models_of(init):
         if at not in ("", "main") and "/" not in at:
             towers = _towers(path)
             others[at] = towers[at if at in towers else _tuned(towers)]
