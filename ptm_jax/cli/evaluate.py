@@ -9,6 +9,9 @@ Example:
   ptm evaluate runs/sst2/seed_0 --ensemble runs/sst2/seed_1 runs/sst2/seed_2 --task sst2
   ptm evaluate glove.6B.300d.txt --task analogy --data questions-words.txt
   ptm evaluate cc.en.300.bin --task similarity --data EN-SIMLEX-999.txt --json
+  ptm evaluate glove.6B.300d.txt --task properties --data norms.tsv
+  ptm evaluate aligned/first.txt --task dictionary --data de-en.txt --beside aligned/second.txt
+  ptm evaluate runs/biskip --task retrieval --data flickr.de flickr.en --languages de en
   ptm evaluate runs/retro --task squad2_retro --data SQuAD --beside runs/sketchy
 
 Corruptions use the random keys of the run's own evaluations, so the result equals its log. A downstream task (`ptm list
@@ -42,7 +45,7 @@ class Args:
     """Other text, or a folder prepared with the run's tokenizer (default: the run's held-out text)."""
     task: options.Text = None
     """lm, mlm, a task of `ptm list --tasks`, or FILE.py:NAME, a task of your own file (default: the run's objective);
-    with word vectors analogy or similarity."""
+    with word vectors analogy, similarity, properties, dictionary or retrieval."""
     split: Literal["heldout", "train", "test"] = "heldout"
     """Split of a prepared corpus, or file of a task's folder."""
     batches: Annotated[int, tyro.conf.arg(metavar="N")] = 0
@@ -58,7 +61,10 @@ class Args:
     ensemble: options.Names = ()
     """Downstream tasks: average the scores of WORKDIR and these models."""
     beside: options.Text = None
-    """Model of the first stage of a two-stage task (squad2_retro: squad2_sketchy; hotpot: hotpot_rank)."""
+    """Model of the first stage of a two-stage task (squad2_retro: squad2_sketchy; hotpot: hotpot_rank); vectors of the
+    other language."""
+    languages: options.Names = ()
+    """dictionary and retrieval: the two languages of one table, as de en, in place of --beside."""
     batch: Annotated[int, tyro.conf.arg(metavar="N")] = 32
     """Downstream tasks: rows in a batch."""
     method: Literal["3cosadd", "3cosmul"] = "3cosadd"
@@ -74,7 +80,7 @@ def run(args: Args) -> int:
     from ptm_jax.cli import scoring, word_tables
     from ptm_jax.convert.words.wordfiles import is_words
 
-    if is_words(args.workdir):
+    if is_words(args.workdir) or args.task in word_tables.SETS:
         return word_tables.evaluate(args)
     if args.method != "3cosadd":
         raise UserError(f"--method is for word vectors; {args.workdir} is no file of them: leave it out")

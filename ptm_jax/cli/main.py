@@ -31,6 +31,7 @@ COMMANDS = {
     "import": ("ptm_jax.cli.importing", "import a Hugging Face checkpoint, without torch"),
     "export": ("ptm_jax.cli.exporting", "export a model as a Hugging Face directory"),
     "compress": ("ptm_jax.cli.compress", "static vectors of a model's tokens"),
+    "align": ("ptm_jax.cli.align", "bring word vectors of two languages into one space"),
     "average": ("ptm_jax.cli.average", "average the parameters of several models"),
     "launch": ("ptm_jax.cli.launch", "train on several hosts: this machine, Slurm, GKE, Cloud TPU"),
     "plan": ("ptm_jax.cli.plan", "plan training on hardware not attached: memory, time, cost"),

@@ -9,6 +9,8 @@ from ptm_jax.cli import options
 from ptm_jax.core.errors import UserError
 
 TASKS = ("similar", "embed", "classify")
+SETS = ("analogy", "similarity", "properties", "dictionary", "retrieval")
+"""Values of `ptm evaluate --task` for word vectors."""
 
 
 def load(path: str, allow_pickle: bool = False) -> Any:
@@ -16,6 +18,16 @@ def load(path: str, allow_pickle: bool = False) -> Any:
     import ptm_jax
 
     return ptm_jax.load(path, allow_pickle=allow_pickle)
+
+
+def vectors(path: str, language: str | None = None) -> Any:
+    """The `WordVectors` of a file or folder, or of the table of a run; of one language of it."""
+    from ptm_jax.inference import two_languages
+    from ptm_jax.inference.word_vectors import WordVectors
+
+    model = load(path)
+    model = model if isinstance(model, WordVectors) else WordVectors.of_model(model)
+    return model if language is None else two_languages.of_language(model, language)
 
 
 def check(args: Any) -> None:
@@ -67,23 +79,53 @@ def terms(model: Any, text: str) -> tuple[list[str], list[str]]:
 
 
 def evaluate(args: Any) -> int:
-    """Evaluates word vectors on a published set of words."""
-    from ptm_jax.tasks import wordsets
+    """Evaluates word vectors on a set of words, or two tables on pairs."""
+    from ptm_jax.tasks import properties, wordsets
 
-    if args.task not in ("analogy", "similarity"):
-        raise UserError(f"{args.workdir} holds word vectors; give --task analogy or similarity, not {args.task}")
-    if len(args.data) != 1:
-        raise UserError("give one file of words as --data, such as questions-words.txt or EN-WS-353-ALL.txt")
-    others = ("split", "batches", "config", "predictions", "plot", "adapter", "ensemble", "beside", "batch")
+    if args.task not in SETS:
+        raise UserError(f"{args.workdir} holds word vectors; give --task {', '.join(SETS)}, not {args.task}")
+    if len(args.data) != 1 + (args.task == "retrieval"):
+        wanted = "two files, line by line translations," if args.task == "retrieval" else "one file of words"
+        raise UserError(f"give {wanted} as --data, such as questions-words.txt or EN-WS-353-ALL.txt")
+    pairs = args.task in ("dictionary", "retrieval")
+    others = ("split", "batches", "config", "predictions", "plot", "adapter", "ensemble", "batch")
+    others += () if pairs else ("beside", "languages")
     if given := options.given(args, others):
-        raise UserError(f"{given[0]} is for models with an encoder; {args.workdir} holds word vectors: leave it out")
-    found = wordsets.evaluate(load(args.workdir), args.task, args.data[0], args.method)
+        raise UserError(f"{given[0]} is not for --task {args.task} with word vectors; leave it out")
+    if pairs:
+        found = _two(args)
+    elif args.task == "properties":
+        found = properties.evaluate(vectors(args.workdir), args.data[0])
+    else:
+        found = wordsets.evaluate(vectors(args.workdir), args.task, args.data[0], args.method)
     document = {"task": args.task, "examples": found.examples, "metrics": dict(found.metrics), "source": args.data[0]}
     document["remarks"] = dict(found.remarks)
     lines = [f"{args.task}: {found.examples:,} examples of {args.data[0]}"]
     lines += [f"  {name:<28} {options.figure(value)}" for name, value in found.metrics.items()]
     lines += [f"  {count} {remark}" for remark, count in found.remarks.items()]
     return options.report(document, "\n".join(lines), args.json)
+
+
+def _two(args: Any) -> Any:
+    """The outcome of vectors of two languages on a dictionary or on parallel sentences."""
+    from pathlib import Path
+
+    from ptm_jax.data.text.bitext import words_of
+    from ptm_jax.inference import two_languages
+    from ptm_jax.tasks.wordsets import Outcome
+
+    if (args.beside is None) == (not args.languages) or len(args.languages) not in (0, 2):
+        raise UserError("give the vectors of the other language as --beside, or the two --languages of one table")
+    own, other = args.languages or (None, None)
+    first, second = vectors(args.workdir, own), vectors(args.beside or args.workdir, other)
+    if args.task == "dictionary":
+        return Outcome(*two_languages.translations(first, second, two_languages.read_pairs(args.data[0])), {})
+    texts = [[words_of(line) for line in two_languages.lines_of(Path(file))] for file in args.data]
+    if len(texts[0]) != len(texts[1]):
+        raise UserError(
+            f"{args.data[0]} has {len(texts[0]):,} lines and {args.data[1]} {len(texts[1]):,}; give translations"
+        )
+    return Outcome(two_languages.sentences(first, second, texts), len(texts[0]), {})
 
 
 def export(args: Any) -> int:
