@@ -82,6 +82,7 @@ class Encoder(Slot):
     start            first id of a decoder's input; "last": the document's last token; None: the vocabulary's bos
     bare             whether its states are the rows of its table `token`, one for each token
     biased           whether a word has a bias besides its vector, in `extra["bias"]` [B, L]
+    averages         the window if its states are the means of the neighbours' rows of its table `token` alone, or None
     stacks           {path inside the encoder: stack of layers}, from the input up; {} if layers are not stacked
     """
 
@@ -95,6 +96,7 @@ class Encoder(Slot):
     start: int | str | None = None
     bare: bool = False
     biased: bool = False
+    averages: int | None = None
     stacks: Mapping[str, Layered] = MappingProxyType({})
 
     @property

@@ -77,6 +77,10 @@ class ContextWords(_Table):
     def direction(self) -> slots.Direction:
         return "both"
 
+    @property
+    def averages(self) -> int | None:
+        return self.window if self.weights == "mean" else None
+
     def setup(self):
         self.token = self._token()
         if self.weights == "positions":

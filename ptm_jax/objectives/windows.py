@@ -134,15 +134,16 @@ class NegativeSampling(_Noise):
     A noise word that is the predicted word does not count (word2vec.c). `noise_ids` are draws of unigram ** 0.75
     (`corruptions.windows.WordWindows`). Rows of the survey's table: 5, 6, 7.
 
-    impl    who computes skip-gram under SGD on a CPU: "native" is `kernels.words`, "plain" XLA; "auto" is native where the
-            host has a C++ compiler. They differ by rounding
+    impl    who computes skip-gram and CBOW under SGD on a CPU: "native" is `kernels.words`, "plain" XLA; "auto" is native
+            where the host has a C++ compiler. They differ by rounding
     """
 
     impl: Literal["auto", "plain", "native"] = "auto"
 
     def native(self, system):
         encoder = slots.encoder_of(system, self.tower)
-        if self.predicts == "centre" or not encoder.bare or self.impl == "plain":
+        fits = encoder.averages == self.window if self.predicts == "centre" else encoder.bare
+        if not fits or self.impl == "plain":
             return None
         return "sampling", (f"{self.tower}/encoder/token", f"{self.tower}/heads_{self.head}/table")
 

@@ -51,7 +51,14 @@ def _compiled(compiler: str, name: str) -> Path:
     """Returns the shared library of a source, the compiler, the processor and jaxlib's headers; compiled once."""
     flags = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags")][:1]
     source = Path(__file__).with_name(f"{name}.cc")
-    facts = [source.read_text(), compiler, *FLAGS, *flags, jax.__version__]
+    facts = [
+        source.read_text(),
+        *(header.read_text() for header in sorted(source.parent.glob("*.h"))),
+        compiler,
+        *FLAGS,
+        *flags,
+        jax.__version__,
+    ]
     folder = (cache.folder() or Path(tempfile.mkdtemp())) / "native"
     path = folder / f"{name}-{hashlib.sha256(chr(0).join(facts).encode()).hexdigest()[:20]}.so"
     if not path.exists():
@@ -64,20 +71,25 @@ def _compiled(compiler: str, name: str) -> Path:
     return path
 
 
-def descend(tables: tuple[Array, Array], batch: Batch, rate: Array, *, updates: int, window: int, k: int, threads: int = 0):
-    """Returns (input table, output table, [loss, centres, pairs]) after `updates` of the rows m, m + updates, ... each.
+Pair = tuple[Array, Array]
+
+
+def descend(tables: Pair, batch: Batch, rate: Array, *, updates: int, window: int, k: int, means=False, threads: int = 0):
+    """Returns (input table, output table, [loss, centres, pairs, sum of gradient norms]) after `updates` of the rows m,
+    m + updates, ... each.
 
     tables   input and output vectors, [V, D] float32; both are donated
     batch    `input_ids`, `segment_ids`, `windows` [B, L], `noise_ids` [B, K]
     rate     the learning rate of the mean over the centres of an update
+    means    CBOW: the mean of the neighbours predicts the word
     threads  0: the cores of this process
     """
     fields = [batch[name].astype(jnp.int32) for name in ("input_ids", "segment_ids", "windows", "noise_ids")]
     shapes = [jax.ShapeDtypeStruct(table.shape, jnp.float32) for table in tables]
-    made = (*shapes, jax.ShapeDtypeStruct((3,), jnp.float32))
+    made = (*shapes, jax.ShapeDtypeStruct((4,), jnp.float32))
     call = jax.ffi.ffi_call(TARGETS["sampling"], made, input_output_aliases={0: 0, 1: 1})
     numbers = {"updates": np.int64(updates), "window": np.int64(window), "k": np.float32(k), "threads": np.int64(threads)}
-    return call(*tables, *fields, jnp.reshape(rate, (1,)).astype(jnp.float32), **numbers)
+    return call(*tables, *fields, jnp.reshape(rate, (1,)).astype(jnp.float32), means=means, **numbers)
 
 
 Several = tuple[Array, ...]
@@ -112,9 +124,9 @@ class Step(NamedTuple):
 
 
 def _sampling(objective: Any, tables: Arrays, moments: Any, batch: Batch, rates: Arrays, updates: int):
-    numbers = {"updates": updates, "window": objective.window, "k": objective.k}
+    numbers = {"updates": updates, "window": objective.window, "k": objective.k, "means": objective.predicts == "centre"}
     given, read, sums = descend(tuple(tables.values()), batch, next(iter(rates.values())), **numbers)
-    metrics = {"loss": Ratio(sums[0], sums[1]), "pair_loss": Ratio(sums[0], sums[2])}
+    metrics = {"loss": Ratio(sums[0], sums[1]), "pair_loss": Ratio(sums[0], sums[2]), "grad_norm": sums[3] / updates}
     return dict(zip(tables, (given, read), strict=True)), {}, metrics
 
 

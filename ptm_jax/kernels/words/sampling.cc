@@ -1,239 +1,265 @@
-// Skip-gram with negative sampling: several SGD updates in place, on the threads of a CPU.
+// Skip-gram and CBOW with negative sampling: several SGD updates in place, on the threads of a CPU.
 //
-// The definition is objectives/windows.py (NegativeSampling) under SGD. Of an update, every row's gradients are computed from
-// the same tables, in parallel; then each thread adds them, in the order of rows, to its own columns. Results therefore do not
-// depend on the number of threads.
+// The definition is objectives/windows.py (NegativeSampling) under SGD. An update has two parts, each done by whichever thread
+// is free: first every row's gradients, from the same tables; then, for every word of the update, the sum of its gradients in
+// the order of rows, which is taken from its vector. Results therefore do not depend on the number of threads.
 
 #include <sched.h>
 
 #include <atomic>
 #include <cmath>
-#include <cstdint>
-#include <cstdlib>
-#include <cstring>
 #include <thread>
-#include <vector>
 
+#include "vectors.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace ffi = xla::ffi;
 
-typedef float Vec __attribute__((vector_size(32), aligned(4), may_alias));
-typedef int32_t Ints __attribute__((vector_size(32), aligned(4), may_alias));
-
-static inline Vec load(const float* p) { return *reinterpret_cast<const Vec*>(p); }
-static inline void store(float* p, Vec v) { *reinterpret_cast<Vec*>(p) = v; }
-static inline Vec all(float x) { return Vec{x, x, x, x, x, x, x, x}; }
-
-// exp of x in [-80, 0], to 2e-7.
-static inline Vec exponential(Vec x) {
-  Vec t = x * all(1.44269504f);
-  Vec whole = (t + all(12582912.0f)) - all(12582912.0f);
-  Vec f = (t - whole) * all(0.69314718f);
-  Vec p = all(1.0f / 720);
-  p = p * f + all(1.0f / 120);
-  p = p * f + all(1.0f / 24);
-  p = p * f + all(1.0f / 6);
-  p = p * f + all(0.5f);
-  p = p * f + all(1.0f);
-  p = p * f + all(1.0f);
-  Ints n = (__builtin_convertvector(whole, Ints) + 127) << 23;
-  Vec scale;
-  std::memcpy(&scale, &n, sizeof(scale));
-  return p * scale;
-}
-
-// Returns sigmoid(s); `grown` is 1 + exp(-|s|), so that softplus(s) = max(s, 0) + log(grown).
-static inline Vec sigmoid(Vec s, Vec* grown) {
-  Vec size = s < all(0.0f) ? s : -s;
-  Vec e = exponential(size < all(-80.0f) ? all(-80.0f) : size);
-  *grown = all(1.0f) + e;
-  return (s < all(0.0f) ? e : all(1.0f)) / *grown;
-}
-
-// C [M, 16] (ldc) = A(i, p) B [k, 16] (ldb), A(i, p) = a[i * ra + p * ca].
-template <int M>
-static inline void tile(int k, const float* a, int ra, int ca, const float* b, int ldb, float* c, int ldc) {
-  Vec sums[M][2];
-  for (int i = 0; i < M; ++i) sums[i][0] = sums[i][1] = all(0.0f);
-  for (int p = 0; p < k; ++p) {
-    Vec left = load(b + p * ldb), right = load(b + p * ldb + 8);
-    for (int i = 0; i < M; ++i) {
-      Vec x = all(a[i * ra + p * ca]);
-      sums[i][0] += x * left;
-      sums[i][1] += x * right;
-    }
-  }
-  for (int i = 0; i < M; ++i) {
-    store(c + i * ldc, sums[i][0]);
-    store(c + i * ldc + 8, sums[i][1]);
-  }
-}
-
-// C [m, n] = A B; n is a multiple of 16.
-static void product(int m, int n, int k, const float* a, int ra, int ca, const float* b, int ldb, float* c, int ldc) {
-  for (int j = 0; j < n; j += 16) {
-    int i = 0;
-    for (; i + 6 <= m; i += 6) tile<6>(k, a + i * ra, ra, ca, b + j, ldb, c + i * ldc + j, ldc);
-    for (; i < m; ++i) tile<1>(k, a + i * ra, ra, ca, b + j, ldb, c + i * ldc + j, ldc);
-  }
-}
+constexpr int PARTS = 8;  // of the words of an update, taken by threads one after another
 
 struct Sizes {
-  int length, noise, width, padded, window;
+  int length, noise, width, padded, columns, reach;  // columns: of noise words, padded
   float share;
+  bool means;  // CBOW: states are means of the neighbours, and predict the word
+  float* of(const Numbers& rows, int i) const { return rows.data + size_t(i) * padded; }
 };
 
-static inline int ceil16(int n) { return (n + 15) / 16 * 16; }
+// The gradient of a word's vector. Keys are 2 * word, + 1 in the output table.
+struct Entry {
+  uint32_t key;
+  const float* slope;
+};
 
-// The gradients of a row: of its centres' input vectors, of its words' and of its noise words' output vectors.
+// The gradients of a row: by places those of input and output vectors, and those of noise words.
 struct Row {
-  std::vector<float> x, y, z, turned, gx, gy, gz, g, weights;
-  std::vector<int32_t> places;  // of the centres
+  Numbers in, out, noise;
+  std::vector<Entry> entries[PARTS];
   double loss = 0;
-  int64_t pairs = 0;
+  int centres = 0, pairs = 0;
+  explicit Row(const Sizes& s)
+      : in(size_t(s.length) * s.padded), out(size_t(s.length) * s.padded), noise(size_t(s.columns) * s.padded) {}
+};
 
-  explicit Row(const Sizes& s) {
-    int n = ceil16(s.noise);
-    for (auto* v : {&x, &y, &gx, &gy}) v->assign(size_t(s.length) * s.padded, 0);
-    for (auto* v : {&z, &gz, &turned}) v->assign(size_t(n) * s.padded, 0);
-    for (auto* v : {&g, &weights}) v->assign(size_t(s.length) * n, 0);
-    places.reserve(s.length);
+// The words and the draws of a row.
+struct Text {
+  const int32_t *ids, *segments, *windows, *noise;
+};
+
+// Computes the gradients of a row.
+struct Computer {
+  struct Near {
+    int32_t centre, at;
+  };
+  Sizes s;
+  Numbers x, gx, in, out, z, turned;  // states, their gradients; vectors of words, of noise words, the same turned
+  Numbers g, weights, slopes;         // of states and noise words: gradients of scores, counts; gradients of the targets' scores
+  std::vector<int32_t> places, starts, words;  // of the centres; of their neighbours, in `words`
+  std::vector<Near> near;                      // the centres whose neighbour a word is, [length, 2 reach]
+  std::vector<int32_t> count, hit;             // number of these; whether the word is a noise word
+  std::vector<Term> terms;
+
+  explicit Computer(const Sizes& s, size_t rows, size_t noise, size_t scores, size_t pairs)
+      : s(s), x(rows), gx(rows), in(rows), out(rows), z(noise), turned(noise), g(scores), weights(scores),
+        slopes(pairs + LANES), near(pairs), count(s.length), hit(s.length), terms(2 * s.reach + 1) {}
+
+  explicit Computer(const Sizes& s)
+      : Computer(s, size_t(s.length) * s.padded, size_t(s.columns) * s.padded, size_t(s.length) * s.columns,
+                 size_t(s.length) * 2 * s.reach) {}
+
+  // The targets of centre c are first(c) to first(c + 1) in `targets`: its neighbours, or the word itself.
+  int first(int c) const { return s.means ? c : starts[c]; }
+  const int32_t* targets() const { return s.means ? places.data() : words.data(); }
+
+  void compute(const float* input, const float* output, const Text& text, Row& row) {
+    find(text);
+    row.centres = places.size(), row.pairs = first(row.centres), row.loss = 0;
+    for (auto& part : row.entries) part.clear();
+    if (places.empty()) return;
+    read(input, output, text);
+    count_noise(text);
+    int centres = places.size(), padded = s.padded, columns = s.columns;
+    product(centres, columns, s.width, x.data, padded, 1, turned.data, columns, g.data, columns);
+    Vec total{}, cost;
+    for (int i = 0; i < centres * columns; i += LANES) {
+      Vec weight = all(s.share) * load(weights.data + i), right = sigmoid(load(g.data + i), &cost);
+      store(g.data + i, weight * right);
+      total += weight * cost;
+    }
+    product(centres, padded, s.noise, g.data, columns, 1, z.data, padded, gx.data, padded);
+    product(s.noise, padded, centres, g.data, 1, columns, x.data, padded, row.noise.data, padded);
+    row.loss = sum(total) + towards(row);
+    list(text, row);
   }
 
-  void compute(const Sizes& s, const float* in, const float* out, const int32_t* ids, const int32_t* segments,
-               const int32_t* windows, const int32_t* noise) {
-    const int width = s.width, padded = s.padded, columns = ceil16(s.noise);
-    auto near = [&](int t, int u) { return u != t && u >= 0 && u < s.length && segments[u] == segments[t]; };
-    places.clear();
-    loss = 0;
-    pairs = 0;
-    std::fill(gy.begin(), gy.end(), 0.0f);
+  // Finds the centres, and the pairs of centres and neighbours.
+  void find(const Text& text) {
+    places.clear(), words.clear(), starts.assign(1, 0);
+    std::fill(count.begin(), count.end(), 0);
     for (int t = 0; t < s.length; ++t) {
-      if (segments[t] <= 0) continue;
-      std::memcpy(&y[size_t(t) * padded], out + size_t(ids[t]) * width, width * sizeof(float));
-      int found = 0;
-      for (int u = t - windows[t]; u <= t + windows[t]; ++u) found += near(t, u);
-      if (!found) continue;
-      size_t c = places.size();
-      std::memcpy(&x[c * padded], in + size_t(ids[t]) * width, width * sizeof(float));
-      for (int m = 0; m < columns; ++m) weights[c * columns + m] = m < s.noise ? float(found) : 0.0f;
-      places.push_back(t);
-      pairs += found;
+      int reach = text.segments[t] > 0 ? std::min(text.windows[t], s.reach) : 0, high = std::min(s.length - 1, t + reach);
+      size_t before = words.size();
+      for (int u = std::max(0, t - reach); u <= high; ++u) {
+        if (u == t || text.segments[u] != text.segments[t]) continue;
+        near[size_t(u) * 2 * s.reach + count[u]++] = {int(places.size()), int(words.size())};
+        words.push_back(u);
+      }
+      if (words.size() == before) continue;
+      places.push_back(t), starts.push_back(words.size());
+    }
+  }
+
+  void fetch(float* to, const float* table, int32_t id) const { std::memcpy(to, table + size_t(id) * s.width, s.width * 4); }
+  void soon(const float* table, int32_t id) const {
+    for (int d = 0; d < s.width; d += 16) __builtin_prefetch(table + size_t(id) * s.width + d);
+  }
+
+  void read(const float* input, const float* output, const Text& text) {
+    for (int u = 0; u < s.length; ++u) {
+      if (u + 4 < s.length) soon(input, text.ids[u + 4]), soon(output, text.ids[u + 4]);
+      if (count[u]) fetch(s.of(s.means ? in : out, u), s.means ? input : output, text.ids[u]);
+    }
+    for (int c = 0; c < int(places.size()); ++c) {
+      int t = places[c], n = starts[c + 1] - starts[c];
+      if (!s.means) {
+        fetch(s.of(x, c), input, text.ids[t]);
+        continue;
+      }
+      fetch(s.of(out, t), output, text.ids[t]);
+      for (int i = 0; i < n; ++i) terms[i] = {s.of(in, words[starts[c] + i]), 1.0f / n};
+      combine(s.of(x, c), s.padded, terms.data(), n);
     }
     for (int m = 0; m < s.noise; ++m) {
-      const float* row = out + size_t(noise[m]) * width;
-      std::memcpy(&z[size_t(m) * padded], row, width * sizeof(float));
-      for (int d = 0; d < width; ++d) turned[size_t(d) * columns + m] = row[d];
+      if (m + 4 < s.noise) soon(output, text.noise[m + 4]);
+      fetch(s.of(z, m), output, text.noise[m]);
     }
-    int centres = places.size();
-    for (int u = 0; u < s.length && centres; ++u) {  // a noise word that is the predicted word does not count
-      bool any = false;
-      for (int m = 0; m < s.noise; ++m) any |= noise[m] == ids[u];
-      if (!any || segments[u] <= 0) continue;
-      for (int c = 0; c < centres; ++c) {
-        int t = places[c];
-        if (std::abs(t - u) > windows[t] || !near(t, u)) continue;
-        for (int m = 0; m < s.noise; ++m) weights[size_t(c) * columns + m] -= float(noise[m] == ids[u]);
+    for (int m = 0; m < s.columns; m += 4) {
+      for (int d = 0; d < s.width; d += 4) {
+        Quad quads[4];
+        for (int i = 0; i < 4; ++i) quads[i] = quad(s.of(z, m + i) + d);
+        turn(quads[0], quads[1], quads[2], quads[3]);
+        for (int i = 0; i < 4; ++i) quad(turned.data + size_t(d + i) * s.columns + m) = quads[i];
       }
-    }
-    product(centres, columns, width, x.data(), padded, 1, turned.data(), columns, g.data(), columns);
-    for (int c = 0; c < centres; ++c) against(s, columns, c);
-    product(centres, padded, s.noise, g.data(), columns, 1, z.data(), padded, gx.data(), padded);
-    product(s.noise, padded, centres, g.data(), 1, columns, x.data(), padded, gz.data(), padded);
-    for (int c = 0; c < centres; ++c) towards(s, c, near, windows);
-  }
-
-  // Turns the scores of a centre's noise words into gradients.
-  void against(const Sizes& s, int columns, int c) {
-    float* scores = &g[size_t(c) * columns];
-    const float* counts = &weights[size_t(c) * columns];
-    Vec total = all(0.0f), grown, product = all(1.0f), shared = all(counts[0]);
-    bool same = true;
-    for (int m = 0; m < s.noise; ++m) same = same && counts[m] == counts[0];
-    for (int m = 0; m < columns; m += 8) {
-      Vec score = load(scores + m), count = load(counts + m);
-      Vec right = sigmoid(score, &grown);
-      store(scores + m, all(s.share) * count * right);
-      total += count * (score > all(0.0f) ? score : all(0.0f));
-      if (same && m + 8 <= s.noise) {
-        product *= grown;
-        if (m % 64 == 56) log(&total, shared, &product);
-      } else {
-        for (int i = 0; i < 8; ++i) total[i] += count[i] * std::log(grown[i]);
-      }
-    }
-    log(&total, shared, &product);
-    for (int i = 0; i < 8; ++i) loss += double(s.share) * total[i];
-  }
-
-  // Adds the logarithm of a product of at most 64 numbers in [1, 2].
-  static void log(Vec* total, Vec count, Vec* product) {
-    Vec p = *product;
-    (*total)[0] += count[0] * std::log(((p[0] * p[1]) * (p[2] * p[3])) * ((p[4] * p[5]) * (p[6] * p[7])));
-    *product = all(1.0f);
-  }
-
-  // Adds the gradients of a centre's neighbours.
-  template <class Near>
-  void towards(const Sizes& s, int c, const Near& near, const int32_t* windows) {
-    int t = places[c], found = 0, padded = s.padded;
-    float scores[128];
-    int32_t words[128];
-    const float* state = &x[size_t(c) * padded];
-    for (int u = t - windows[t]; u <= t + windows[t]; ++u) {
-      if (!near(t, u)) continue;
-      const float* word = &y[size_t(u) * padded];
-      Vec one = all(0.0f), two = all(0.0f);
-      for (int d = 0; d < padded; d += 16) {
-        one += load(state + d) * load(word + d);
-        two += load(state + d + 8) * load(word + d + 8);
-      }
-      one += two;
-      words[found] = u;
-      scores[found++] = -((one[0] + one[1]) + (one[2] + one[3]) + ((one[4] + one[5]) + (one[6] + one[7])));
-    }
-    for (int n = found; n % 8; ++n) scores[n] = -80.0f;
-    Vec product = all(1.0f), grown;
-    double total = 0;
-    for (int n = 0; n < found; n += 8) {
-      Vec score = load(scores + n);
-      for (int i = n; i < found && i < n + 8; ++i) total += scores[i] > 0 ? scores[i] : 0.0f;
-      store(scores + n, -sigmoid(score, &grown));
-      product *= grown;
-    }
-    float whole = 1;
-    for (int i = 0; i < 8; ++i) whole *= product[i];
-    loss += total + std::log(whole);
-    float* slope = &gx[size_t(c) * padded];
-    for (int d = 0; d < padded; d += 16) {
-      Vec one = load(slope + d), two = load(slope + d + 8), left = load(state + d), right = load(state + d + 8);
-      for (int n = 0; n < found; ++n) {
-        size_t at = size_t(words[n]) * padded + d;
-        Vec factor = all(scores[n]);
-        one += factor * load(&y[at]);
-        two += factor * load(&y[at + 8]);
-        store(&gy[at], load(&gy[at]) + factor * left);
-        store(&gy[at + 8], load(&gy[at + 8]) + factor * right);
-      }
-      store(slope + d, one);
-      store(slope + d + 8, two);
     }
   }
 
-  // Adds columns [low, high) of the gradients to the tables.
-  void add(const Sizes& s, float rate, float* in, float* out, const int32_t* ids, const int32_t* segments,
-           const int32_t* noise, int low, int high) const {
-    auto one = [&](float* table, int32_t id, const float* slope) {
-      float* to = table + size_t(id) * s.width;
-      for (int d = low; d < high; ++d) to[d] -= rate * slope[d];
-    };
-    for (size_t c = 0; c < places.size(); ++c) one(in, ids[places[c]], &gx[c * s.padded]);
-    if (places.empty()) return;
-    for (int t = 0; t < s.length; ++t) {
-      if (segments[t] > 0) one(out, ids[t], &gy[size_t(t) * s.padded]);
+  // Counts the predictions for which a word is noise: it is none where it is the predicted word.
+  void count_noise(const Text& text) {
+    for (int u = 0; u < s.length; ++u) {
+      int32_t any = 0;
+      for (int m = 0; m < s.noise; ++m) any |= text.noise[m] == text.ids[u];
+      hit[u] = any;
     }
-    for (int m = 0; m < s.noise; ++m) one(out, noise[m], &gz[size_t(m) * s.padded]);
+    for (int c = 0; c < int(places.size()); ++c) {
+      float *own = weights.data + size_t(c) * s.columns, predictions = first(c + 1) - first(c);
+      for (int m = 0; m < s.noise; ++m) own[m] = predictions;
+      for (int i = first(c); i < first(c + 1); ++i) {
+        int u = targets()[i], id = text.ids[u];
+        if (!hit[u]) continue;
+        for (int m = 0; m < s.noise; ++m) own[m] -= float(text.noise[m] == id);
+      }
+    }
+  }
+
+  // Adds the gradients of the predicted words. Returns their loss.
+  double towards(Row& row) {
+    int centres = places.size(), all_of = first(centres);
+    const int32_t* target = targets();
+    float* slope = slopes.data;
+    for (int c = 0; c < centres; ++c) {
+      for (int i = first(c), last = first(c + 1) - 1; i <= last; i += 4) {
+        const float* rows[4];
+        for (int j = 0; j < 4; ++j) rows[j] = s.of(out, target[std::min(i + j, last)]);
+        quad(slope + i) = -dots(s.of(x, c), rows, s.padded);
+      }
+    }
+    for (int i = all_of; i < all_of + LANES; ++i) slope[i] = -80;
+    Vec total{}, cost;
+    for (int i = 0; i < all_of; i += LANES) {
+      store(slope + i, -sigmoid(load(slope + i), &cost));
+      total += cost;
+    }
+    for (int c = 0; c < centres; ++c) {
+      int n = first(c + 1) - first(c);
+      for (int i = 0; i < n; ++i) terms[i + 1] = {s.of(out, target[first(c) + i]), slope[first(c) + i]};
+      terms[0] = {s.of(gx, c), 1.0f};
+      combine(s.means ? s.of(gx, c) : s.of(row.in, places[c]), s.padded, terms.data(), n + 1);
+      terms[0] = {s.of(x, c), slope[c]};
+      if (s.means) combine(s.of(row.out, places[c]), s.padded, terms.data(), 1);
+    }
+    for (int u = 0; u < s.length; ++u) {
+      const Near* from = &near[size_t(u) * 2 * s.reach];
+      for (int n = 0; n < count[u]; ++n) {
+        terms[n] = s.means ? Term{s.of(gx, from[n].centre), 1.0f} : Term{s.of(x, from[n].centre), slope[from[n].at]};
+      }
+      if (count[u]) combine(s.of(s.means ? row.in : row.out, u), s.padded, terms.data(), count[u]);
+    }
+    return sum(total);
+  }
+
+  void list(const Text& text, Row& row) const {
+    auto add = [&](int32_t id, bool side, const float* slope) { row.entries[id % PARTS].push_back({2u * id + side, slope}); };
+    for (int t : places) add(text.ids[t], s.means, s.of(s.means ? row.out : row.in, t));
+    for (int u = 0; u < s.length; ++u) {
+      if (count[u]) add(text.ids[u], !s.means, s.of(s.means ? row.in : row.out, u));
+    }
+    for (int m = 0; m < s.noise; ++m) add(text.noise[m], true, s.of(row.noise, m));
+  }
+};
+
+// Adds up the gradients of every word of a part and changes its vector.
+struct Adder {
+  std::vector<uint32_t> slots;  // of words: 1 + the place in `found`, 0 where free
+  struct Found {
+    uint32_t key, slot;
+    int head, tail;
+  };
+  std::vector<Found> found;
+  std::vector<const float*> slopes;
+  std::vector<int> next;
+  std::vector<Term> terms;
+  Sizes s;
+  Numbers total;
+  explicit Adder(const Sizes& s) : s(s), total(s.padded) {}
+
+  // Returns the square of the gradient's norm.
+  double add(const std::vector<Row>& rows, int part, float rate, float* in, float* out) {
+    size_t all_of = 0, size = 256;
+    for (auto& row : rows) all_of += row.entries[part].size();
+    while (size < 2 * all_of) size *= 2;
+    if (slots.size() < size) slots.assign(size, 0);
+    size = slots.size();
+    found.clear(), slopes.clear(), next.clear(), terms.reserve(all_of);
+    auto vector = [&](uint32_t key) { return (key & 1 ? out : in) + size_t(key >> 1) * s.width; };
+    for (auto& row : rows) {
+      for (auto& entry : row.entries[part]) {
+        uint32_t slot = (entry.key * 2654435769u >> 8) & (size - 1);
+        while (slots[slot] && found[slots[slot] - 1].key != entry.key) slot = (slot + 1) & (size - 1);
+        int place = slopes.size();
+        slopes.push_back(entry.slope), next.push_back(-1);
+        if (slots[slot]) {
+          Found& one = found[slots[slot] - 1];
+          next[one.tail] = place, one.tail = place;
+        } else {
+          found.push_back({entry.key, slot, place, place});
+          slots[slot] = found.size();
+          for (int d = 0; d < s.width; d += 16) __builtin_prefetch(vector(entry.key) + d, 1);
+        }
+      }
+    }
+    double norm = 0;
+    for (auto& one : found) {
+      slots[one.slot] = 0;
+      terms.clear();
+      for (int n = one.head; n >= 0; n = next[n]) terms.push_back({slopes[n], 1.0f});
+      combine(total.data, s.padded, terms.data(), terms.size());
+      float* to = vector(one.key);
+      const float* from = total.data;
+      for (int d = 0; d < s.width; ++d) to[d] -= rate * from[d];
+      Vec squares{};
+      for (int d = 0; d < s.padded; d += LANES) squares += load(from + d) * load(from + d);
+      norm += sum(squares);
+    }
+    return norm;
   }
 };
 
@@ -263,39 +289,46 @@ static int cores() {
 using Floats = ffi::Buffer<ffi::F32>;
 using Words = ffi::Buffer<ffi::S32>;
 
-// sums = [loss, centres, pairs] of all updates. Update m has the rows m, m + updates, ...
+// sums = [loss, centres, pairs, gradient norms] of all updates. Update m has the rows m, m + updates, ...
 static ffi::Error descend(Floats in0, Floats out0, Words ids, Words segments, Words windows, Words noise, Floats rate,
                           ffi::Result<Floats> in1, ffi::Result<Floats> out1, ffi::Result<Floats> sums, int64_t updates,
-                          int64_t window, float k, int64_t threads) {
+                          int64_t window, float k, bool means, int64_t threads) {
   auto dims = ids.dimensions();
   int rows = dims[0], length = dims[1], width = in0.dimensions()[1], drawn = noise.dimensions()[1];
   float *in = in1->typed_data(), *out = out1->typed_data();
   if (in != in0.typed_data()) std::memcpy(in, in0.typed_data(), in0.size_bytes());
   if (out != out0.typed_data()) std::memcpy(out, out0.typed_data(), out0.size_bytes());
-  Sizes s{length, drawn, width, ceil16(width), int(window), k / drawn};
-  if (2 * window > 128) return ffi::Error::InvalidArgument("windows have at most 64 words on each side");
+  Sizes s{length, drawn, width, whole(width), whole(drawn), int(window), k / drawn, means};
   int each = rows / updates, team = std::max<int>(1, std::min<int>(threads > 0 ? threads : cores(), each));
-  std::vector<Row> row(each, Row(s));
-  double loss = 0, centres = 0, pairs = 0;
-  std::vector<std::atomic<int>> next(updates);
+  std::vector<Row> row;
+  row.reserve(each);
+  for (int r = 0; r < each; ++r) row.emplace_back(s);
+  double loss = 0, centres = 0, pairs = 0, norms = 0;
+  std::vector<std::atomic<int>> next(updates), part(updates);
+  std::vector<double> norm(updates * PARTS);
   Barrier barrier(team);
   auto work = [&](int me) {
-    int low = s.padded / 16 * me / team * 16, high = me + 1 == team ? width : s.padded / 16 * (me + 1) / team * 16;
+    Computer computer(s);
+    Adder adder(s);
     for (int m = 0; m < updates; ++m) {
       auto at = [&](const Words& field, int r, int size) { return field.typed_data() + size_t(m + r * updates) * size; };
       for (int r = next[m]++; r < each; r = next[m]++) {  // a core may be shared with the stream of batches
-        row[r].compute(s, in, out, at(ids, r, length), at(segments, r, length), at(windows, r, length), at(noise, r, drawn));
+        Text text{at(ids, r, length), at(segments, r, length), at(windows, r, length), at(noise, r, drawn)};
+        computer.compute(in, out, text, row[r]);
       }
       barrier.wait();
       size_t there = 0;
-      for (int r = 0; r < each; ++r) there += row[r].places.size();
+      for (auto& one : row) there += one.centres;
       float step = there ? rate.typed_data()[0] / float(there) : 0.0f;
-      for (int r = 0; r < each; ++r) {
-        row[r].add(s, step, in, out, at(ids, r, length), at(segments, r, length), at(noise, r, drawn), low, high);
-        if (!me) loss += row[r].loss, pairs += double(row[r].pairs);
+      for (int p = part[m]++; p < PARTS; p = part[m]++) norm[m * PARTS + p] = adder.add(row, p, step, in, out);
+      if (!me) {
+        for (auto& one : row) loss += one.loss, pairs += one.pairs;
+        centres += double(there);
       }
-      if (!me) centres += double(there);
       barrier.wait();
+      double squares = 0;
+      for (int p = 0; p < PARTS; ++p) squares += norm[m * PARTS + p];
+      if (!me && there) norms += std::sqrt(squares) / there;
     }
   };
   std::vector<std::thread> others;
@@ -303,7 +336,7 @@ static ffi::Error descend(Floats in0, Floats out0, Words ids, Words segments, Wo
   work(0);
   for (auto& thread : others) thread.join();
   float* found = sums->typed_data();
-  found[0] = float(loss), found[1] = float(centres), found[2] = float(pairs);
+  found[0] = float(loss), found[1] = float(centres), found[2] = float(pairs), found[3] = float(norms);
   return ffi::Error::Success();
 }
 
@@ -322,4 +355,5 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(ptm_words_descend, descend,
                                   .Attr<int64_t>("updates")
                                   .Attr<int64_t>("window")
                                   .Attr<float>("k")
+                                  .Attr<bool>("means")
                                   .Attr<int64_t>("threads"));
