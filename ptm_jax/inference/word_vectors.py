@@ -20,6 +20,7 @@ from ptm_jax.convert.words.wordtable import WordTable
 from ptm_jax.core.errors import UserError, closest
 from ptm_jax.core.reading import shown
 from ptm_jax.encoders import static
+from ptm_jax.encoders.windows import WindowEncoder
 from ptm_jax.inference import bag_classes, inputs
 from ptm_jax.inference.vectors import unit
 from ptm_jax.nn.heads.word_rows import WordRows
@@ -53,17 +54,17 @@ class WordVectors:
 
     @classmethod
     def of_model(cls, model: Any) -> WordVectors:
-        """Returns the vectors of a `Pretrained` model that is a table of words, such as a trained skip-gram, without the
-        special pieces. Raises UserError for another model."""
+        """Returns the vectors of a `Pretrained` model with a table of words, such as a trained skip-gram or NNLM, without
+        the special pieces. Raises UserError for another model."""
         encoder = model.module.encoder
-        if not isinstance(encoder, static.WordVectors | static.ContextWords):
+        if not isinstance(encoder, static.WordVectors | static.ContextWords | WindowEncoder):
             raise UserError(
                 f"{model.system.name} is no table of word vectors; `ptm compress static` makes vectors of a model's tokens"
             )
         tokenizer = model._tokenizer()
         kept = [i for i, piece in enumerate(tokenizer.pieces) if piece not in tokenizer.special_pieces]
         params = model.params[model.tower]
-        rows = np.asarray(params["encoder"]["token"], np.float32)
+        rows = np.asarray(params["encoder"].get("embed", params["encoder"])["token"], np.float32)
         for name, head in model.module.heads.items():
             if isinstance(head, WordRows) and head.added:
                 rows = rows + np.asarray(params[f"heads_{name}"]["table"], np.float32)

@@ -24,7 +24,7 @@ from ptm_jax.nn.initializers import TruncatedNormal, Zeros
 
 Activation = Literal[
     "gelu", "gelu_tanh", "gelu_quick", "gelu_clipped", "relu", "relu6", "relu_squared", "leaky_relu", "silu", "mish",
-    "hardswish", "laplace", "sigmoid", "sqrt_softplus", "tanh", "identity",
+    "hardswish", "hardtanh", "laplace", "sigmoid", "sqrt_softplus", "tanh", "identity",
 ]  # fmt: skip
 """gelu is exact, gelu_tanh its tanh form, gelu_quick x sigmoid(1.702 x), gelu_clipped lies in [-10, 10]; leaky_relu has
 slope 0.01; laplace is the Gaussian's distribution function of mean 0.707107 and deviation 0.282095 (MEGA); sqrt_softplus is
@@ -42,6 +42,7 @@ _ACTIVATIONS = {
     "silu": jax.nn.silu,
     "mish": jax.nn.mish,
     "hardswish": jax.nn.hard_swish,
+    "hardtanh": jax.nn.hard_tanh,
     "laplace": lambda x: 0.5 * (1 + jax.lax.erf((x - 0.707107) / (0.282095 * math.sqrt(2.0)))),
     "sigmoid": jax.nn.sigmoid,
     "sqrt_softplus": lambda x: jnp.sqrt(jax.nn.softplus(x)),

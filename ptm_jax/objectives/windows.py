@@ -26,8 +26,9 @@ from ptm_jax.core.errors import unknown
 from ptm_jax.core.facts import Counts, noise_of
 from ptm_jax.core.huffman import Huffman
 from ptm_jax.core.towers import Tower
-from ptm_jax.core.types import Array, Batch, Loss, Ratio, Vocab
+from ptm_jax.core.types import Array, Batch, Encoded, Loss, Ratio, Vocab
 from ptm_jax.core.windows import band, neighbours, offsets, shifted, square
+from ptm_jax.objectives.base import OnePass, token_loss
 
 Predicts = Literal["neighbours", "centre"]
 
@@ -208,6 +209,28 @@ class HierarchicalSoftmax(_Words):
             there = jnp.stack([shifted(near[..., n], -offset) for n, offset in places], -1)
         signs = batch["signs"][..., None]
         return _sum(jax.nn.softplus(-signs * scores), jnp.abs(signs) * there[:, :, None])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WindowRanking(OnePass):
+    """max(0, margin - f(x) + f(x')): ranks every window above the same one with another word in its centre (Collobert et al.
+    2011, Eq. 17). Rows of the survey's table: 2, 77.
+
+    f is the head `score` on the state of the centre. Reads `replaced_ids` and `replaced_weights` [B, L] of
+    `corruptions.windows.ReplacedCentres`. The encoder is given them as `centre_ids` (`encoders.windows.WindowEncoder`).
+    """
+
+    tower: str = "main"
+    head: str = "score"
+    margin: float = 1.0
+
+    def of(self, tower: Tower, encoded: Encoded, batch: Batch) -> Loss:
+        worse = tower({**batch, "centre_ids": batch["replaced_ids"]}, batch.get("noise"))
+        shape, weights = batch["input_ids"].shape, batch["replaced_weights"]
+        good, bad = (tower.head(self.head, states.hidden).reshape(shape) for states in (encoded, worse))
+        hinge = token_loss(jnp.maximum(0.0, self.margin - good + bad), weights, name="ranking_loss")
+        accuracy = Ratio(((good > bad) * weights).sum(), weights.sum())
+        return dataclasses.replace(hinge, metrics={**hinge.metrics, "ranking_accuracy": accuracy})
 
 
 def _dot(formula: str, a: Array, b: Array) -> Array:

@@ -43,6 +43,7 @@ ORDER = {
         ivlbl_mini
     """,
     "glove": "glove glove_mini",
+    "neural": "nnlm senna nnlm_mini senna_mini",
     "xl": """
         xlnet_base xlnet_large xlnet_mini transformer_xl_wt103 transformer_xl_wt103_large transformer_xl_enwik8
         transformer_xl_enwik8_large transformer_xl_text8 transformer_xl_text8_large transformer_xl_lm1b

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from ptm_jax.core.facts import Counts, noise_of
-from ptm_jax.corruptions.windows import WordWindows
+from ptm_jax.corruptions.windows import ReplacedCentres, WordWindows
 from ptm_jax.data.rows.windows import Chunks, kept
 from support import corrupting, cutting
 
@@ -65,3 +65,16 @@ def test_subsampling_is_the_rule_of_word2vec():
 def test_impossible_windows_and_frequencies_are_refused(field):
     with pytest.raises(Exception, match=f"examples.{next(iter(field))} is"):
         Chunks(**field)
+
+
+@pytest.mark.parametrize(("step", "size"), [(0, 50), (6, 50), (7, 200), (99, 200)])
+def test_centres_are_replaced_by_words_of_a_growing_dictionary(step, size):
+    vocab, batch = corrupting.VOCAB, corrupting.documents(rows=128)
+    out = ReplacedCentres(vocab=vocab, dictionary=((0, 50), (7, 200)))(jax.random.key(0), {**batch, "step": step})
+    ids, special = np.asarray(batch["input_ids"]), np.isin(batch["input_ids"], vocab.specials)
+    np.testing.assert_array_equal(out["input_ids"], np.where((ids < size) | special, ids, vocab.unk))
+    np.testing.assert_array_equal(out["replaced_weights"], (np.asarray(batch["segment_ids"]) > 0) & (ids < size) & ~special)
+    drawn, words = np.bincount(np.asarray(out["replaced_ids"]).ravel(), minlength=vocab.size), np.arange(7, size)
+    assert drawn.sum() == drawn[words].sum()
+    expected = ids.size / len(words)
+    assert (np.abs(drawn[words] - expected) < 5 * np.sqrt(expected)).all()

@@ -18,6 +18,7 @@ from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.recurrent import LSTMEncoder
 from ptm_jax.encoders.seq2seq import BridgedEncoderDecoder
 from ptm_jax.encoders.transformer import transformer
+from ptm_jax.encoders.windows import SentenceEncoder
 from ptm_jax.nn.embeddings.summed import Embeddings, LearnedPositions
 from ptm_jax.nn.layers import Dense
 from ptm_jax.nn.recurrent.gru import GRU
@@ -46,6 +47,7 @@ HALF = functools.partial(transformer, vocab=VOCAB, layers=1, heads=2, positions=
 OWN = {"two_widths": BridgedEncoderDecoder(HALF(width=8), crossed(HALF(width=12, direction="causal")), None, Dense(12))}
 BOTH = Bidirectional(LSTM(hidden=12, project=6, cell_clip=3.0, project_clip=3.0), GRU(hidden=6, backward=True))
 OWN |= {"two_ways": LSTMEncoder(embed=EMBED, layers=(BOTH,))}
+OWN |= {"senna_sentence": SentenceEncoder(embed=EMBED, filters=12, features=12)}
 """Encoders that no system of the catalogue has."""
 ROWS, LENGTH, TARGET, PLACE = 4, 16, 8, 5
 

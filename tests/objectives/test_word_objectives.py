@@ -16,10 +16,10 @@ from ptm_jax.core.recipe import SGD, Adagrad, Constant, Phase
 from ptm_jax.core.types import Encoded, Vocab
 from ptm_jax.kernels import words
 from ptm_jax.mesh import rules
-from ptm_jax.objectives.windows import NCE, HierarchicalSoftmax, NegativeSampling
+from ptm_jax.objectives.windows import NCE, HierarchicalSoftmax, NegativeSampling, WindowRanking
 from ptm_jax.train import in_place
 from ptm_jax.train.step import program
-from support.plain_towers import B, L, V, check, logistic, states_of
+from support.plain_towers import B, L, V, check, hidden, logistic, states_of
 
 WINDOW = 2
 COUNTS = Counts().filled(np.arange(V))
@@ -85,6 +85,16 @@ LOSSES = {
 def test_loss_and_gradient_of_every_objective(name, predicts):
     kind, fields, loss = LOSSES[name]
     check(kind(predicts=predicts, window=WINDOW, **fields), definition(loss, predicts))
+
+
+def test_a_window_ranks_above_its_copy_with_another_centre():
+    def definition(p, b):
+        replaced = hidden(p, b["input_ids"], b["segment_ids"], np, own=b["replaced_ids"])
+        good, bad = (states @ p["score"][:, 0] for states in (states_of(p, b), replaced))
+        centres = b["replaced_weights"] > 0
+        return [(np.maximum(0, 1 - good + bad)[centres].sum(), centres.sum())]
+
+    check(WindowRanking(), definition)
 
 
 def small(name, rows=2, updates=1, **recipe):

@@ -50,11 +50,12 @@ def params_of(seed: int = 0) -> dict[str, jax.Array]:
     return {name: jnp.asarray(draw.normal(size=shape), jnp.float32) for name, shape in SHAPES.items()}
 
 
-def hidden(p, ids, segments, xp, perturbation=0):
-    """tanh of every token plus the mean of the row's tokens [B, L, D]."""
+def hidden(p, ids, segments, xp, perturbation=0, own=None):
+    """tanh of every token (of `own` ids, where given) plus the mean of the row's tokens [B, L, D]."""
     x = p["table"][ids] + perturbation
     real = (segments > 0)[..., None]
     mean = xp.where(real, x, 0).sum(1, keepdims=True) / xp.maximum(real.sum(1, keepdims=True), 1)
+    x = x if own is None else p["table"][own]
     return xp.tanh(x + p["place"][: ids.shape[1]]) + mean
 
 
@@ -90,7 +91,14 @@ class PlainTower:
 
     def __call__(self, batch, key=None):
         ids = batch["input_ids"]
-        states = hidden(self.params, ids, batch.get("segment_ids", jnp.ones_like(ids)), jnp, batch.get("perturbation", 0))
+        states = hidden(
+            self.params,
+            ids,
+            batch.get("segment_ids", jnp.ones_like(ids)),
+            jnp,
+            batch.get("perturbation", 0),
+            batch.get("centre_ids"),
+        )
         both = {name: states @ self.params[name] for name in ("forward", "backward")}
         ponder = jnp.square(states).sum(-1)
         return Encoded(
@@ -173,9 +181,11 @@ def batch_of(seed: int = 1) -> dict[str, jax.Array]:
         "windows": [[2, 1, 2, 0, 1, 2], [1, 2, 1, 2, 0, 0], [0] * 6],
         "noise_ids": draw.integers(0, V, (B, 4)),
         "context_ids": ids(B, L),
+        "replaced_ids": ids(B, L),
     }
     weights = {f"{name}_weights": some for name in ("mlm", "plm", "shuffle", "decoder")} | {"noise_weights": segments > 0}
     weights["cooccurrences"] = draw.exponential(80.0, (B, L)) * (segments > 0)
+    weights["replaced_weights"] = (segments > 0) & (fields["replaced_ids"] != 3)
     whole = {name: jnp.asarray(value, jnp.int32) for name, value in fields.items()}
     return whole | {name: jnp.asarray(value, jnp.float32) for name, value in weights.items()}
 

@@ -94,6 +94,10 @@ EXACT = {
     # BertForMaskedLM on the released spanbert-{base,large}-cased, whose boundary head is not released
     "spanbert_base": 108_340_804,
     "spanbert_large": 333_610_308,
+    # Bengio et al. 2003, section 2: |V| (1 + n m + h) + h (1 + (n - 1) m), and the vector of places outside of a text
+    "nnlm": 16_383 * (1 + 5 * 60 + 50) + 50 * (1 + 4 * 60) + 60,
+    # Collobert et al. 2011, Table 5: |D| d, the two layers, and the padding word
+    "senna": 130_000 * 50 + 100 * (1 + 11 * 50) + 100 + 1 + 50,
 }
 LEFT_OUT = {"spanbert_base": "sbo", "spanbert_large": "sbo"}
 

@@ -135,6 +135,8 @@ TRAINS = {
     "ivlbl_mini": [(noise_words(25), 0.1)],
     "glove_mini": [(("cell_loss", additive), 0.01)],
     "universal_mini": [(unigram("nll"), 0.3)],
+    "nnlm_mini": [(unigram("nll"), 0.1)],
+    "senna_mini": [(("ranking_loss", lambda result: 1.0), 0.5)],
 }
 for _name in systems.names():  # of a miniature that is not named here, the metric that its objective names
     if _name.endswith("_mini") and (metric := slots.objective(systems.get(_name).objective).baseline):

@@ -1,0 +1,47 @@
+"""The words around a token, side by side: with a dense layer behind, a convolution over the tokens of a document."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+
+from ptm_jax.core.types import Array, record
+from ptm_jax.core.windows import shifted
+
+
+@record
+class Past:
+    """The last tokens before a row, for a layer that reads backwards: states [B, m, D] and segments [B, m] (0: none)."""
+
+    states: Any
+    segments: Any
+
+    def take(self, rows) -> Past:
+        """Returns the past of the given rows [R] of the batch."""
+        return Past(self.states[rows], self.segments[rows])
+
+
+def empty_past(batch: int, count: int, width: int) -> Past:
+    """Returns the past [B, m, D] of rows that begin a text."""
+    return Past(jnp.zeros((batch, count, width)), jnp.zeros((batch, count), jnp.int32))
+
+
+def taps(x: Array, segments: Array, offsets: Sequence[int], outside: Any = 0.0) -> Array:
+    """Returns the states of x [B, L, D] at each offset from every token, [B, L, n D]; `outside` (a number, or a vector [D])
+    where the place is not in the token's segment [B, L]."""
+    outside = jnp.asarray(outside, x.dtype)
+    same = lambda offset: (shifted(segments, offset) == segments)[..., None]
+    return jnp.concatenate([jnp.where(same(offset), shifted(x, offset), outside) for offset in offsets], -1)
+
+
+def past_taps(x: Array, segments: Array, before: int, past: Past | None, outside: Any = 0.0) -> tuple[Array, Past | None]:
+    """Returns (`taps` at -before, ..., 0 of rows that continue `past`, the past of the next tokens)."""
+    count = 0 if past is None else past.segments.shape[1]
+    if past is not None:
+        x = jnp.concatenate([past.states.astype(x.dtype), x], 1)
+        segments = jnp.concatenate([past.segments, segments], 1)
+    found = taps(x, segments, range(-before, 1), outside)[:, count:]
+    kept = x.shape[1] - count
+    return found, None if past is None else Past(x[:, kept:].astype(past.states.dtype), segments[:, kept:])
