@@ -7,6 +7,10 @@ Both sides count the same documents and vocabulary in a window of 10 words. Both
 left out), with x_max 100, alpha 3/4 and the rate 0.05, on all cores of the process. The time of training is that of passes
 after the first: files are read, tables drawn, programs compiled. The loss is the mean over the held-out cells of the plain
 objective.
+
+Measured on two cores of an AMD EPYC (AVX2), 2,250,571 words of `pydocs` and WikiText-2's validation text, 4,556,081 cells,
+2 passes after the first, stanfordnlp/GloVe at 52f7dbc with its own flags: counting 2.1 s, cooccur and shuffle 4.6 s (2.23
+times), the cells equal to 6.1e-13; width 100: 2,669,162 cells/s, 4.57 times glove's 583,937, loss 0.01972 against 0.01962.
 """
 
 from __future__ import annotations

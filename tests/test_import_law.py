@@ -44,8 +44,8 @@ OUTSIDE = {"benchmarks", "configs", "launch", "tests"}
 # One thing on several floors: a wrapper beside its objective, a system beside its encoder and its checkpoints.
 SAME = {
     "adversarial", "agreement", "albert", "answers", "auxiliary", "averaging", "base", "blocked", "catalogue", "cloze",
-    "crf", "electra", "glove", "hotpot", "prepare", "recurrent", "sentence_pairs", "seq2seq", "side", "static", "t5", "tpu",
-    "windows", "xl", "xlnet",
+    "crf", "electra", "glove", "hotpot", "paragraphs", "prepare", "recurrent", "sentence_pairs", "seq2seq", "side", "static",
+    "t5", "tpu", "windows", "xl", "xlnet",
 }  # fmt: skip
 HEAVY = {"tensorflow", "torch", "transformers"}
 

@@ -30,6 +30,7 @@ COMMANDS = {
     "predict": ("ptm_jax.cli.predict", "fill masks, generate, classify, tag, answer, embed, search"),
     "import": ("ptm_jax.cli.importing", "import a Hugging Face checkpoint, without torch"),
     "export": ("ptm_jax.cli.exporting", "export a model as a Hugging Face directory"),
+    "topics": ("ptm_jax.cli.topics", "fit LSA or LDA to texts"),
     "compress": ("ptm_jax.cli.compress", "static vectors of a model's tokens"),
     "align": ("ptm_jax.cli.align", "bring word vectors of two languages into one space"),
     "average": ("ptm_jax.cli.average", "average the parameters of several models"),

@@ -47,12 +47,10 @@ def check(args: Any) -> None:
 
 def results(args: Any, model: Any, texts: Sequence[str]) -> list[dict[str, Any]]:
     """The objects of --json: nearest words, vectors, or classes."""
-    from ptm_jax.inference.static_model import StaticModel
-
     if args.task == "classify":
         return [{"text": text, "labels": found} for text, found in zip(texts, model.classify(texts), strict=True)]
     if args.task == "embed":
-        found = model.encode(texts) if isinstance(model, StaticModel) else (model[text] for text in texts)
+        found = model.encode(texts) if model.encodes else (model[text] for text in texts)
         return [{"text": text, "vector": vector.tolist()} for text, vector in zip(texts, found, strict=True)]
     found = []
     for text in texts:
@@ -132,6 +130,7 @@ def export(args: Any) -> int:
     """Writes word vectors, of a file or of a trained table, in a format."""
     from pathlib import Path
 
+    from ptm_jax.inference.paragraph_vectors import ParagraphModel
     from ptm_jax.inference.word_vectors import WordVectors
 
     if given := options.given(args, ("adapter", "tower", "push", "private")):
@@ -141,6 +140,7 @@ def export(args: Any) -> int:
     if Path(args.out).exists():
         raise UserError(f"{args.out} exists; remove it, or give another --out")
     model = load(args.model)
+    model = model.words if isinstance(model, ParagraphModel) else model
     model = model if isinstance(model, WordVectors) else WordVectors.of_model(model)
     files = model.save(args.out, args.format)
     print(f"wrote {len(model):,} words of width {model.width}", *(f"  {file}" for file in files), sep="\n")

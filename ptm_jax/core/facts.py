@@ -96,6 +96,22 @@ class Cooccurrences(CorpusFact):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Documents(CorpusFact):
+    """The number of documents in the train split, [1] int64, which is in the record as the size of a table of them."""
+
+    corpus_documents: int = 1
+
+    def read(self, corpus: Any) -> np.ndarray:
+        return np.array([corpus.size("train")["documents"]])
+
+    def stand_in(self, vocab: Any) -> np.ndarray:
+        return np.array([vocab.size])
+
+    def filled(self, values: np.ndarray) -> Documents:
+        return dataclasses.replace(super().filled(values), corpus_documents=int(values[0]))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Phrases(CorpusFact):
     """Phrases of two ids in the train split, [N] of (first, second, score) by falling score (Mikolov et al. 2013b, Eq. 6).
 
@@ -133,7 +149,8 @@ def stand_ins(value: Any, vocab: Any) -> Any:
 
 
 def without_hashes(record: Any) -> Any:
-    """Removes the hashes of facts from a JSON record, to compare runs on different corpora."""
+    """Removes the hashes and sizes of facts from a JSON record, to compare runs on different corpora."""
+    own = "corpus_sha256", "corpus_documents"
     if isinstance(record, Mapping):
-        return {k: None if k == "corpus_sha256" else without_hashes(part) for k, part in record.items()}
+        return {k: None if k in own else without_hashes(part) for k, part in record.items()}
     return [without_hashes(part) for part in record] if isinstance(record, list) else record

@@ -9,9 +9,10 @@ from typing import Any, ClassVar, Literal
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.types import Batch, Encoded, Vocab
 
-Direction = Literal["bidirectional", "causal", "backward", "decoder", "both", "none"]
+Direction = Literal["bidirectional", "causal", "backward", "decoder", "both", "before", "none", "unread"]
 """The tokens that a token attends to if the batch has no `order`: all, earlier ones, later ones, earlier ones and the whole
-source ("decoder"), all but itself ("both"), or itself alone ("none")."""
+source ("decoder"), all but itself ("both"), earlier ones but not itself ("before"), itself alone ("none"), or no token
+("unread": its state is that of its document)."""
 
 
 class Slot:
@@ -83,6 +84,7 @@ class Encoder(Slot):
     bare             whether its states are the rows of its table `token`, one for each token
     biased           whether a word has a bias besides its vector, in `extra["bias"]` [B, L]
     averages         the window if its states are the means of the neighbours' rows of its table `token` alone, or None
+    paragraphs       number of documents in its table `document`, whose rows the batch names (`document_ids`); 0: none
     stacks           {path inside the encoder: stack of layers}, from the input up; {} if layers are not stacked
     """
 
@@ -97,6 +99,7 @@ class Encoder(Slot):
     bare: bool = False
     biased: bool = False
     averages: int | None = None
+    paragraphs: int = 0
     stacks: Mapping[str, Layered] = MappingProxyType({})
 
     @property

@@ -15,7 +15,7 @@ from ptm_jax.nn.embeddings.summed import table_of
 from ptm_jax.nn.initializers import Normal, Zeros
 
 
-class _Table(slots.Encoder, nn.Module):
+class Table(slots.Encoder, nn.Module):
     """A table `token` [V, D]."""
 
     vocab: Vocab
@@ -29,7 +29,7 @@ class _Table(slots.Encoder, nn.Module):
         return table_of(self, "token", self.initializer, (self.vocab.size, self.width))
 
 
-class WordVectors(_Table):
+class WordVectors(Table):
     """A token's own vector, [B, L, D] (skip-gram).
 
     window      with position weights (ivLBL: Mnih and Kavukcuoglu 2013, section 3.2): `extra["offsets"]` [2c, D], by which
@@ -62,7 +62,7 @@ class WordVectors(_Table):
         return Encoded(self.token[batch["input_ids"]], extra=extra or None)
 
 
-class ContextWords(_Table):
+class ContextWords(Table):
     """The mean of the neighbours' vectors (CBOW), or their sum, each multiplied by a vector of its offset (vLBL: Mnih and
     Kavukcuoglu 2013, Eq. 3), [B, L, D].
 

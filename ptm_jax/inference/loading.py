@@ -24,8 +24,10 @@ from ptm_jax.core.spec.rebuild import rebuild
 from ptm_jax.core.system import System, adapted, in_effect
 from ptm_jax.data.tokenizers.published import FILES, read_published
 from ptm_jax.inference.decoding import defaults
+from ptm_jax.inference.paragraph_vectors import ParagraphModel, is_paragraphs
 from ptm_jax.inference.pretrained import Pretrained
 from ptm_jax.inference.static_model import StaticModel
+from ptm_jax.inference.topic_models import TopicModel, is_topics
 from ptm_jax.inference.word_vectors import WordVectors
 from ptm_jax.runs.run import Run
 from ptm_jax.train.step import tied
@@ -44,13 +46,14 @@ def load(
     architecture: str | None = None,
     allow_pickle: bool = False,
     revision: str | None = None,
-) -> Pretrained | WordVectors:
-    """Loads a training run or a published Hugging Face checkpoint as a `Pretrained` model, or a file of word vectors.
+) -> Pretrained | WordVectors | ParagraphModel:
+    """Loads a training run or a published Hugging Face checkpoint as a `Pretrained` model, or a file of word vectors. A run
+    of paragraph vectors gives a `ParagraphModel`.
 
     path          a workdir of `ptm train` (its newest intact checkpoint), or one checkpoint (WORKDIR/checkpoints/step_...);
                   a directory with config.json and tensors; a name on the Hugging Face Hub ("bert-base-uncased"); or a
                   file of word vectors (word2vec, GloVe, fastText, gensim) or folder of them, which gives `WordVectors`,
-                  or model2vec's layout, which gives a `StaticModel`
+                  or model2vec's layout, which gives a `StaticModel`; or a folder of `ptm topics`, which gives a `TopicModel`
     precision     compute type of matrix products: float32 or bfloat16
     tower         the network to use if the system has several (default: "main", or the last)
     adapter       a file written by `ptm export --adapter` for a run on this model; its parameters are applied to the model
@@ -66,6 +69,8 @@ def load(
         given = {"adapter": adapter, "architecture": architecture, "tower": tower, "revision": revision}
         if extra := [name for name, value in given.items() if value is not None]:
             raise UserError(f"{path} holds word vectors; {extra[0]} is for models with an encoder: leave it out")
+        if is_topics(path):
+            return TopicModel.read(path)
         return StaticModel.read(path) if static_folder.is_static(path) else WordVectors(wordfiles.read(path, allow_pickle))
     published = {"architecture": architecture, "allow_pickle": allow_pickle, "revision": revision}
     if not path.exists() or is_published(path):
@@ -88,6 +93,8 @@ def load(
         params = unflatten(adapterfile.joined(file, flatten(params), str(path)))
     name = tower or ("main" if "main" in system.towers else list(system.towers)[-1])
     params = in_effect(system, tied(params, system.ties))
+    if is_paragraphs(system):
+        return ParagraphModel.read(Run.at(path), system, params, tokenizer)
     return Pretrained(system, params, tokenizer, tower=name, published=config, sentence=sentence)
 
 

@@ -7,6 +7,7 @@ import functools
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import tokenizers
@@ -27,6 +28,7 @@ class StaticModel(WordVectors):
     """Vectors [V, D] of the tokens of a tokenizer."""
 
     static: StaticTable | None = None
+    encodes: ClassVar[bool] = True
 
     @classmethod
     def read(cls, folder: str | os.PathLike) -> StaticModel:

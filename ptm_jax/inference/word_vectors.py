@@ -11,7 +11,7 @@ import functools
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -42,9 +42,10 @@ class Similar(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class WordVectors:
-    """Words with vectors [V, D]; `table` is the file's content."""
+    """Words with vectors [V, D]; `table` is the file's content. `encodes`: whether it has vectors of texts, by `encode`."""
 
     table: WordTable
+    encodes: ClassVar[bool] = False
 
     @classmethod
     def of(cls, words: Sequence[str], vectors: np.ndarray, counts: Sequence[int] | None = None) -> WordVectors:

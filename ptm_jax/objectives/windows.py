@@ -38,7 +38,8 @@ class _Words(slots.Objective):
     """A loss of states [B, L, D] and words. Subclasses define `fields` and `terms`.
 
     An encoder may return `extra["offsets"]` [2c, D], a vector by which a state is multiplied where it predicts the
-    neighbour at that offset (ivLBL)."""
+    neighbour at that offset (ivLBL), and `extra["words"]` [B, L, D], states that predict neighbours besides (paragraph
+    vectors with skip-gram). With `document_ids` in the batch it has a table `document`."""
 
     predicts: Predicts = "neighbours"
     window: int = 5
@@ -67,17 +68,24 @@ class _Words(slots.Objective):
         read, *numbers = renumbered(*(batch[name] for name in self.reads))
         rows = dict.fromkeys(["table", *(["bias"] if self.biased else [])], read)
         tables = {f"{self.tower}/heads_{self.head}/{name}": ids for name, ids in rows.items()}
+        if "document_ids" in batch:
+            documents, batch["document_ids"] = renumbered(batch["document_ids"])
+            tables[f"{self.tower}/encoder/document"] = documents
         return {**batch, **dict(zip(self.reads, numbers, strict=True))}, {f"{self.tower}/encoder/token": given, **tables}
 
     def __call__(self, towers: Mapping[str, Tower], batch: Batch, key: Array) -> Loss:
         tower, batch = towers[self.tower], self.fields(batch)
         encoded = tower(batch, key)
         near = neighbours(batch, self.window)
-        factors = (encoded.extra or {}).get("offsets")
-        total = self.terms(tower, encoded.hidden.astype(jnp.float32), factors, near, batch)
+        extra = encoded.extra or {}
+        total = self.terms(tower, encoded.hidden.astype(jnp.float32), extra.get("offsets"), near, batch)
         pairs = (near if self.predicts == "neighbours" else near.any(-1)).sum()
-        centres = near.any(-1).sum().astype(jnp.float32)
-        return Loss(total, centres, {"pair_loss": Ratio(total, pairs.astype(jnp.float32))})
+        metrics = {"pair_loss": Ratio(total, pairs.astype(jnp.float32))}
+        if "words" in extra:
+            words = dataclasses.replace(self, predicts="neighbours")
+            more = words.terms(tower, extra["words"].astype(jnp.float32), None, near, batch)
+            total, metrics["word_loss"] = total + more, Ratio(more, near.sum().astype(jnp.float32))
+        return Loss(total, near.any(-1).sum().astype(jnp.float32), metrics)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -79,6 +79,7 @@ def batch_of(name, seed=0):
         segments[:2, length // 2 :] = 0
         positions = np.tile(within, (ROWS, 1))
     fields = {"input_ids": draw.integers(10, 200, (ROWS, length)), "segment_ids": segments, "positions": positions}
+    fields["document_ids"] = np.zeros((ROWS, length))
     fields |= {"rows": np.arange(ROWS), "characters": draw.integers(1, 50, (ROWS, length, 16))}
     if module(name).encoder.reads_source or module(name).encoder.direction == "decoder":
         decoder = np.ones((ROWS, TARGET), int)
@@ -148,6 +149,8 @@ def test_padding_is_unseen(name):
 def test_documents_of_a_row_are_unseen(name):
     if module(name).encoder.by_sentence:
         pytest.skip("its segments are the sentences of one document")
+    if module(name).encoder.direction == "unread":
+        pytest.skip("its state is that of the document, whatever the words")
     for field, owner in (("input_ids", "segment_ids"), ("decoder_input_ids", "decoder_segment_ids")):
         if field in batch_of(name):
             found = compiled(name)(other(name, field, np.asarray(batch_of(name)[owner]) == 2))
@@ -162,6 +165,8 @@ SEES = {
     "backward": lambda at: at <= PLACE,
     "both": lambda at: at != PLACE,
     "none": lambda at: at == PLACE,
+    "before": lambda at: at > PLACE,
+    "unread": lambda at: at < 0,
 }
 
 

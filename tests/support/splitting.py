@@ -14,7 +14,7 @@ from ptm_jax.train.step import program
 
 def parameters(name):
     """{path: shape} of a system's parameters."""
-    config = Experiment(system=systems.get(name))
+    config = lowering.published(Experiment(system=systems.get(name)))
     state = jax.eval_shape(program(config.system, 0).init, lowering.batch_of(config, 0))
     return {path: leaf.shape for path, leaf in paths.flatten(state.params).items()}
 

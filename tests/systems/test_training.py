@@ -46,12 +46,12 @@ def share(stem):
     return f"{stem}_nll", entropy
 
 
-def frequencies(tree=False, k=5):
+def frequencies(tree=False, k=5, metric="pair_loss", split="heldout"):
     """Against scores that depend on the word alone, at their best: of noise words, or of a tree."""
 
     def loss(result):
         corpus = open_corpus(json.loads((result.workdir / "config.json").read_text())["corpus"]["path"])
-        train, text = (corpus.counts(split).astype(float) for split in ("train", "heldout"))
+        train, text = (corpus.counts(part).astype(float) for part in ("train", split))
         rates = kept(train, 1e-3, corpus.vocab.unk)
         for counts in (train, text):
             counts[[corpus.vocab.unk, *corpus.vocab.specials]] = 0
@@ -64,7 +64,7 @@ def frequencies(tree=False, k=5):
         odds = p[there] / (k * noise[there])
         return float(text[there] @ np.log1p(1 / odds) + k * noise[there] @ np.log1p(odds))
 
-    return "pair_loss", loss
+    return metric, loss
 
 
 def noise_words(k):
@@ -133,6 +133,13 @@ TRAINS = {
     "cbow_hs_mini": [(frequencies(tree=True), 1.0)],
     "vlbl_mini": [(noise_words(5), 0.5)],
     "ivlbl_mini": [(noise_words(25), 0.1)],
+    "pv_dm_mini": [(frequencies(split="train"), 0.05)],
+    "pv_dm_concat_mini": [(frequencies(split="train"), 0.05)],
+    "pv_dbow_mini": [(frequencies(split="train"), 0.05)],
+    "pv_dbow_words_mini": [(frequencies(split="train"), 0.05)],
+    "paragraph_vectors_mini": [
+        (frequencies(tree=True, metric=f"{name}_pair_loss", split="train"), 0.05) for name in ("main", "dbow")
+    ],
     "glove_mini": [(("cell_loss", additive), 0.01)],
     "universal_mini": [(unigram("nll"), 0.3)],
     "nnlm_mini": [(unigram("nll"), 0.1)],

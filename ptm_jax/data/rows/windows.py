@@ -51,7 +51,10 @@ class Chunks(slots.Examples):
 
     def rows(self, block: Block, *, length: int, vocab, rng: np.random.Generator) -> Fields:
         """Returns fields [R, L] in the order of the text."""
-        words, sentence = block.tokens, np.repeat(np.arange(len(block.sentences), dtype=np.int32), block.sentences)
+        return self._cut(block.tokens, np.repeat(np.arange(len(block.sentences)), block.sentences), length, vocab, rng)[0]
+
+    def _cut(self, words: np.ndarray, sentence: np.ndarray, length: int, vocab, rng) -> tuple[Fields, np.ndarray]:
+        """Returns the fields, and the sentence of every place [R, L], from the words and their sentences [T]."""
         stay = words != (-1 if vocab.unk is None else vocab.unk)
         if self.sample is not None:
             stay &= rng.random(len(words), np.float32) < self._rates(vocab.unk)[words]
@@ -60,7 +63,7 @@ class Chunks(slots.Examples):
         count = (len(words) > 0) + max(0, -(-(len(words) - length) // step))
         place = np.arange(count)[:, None] * step + np.arange(length)
         real, at = place < len(words), np.minimum(place, max(0, len(words) - 1))
-        numbers = sentence[at]
+        numbers = sentence[at].astype(np.int32)
         starts = np.diff(numbers, axis=1, prepend=-1) != 0
         first = np.maximum.accumulate(np.where(starts, np.arange(length), 0), axis=1)
         centres = real.copy()
@@ -72,7 +75,7 @@ class Chunks(slots.Examples):
             "positions": np.where(real, np.arange(length) - first, 0),
             "centres": centres,
         }
-        return {name: value.astype(np.int32) for name, value in fields.items()}
+        return {name: value.astype(np.int32) for name, value in fields.items()}, numbers
 
     @functools.lru_cache(maxsize=2)  # noqa: B019  a value has few readers
     def _rates(self, unk: int | None) -> np.ndarray:
