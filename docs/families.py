@@ -31,6 +31,7 @@ turing_nlg, Turing-NLG, turing_nlg, megatron_gpt2_8300m, turing_nlg, turing_nlg
 transformer_xl, Transformer-XL, transformer_xl_wt103, gpt2, transformer_xl, transformer_xl_\w+
 word2vec, Skip-gram and CBOW, skipgram, -, -, (skipgram|cbow)\w*
 glove, GloVe, glove, skipgram, -, glove\w*
+paragraphs, Paragraph vectors, paragraph_vectors, cbow, -, (pv_|paragraph_)\w*
 nnlm, NNLM, nnlm, skipgram, -, nnlm\w*
 senna, SENNA, senna, nnlm, -, senna\w*
 lbl, Log-bilinear models, vlbl, skipgram, -, i?vlbl\w*

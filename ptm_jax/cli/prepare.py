@@ -24,7 +24,7 @@ from ptm_jax.core.errors import UserError
 Sources = Annotated[tuple[str, ...], tyro.conf.arg(metavar="SOURCE ...")]
 
 # Special tokens of each kind of tokenizer, by family.
-STYLES = {"wordpiece": "bert", "bytebpe": "roberta", "unigram": "t5", "bpe": "xlnet"}
+STYLES = {"wordpiece": "bert", "bytebpe": "roberta", "unigram": "t5", "bpe": "xlnet", "word": "t5"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,16 +33,16 @@ class Args:
     """Files, globs, URLs, tfds:name/config or pydocs: text, tables, Wikipedia dumps, WET, OpenWebText (gz, bz2, zst, xz)."""
     out: Annotated[str, tyro.conf.arg(metavar="DIR")]
     """Folder for the tokenizer, the shards and the manifest."""
-    tokenizer: Literal["wordpiece", "bytebpe", "unigram", "bpe"] = "wordpiece"
-    """Kind of tokenizer to train."""
+    tokenizer: Literal["wordpiece", "bytebpe", "unigram", "bpe", "word"] = "wordpiece"
+    """Kind of tokenizer to train; word: whole words, for word vectors."""
     vocab: Annotated[int, tyro.conf.arg(metavar="N")] = 8192
     """Size of the vocabulary with special tokens."""
     specials: Literal["bert", "roberta", "gpt2", "t5", "xlnet", "auto"] = "auto"
-    """Special tokens by family; auto: bert, roberta, t5, xlnet for the four kinds of tokenizer."""
+    """Special tokens by family; auto: bert, roberta, t5, xlnet, t5 for the five kinds of tokenizer."""
     sentinels: Annotated[int, tyro.conf.arg(metavar="N")] = 0
     """Number of <extra_id_N> pieces, for T5."""
     lowercase: Flag = False
-    """Lower-case the text (default for wordpiece)."""
+    """Lower-case the text (default for wordpiece and word)."""
     no_lowercase: Flag = False
     """Keep case (default for the other kinds)."""
     tokenizer_path: Path = None
@@ -191,7 +191,7 @@ def _spec(args: Args) -> Any:
     return TokenizerSpec(
         kind=args.tokenizer,
         vocab=args.vocab,
-        lowercase=args.lowercase or (args.tokenizer == "wordpiece" and not args.no_lowercase),
+        lowercase=args.lowercase or (args.tokenizer in ("wordpiece", "word") and not args.no_lowercase),
         specials=STYLES[args.tokenizer] if args.specials == "auto" else args.specials,
         sentinels=args.sentinels,
         path=args.tokenizer_path,

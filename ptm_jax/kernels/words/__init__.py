@@ -96,7 +96,7 @@ Several = tuple[Array, ...]
 
 
 def fit(tables: Several, sums: Several, cells: Several, rates: Array, *, updates: int, threads: int = 0) -> Several:
-    """Returns (tables, sums, [loss, cells]), all in one tuple, after `updates` of the rows m, m + updates, ... each.
+    """Returns (tables, sums, [loss, cells, norms of the gradients]), all in one tuple, after `updates` of the rows m, m + updates, ... each.
 
     tables   vectors [V, D] and biases [V] of words, and of contexts, float32; all are donated
     sums     of their squared steps
@@ -106,7 +106,7 @@ def fit(tables: Several, sums: Several, cells: Several, rates: Array, *, updates
     """
     words, logs = [field.astype(jnp.int32) for field in cells[:2]], [field.astype(jnp.float32) for field in cells[2:]]
     shapes = [jax.ShapeDtypeStruct(table.shape, jnp.float32) for table in (*tables, *sums)]
-    made = (*shapes, jax.ShapeDtypeStruct((2,), jnp.float32))
+    made = (*shapes, jax.ShapeDtypeStruct((3,), jnp.float32))
     call = jax.ffi.ffi_call(TARGETS["cells"], made, input_output_aliases={n: n for n in range(len(shapes))})
     numbers = {"updates": np.int64(updates), "threads": np.int64(threads)}
     return tuple(call(*tables, *sums, *words, *logs, rates.astype(jnp.float32), **numbers))
@@ -134,7 +134,7 @@ def _cells(objective: Any, tables: Arrays, moments: Any, batch: Batch, rates: Ar
     cells = (batch["input_ids"], batch["context_ids"], *objective.targets(batch))
     own = tuple(moments["nu"][path] for path in tables)
     *found, sums = fit(tuple(tables.values()), own, cells, jnp.stack(list(rates.values())), updates=updates)
-    metrics = dict.fromkeys(("loss", "cell_loss"), Ratio(sums[0], sums[1]))
+    metrics = dict.fromkeys(("loss", "cell_loss"), Ratio(sums[0], sums[1])) | {"grad_norm": sums[2] / updates}
     split = (dict(zip(tables, part, strict=True)) for part in (found[: len(own)], found[len(own) :]))
     return next(split), {"nu": next(split)}, metrics
 

@@ -18,52 +18,53 @@
 #include <immintrin.h>
 #endif
 
+#include "vectors.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace ffi = xla::ffi;
 
-typedef float Vec __attribute__((vector_size(32), aligned(4), may_alias));
-
-static inline Vec load(const float* p) { return *reinterpret_cast<const Vec*>(p); }
-static inline void store(float* p, Vec v) { *reinterpret_cast<Vec*>(p) = v; }
-static inline Vec all(float x) { return Vec{x, x, x, x, x, x, x, x}; }
-
-static inline Vec root(Vec v) {
-#ifdef __AVX__
+INLINE Vec root(Vec v) {
+#if defined(__AVX512F__) && LANES == 16
+  return (Vec)_mm512_sqrt_ps((__m512)v);
+#elif defined(__AVX__) && LANES == 8
   return (Vec)_mm256_sqrt_ps((__m256)v);
 #else
   Vec r;
-  for (int i = 0; i < 8; ++i) r[i] = __builtin_sqrtf(v[i]);
+  for (int i = 0; i < LANES; ++i) r[i] = __builtin_sqrtf(v[i]);
   return r;
 #endif
 }
 
 static float dot(const float* a, const float* b, int width) {
-  Vec one = all(0.0f), two = all(0.0f);
+  Vec one = Vec{}, two = Vec{};
   int d = 0;
-  for (; d + 16 <= width; d += 16) {
+  for (; d + 2 * LANES <= width; d += 2 * LANES) {
     one += load(a + d) * load(b + d);
-    two += load(a + d + 8) * load(b + d + 8);
+    two += load(a + d + LANES) * load(b + d + LANES);
   }
-  one += two;
-  float total = ((one[0] + one[1]) + (one[2] + one[3])) + ((one[4] + one[5]) + (one[6] + one[7]));
+  float total = sum(one + two);
   for (; d < width; ++d) total += a[d] * b[d];
   return total;
 }
 
-// value -= step / sqrt(sum); sum += step ** 2, step = scale * slope.
-static void descend_row(float* value, float* sum, const float* slope, float scale, int width) {
+// value -= step / sqrt(past); past += step ** 2, step = scale * slope. Returns the sum of the squared steps.
+static float descend_row(float* value, float* past, const float* slope, float scale, int width) {
   int d = 0;
-  for (; d + 8 <= width; d += 8) {
-    Vec step = all(scale) * load(slope + d), before = load(sum + d);
+  Vec squares = Vec{};
+  for (; d + LANES <= width; d += LANES) {
+    Vec step = all(scale) * load(slope + d), before = load(past + d);
     store(value + d, load(value + d) - step / root(before));
-    store(sum + d, before + step * step);
+    store(past + d, before + step * step);
+    squares += step * step;
   }
+  float total = sum(squares);
   for (; d < width; ++d) {
-    float step = scale * slope[d], before = sum[d];
+    float step = scale * slope[d], before = past[d];
     value[d] -= step / __builtin_sqrtf(before);
-    sum[d] = before + step * step;
+    past[d] = before + step * step;
+    total += step * step;
   }
+  return total;
 }
 
 static void prefetch(const float* row, int width) {
@@ -139,8 +140,8 @@ static float* taken(const Floats& given, Made& made) {
   return made->typed_data();
 }
 
-// Of cells (i, j) with logarithms and shares f(X) [B, L] (share 0: no cell), sums = [loss, cells]. Update m has the rows m,
-// m + updates, ... The rates are of the mean over its cells: of w, b, v, c.
+// Of cells (i, j) with logarithms and shares f(X) [B, L] (share 0: no cell), sums = [loss, cells, norms of the gradients]. Update m has
+// the rows m, m + updates, ... The rates are of the mean over its cells: of w, b, v, c.
 static ffi::Error cells(Floats w0, Floats b0, Floats v0, Floats c0, Floats sw0, Floats sb0, Floats sv0, Floats sc0, Words i,
                         Words j, Floats logs, Floats shares, Floats rates, Made w1, Made b1, Made v1, Made c1, Made sw1,
                         Made sb1, Made sv1, Made sc1, Made sums, int64_t updates, int64_t threads) {
@@ -149,15 +150,16 @@ static ffi::Error cells(Floats w0, Floats b0, Floats v0, Floats c0, Floats sw0, 
   float *sw = taken(sw0, sw1), *sb = taken(sb0, sb1), *sv = taken(sv0, sv1), *sc = taken(sc0, sc1);
   int team = std::max<int>(1, threads > 0 ? threads : cores()), most = each * length;
   std::vector<int32_t> first(most), second(most);
-  std::vector<float> log(most), share(most), slope(most), old(size_t(most) * width);
+  std::vector<float> log(most), share(most), slope(most), old(size_t(most) * width), squares(2 * most);
   Barrier barrier(team);
-  double loss = 0, count = 0;
+  double loss = 0, count = 0, norms = 0;
   auto work = [&](int me) {
     Chains chains(most);
     std::vector<float> total(width);
     for (int m = 0; m < updates; ++m) {
       if (!me) {
         first.clear(), second.clear();
+        std::fill(squares.begin(), squares.end(), 0.0f);
         for (int r = 0; r < each; ++r) {
           size_t at = size_t(m + r * updates) * length;
           for (int t = 0; t < length; ++t) {
@@ -190,7 +192,7 @@ static ffi::Error cells(Floats w0, Floats b0, Floats v0, Floats c0, Floats sw0, 
       }
       // Adds the gradients of a side's words, each from the rows `other(k)` of its cells.
       auto side = [&](const std::vector<int32_t>& ids, float* table, float* bias, float* sum, float* square,
-                      const float* rate, auto other) {
+                      const float* rate, float* norm, auto other) {
         float vectors = n ? rate[0] / n : 0.0f, biases = n ? rate[1] / n : 0.0f;
         chains.build(ids, me, team);
         const std::vector<int32_t>& heads = chains.heads;
@@ -199,8 +201,9 @@ static ffi::Error cells(Floats w0, Floats b0, Floats v0, Floats c0, Floats sw0, 
           int k = heads[h];
           size_t id = ids[k];
           float whole = share[k] * slope[k];
+          float found;
           if (chains.next[k] < 0) {
-            descend_row(table + id * width, sum + id * width, other(k), vectors * whole, width);
+            found = descend_row(table + id * width, sum + id * width, other(k), vectors * whole, width);
           } else {
             std::fill(total.begin(), total.end(), 0.0f);
             whole = 0;
@@ -210,24 +213,30 @@ static ffi::Error cells(Floats w0, Floats b0, Floats v0, Floats c0, Floats sw0, 
               for (int d = 0; d < width; ++d) total[d] += factor * row[d];
               whole += factor;
             }
-            descend_row(table + id * width, sum + id * width, total.data(), vectors, width);
+            found = descend_row(table + id * width, sum + id * width, total.data(), vectors, width);
           }
           float step = biases * whole;
           bias[id] -= step / __builtin_sqrtf(square[id]);
           square[id] += step * step;
+          norm[heads[h]] = (rate[0] ? found / (rate[0] * rate[0]) : 0) + whole * whole / (float(n) * n);
         }
       };
-      side(first, w, b, sw, sb, rates.typed_data(), [&](int k) { return v + size_t(second[k]) * width; });
+      side(first, w, b, sw, sb, rates.typed_data(), squares.data(), [&](int k) { return v + size_t(second[k]) * width; });
       barrier.wait();
-      side(second, v, c, sv, sc, rates.typed_data() + 2, [&](int k) { return &old[size_t(k) * width]; });
+      side(second, v, c, sv, sc, rates.typed_data() + 2, squares.data() + most, [&](int k) { return &old[size_t(k) * width]; });
       barrier.wait();
+      if (!me) {
+        double total = 0;
+        for (float square : squares) total += square;
+        norms += std::sqrt(total);
+      }
     }
   };
   std::vector<std::thread> others;
   for (int t = 1; t < team; ++t) others.emplace_back(work, t);
   work(0);
   for (auto& thread : others) thread.join();
-  sums->typed_data()[0] = float(loss), sums->typed_data()[1] = float(count);
+  sums->typed_data()[0] = float(loss), sums->typed_data()[1] = float(count), sums->typed_data()[2] = float(norms);
   return ffi::Error::Success();
 }
 
