@@ -96,7 +96,8 @@ Several = tuple[Array, ...]
 
 
 def fit(tables: Several, sums: Several, cells: Several, rates: Array, *, updates: int, threads: int = 0) -> Several:
-    """Returns (tables, sums, [loss, cells, norms of the gradients]), all in one tuple, after `updates` of the rows m, m + updates, ... each.
+    """Returns (tables, sums, [loss, cells, norms of the gradients]), all in one tuple, after `updates` of the rows m,
+    m + updates, ... each.
 
     tables   vectors [V, D] and biases [V] of words, and of contexts, float32; all are donated
     sums     of their squared steps
