@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from ptm_jax.core import slots
 from ptm_jax.core.facts import Documents
 from ptm_jax.core.types import Batch, Encoded
-from ptm_jax.core.windows import neighbours, offsets, shifted
+from ptm_jax.core.windows import neighbours, shifted, square
 from ptm_jax.encoders.static import Table
 from ptm_jax.nn.embeddings.summed import table_of
 
@@ -56,10 +56,11 @@ class ParagraphVectors(Table):
         x = self.token[ids]
         if self.words == "none":
             return Encoded(own, extra={"words": x} if self.skipgram else None)
-        near = neighbours(batch, self.window)
-        parts = [jnp.where(near[..., n, None], shifted(x, o), 0.0) for n, o in enumerate(offsets(self.window))]
         if self.words == "concatenated":
-            return Encoded(jnp.concatenate([own, *parts[: self.window]], -1))
-        total = own + sum(parts)
+            near = neighbours(batch, self.window)[..., : self.window]
+            before = [jnp.where(near[..., n, None], shifted(x, n - self.window), 0.0) for n in range(self.window)]
+            return Encoded(jnp.concatenate([own, *before], -1))
+        near = square(batch, self.window).astype(x.dtype)  # a product is faster than a sum over the offsets
+        total = own + jnp.einsum("blm,bmd->bld", near, x, preferred_element_type=x.dtype)
         mean = total / (1 + near.sum(-1))[..., None]
         return Encoded(total + jax.lax.stop_gradient(mean - total))

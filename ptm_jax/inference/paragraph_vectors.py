@@ -18,7 +18,7 @@ from ptm_jax.core.facts import Documents
 from ptm_jax.core.streams import stream
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Array, Params
-from ptm_jax.data.rows.passages import NumberedBlock
+from ptm_jax.data.rows.windows import kept
 from ptm_jax.inference import inputs
 from ptm_jax.inference.decoding.settings import bucket
 from ptm_jax.inference.vectors import unit
@@ -82,38 +82,53 @@ class ParagraphModel:
             raise UserError(
                 f"{given[0]} is for models with an encoder; {self.system.name} has vectors of documents: leave it out"
             )
-        rounds = self._rounds(inputs.texts_of(texts))
-        size, steps = bucket(len(texts)), max(1, epochs * len(rounds))
+        words = self._words(inputs.texts_of(texts))
+        size, rounds = bucket(len(texts)), max(1, -(-words.shape[1] // CENTRES))
         start = functools.partial(_begun, stream(seed, "documents"), size)
         documents = {name: start(tower.encoder.width) for name, tower in self.system.towers.items()}
-        rates = np.linspace(rate, min(rate, 1e-4), steps, dtype=np.float32)
+        rates = np.linspace(rate, min(rate, 1e-4), max(1, epochs), dtype=np.float32)
         params = jax.tree.map(jnp.asarray, self.params)
-        for step in range(epochs * len(rounds)):
-            batch, key = rounds[step % len(rounds)], stream(seed, "inference", step)
-            documents = self._descend(documents, params, batch, rates[step], key)
+        for epoch in range(epochs):
+            chosen = self._kept(words, np.random.default_rng([seed, epoch]))
+            for n in range(rounds):
+                key = jax.random.fold_in(stream(seed, "inference", epoch), n)
+                documents = self._descend(documents, params, self._row(chosen, n, size), rates[epoch], key)
         found = np.concatenate([np.asarray(documents[name]) for name in self.system.towers], 1)[: len(texts)]
         return unit(found) if normalize else found
 
-    def _rounds(self, texts: Sequence[str]) -> list[dict[str, np.ndarray]]:
-        """Returns batches [n, L] in which every text has its first row, its second row, ..."""
+    def _words(self, texts: Sequence[str]) -> np.ndarray:
+        """Returns the known words of texts, [n, M], -1 after the last."""
+        unk = self.tokenizer.vocab.unk
+        rows = [
+            ids[ids != unk] if unk is not None else ids for ids in map(np.asarray, self.tokenizer.encode_batch(list(texts)))
+        ]
+        found = np.full((len(rows), max(map(len, rows), default=0)), -1, np.int32)
+        for n, ids in enumerate(rows):
+            found[n, : len(ids)] = ids
+        return found
+
+    def _kept(self, words: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Returns the words that subsampling keeps, moved to the front, [n, M]. The draws are those of places in a text."""
         examples = self.system.examples
-        plain = dataclasses.replace(examples, sample=None)
-        length, vocab = CENTRES + 2 * examples.window, self.tokenizer.vocab
-        batches: list[dict[str, np.ndarray]] = []
-        for number, tokens in enumerate(self.tokenizer.encode_batch(list(texts))):
-            one = np.array([len(tokens)], np.int32)
-            block = NumberedBlock(
-                np.asarray(tokens, np.int32), one, np.array([1]), np.array([False]), numbers=np.array([number])
-            )
-            rows = plain.rows(block, length=length, vocab=vocab, rng=np.random.default_rng(0)) if len(tokens) else {}
-            for n in range(len(rows.get("input_ids", ()))):
-                if n == len(batches):
-                    empty = {name: np.zeros((bucket(len(texts)), length), np.int32) for name in rows}
-                    empty["input_ids"][:] = vocab.pad
-                    batches.append(empty)
-                for name, field in rows.items():
-                    batches[n][name][number] = field[n]
-        return batches
+        if examples.sample is None:
+            return words
+        rates = kept(examples.counts.values, examples.sample, self.tokenizer.vocab.unk)
+        stays = (words >= 0) & (rng.random(words.shape[1], np.float32) < rates[words])
+        order = np.argsort(~stays, axis=1, kind="stable")
+        return np.take_along_axis(np.where(stays, words, -1), order, 1)
+
+    def _row(self, words: np.ndarray, number: int, size: int) -> dict[str, np.ndarray]:
+        """Returns the row of every text in which its words `number` * 64, ... are predicted, [size, L]."""
+        window = self.system.examples.window
+        length = CENTRES + 2 * window
+        ids = np.full((size, length), -1, np.int32)
+        first = number * CENTRES - window
+        part = words[:, max(0, first) : first + length]
+        ids[: len(part), max(0, -first) : max(0, -first) + part.shape[1]] = part
+        real, place = ids >= 0, np.arange(length)
+        centres = real & (place >= window) & (place < window + CENTRES)
+        fields = {"input_ids": np.where(real, ids, self.tokenizer.vocab.pad), "segment_ids": real, "centres": centres}
+        return {name: field.astype(np.int32) for name, field in fields.items()}
 
     @functools.cached_property
     def _descend(self) -> Any:

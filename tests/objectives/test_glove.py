@@ -77,6 +77,7 @@ def started(work, batch):
     return dataclasses.replace(state, params=jax.tree.map(fill, state.params))
 
 
+@pytest.mark.rotate
 def test_updates_are_those_of_stanfords_loop():
     work, batch = small(5, updates=4, each=1), cells_of(4, 5)
     state = started(work, batch)
