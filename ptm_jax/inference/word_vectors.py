@@ -1,6 +1,7 @@
 """A model of word vectors: look-up, neighbours, analogies, and a supervised fastText model's classes.
 
-Cosines are float32 products with vectors of length 1, in blocks of the table.
+Cosines are float32 products with vectors of length 1. In a large table copies in 8 bits leave few candidates for them
+(`kernels.words.search`); no answer differs.
 Analogies: 3CosAdd (Mikolov et al. 2013, NAACL, section 4), 3CosMul (Levy & Goldberg 2014, CoNLL, equation 4).
 """
 
@@ -23,10 +24,14 @@ from ptm_jax.encoders import static
 from ptm_jax.encoders.windows import WindowEncoder
 from ptm_jax.inference import bag_classes, inputs
 from ptm_jax.inference.vectors import unit
+from ptm_jax.kernels import words as kernels
+from ptm_jax.kernels.words import search
 from ptm_jax.nn.heads.word_rows import WordRows
 
 NEAR = 50_000
 """Words among which the nearest spelling of an unknown one is sought."""
+MANY = 1 << 24
+"""Numbers of a table from which on a search reads copies in 8 bits first."""
 EPSILON = 1e-6
 """Of the divisor of 3CosMul (gensim's; the paper has 0.001)."""
 
@@ -130,7 +135,10 @@ class WordVectors:
         words, signs, vectors = self._given(positive, negative)
         if method == "3cosadd":
             query = unit((signs[:, None] * unit(vectors)).mean(0, keepdims=True))
-            return self._best(self._cosines(query, among)[:, 0], words, top)
+            if top < 1 or self._rounded is None:
+                return self._best(self._cosines(query, among)[:, 0], words, top)
+            rows = self._rounded.candidates(query[0], top + len(words), among)
+            return self._best(self._units[rows] @ query[0], words, top, rows)
         if method != "3cosmul":
             raise UserError(f"the method {method!r} is unknown; there are: 3cosadd, 3cosmul")
         cosines = (1 + self._cosines(unit(vectors), among)) / 2
@@ -167,6 +175,12 @@ class WordVectors:
     def _units(self) -> np.ndarray:
         return unit(self.vectors)
 
+    @functools.cached_property
+    def _rounded(self) -> search.Rounded | None:
+        """Copies for the search in many numbers, where the host can compile its kernel."""
+        small = self._units.size < MANY or isinstance(kernels.library("search"), str)
+        return None if small else search.Rounded.of(self._units)
+
     def _vectors(self, words: list[str]) -> np.ndarray:
         rows = np.array([self._index.get(word, -1) for word in words], np.int64)
         own = self.table.subwords
@@ -194,11 +208,13 @@ class WordVectors:
         """Returns the cosines [V, Q] of the words with unit vectors [Q, D]."""
         return self._units[:among] @ queries.T
 
-    def _best(self, scores: np.ndarray, without: Sequence[str], top: int) -> list[Similar]:
+    def _best(self, scores: np.ndarray, without: Sequence[str], top: int, rows: np.ndarray | None = None) -> list[Similar]:
+        """Returns the `top` of the first words, or of those of `rows`, which are in order."""
         if top < 1:
             raise UserError(f"top is {top}; it must be at least 1")
-        scores[[i for word in without if (i := self._index.get(word, len(scores))) < len(scores)]] = -np.inf
+        rows = np.arange(len(scores)) if rows is None else rows
+        scores[np.isin(rows, [self._index[word] for word in without if word in self._index])] = -np.inf
         top = min(top, len(scores))
         best = np.argpartition(-scores, top - 1)[:top]
         best = best[np.lexsort((best, -scores[best]))]
-        return [Similar(self.words[i], float(scores[i])) for i in best.tolist() if scores[i] > -np.inf]
+        return [Similar(self.words[rows[i]], float(scores[i])) for i in best.tolist() if scores[i] > -np.inf]

@@ -31,19 +31,26 @@ TARGETS = {"sampling": "ptm_words_descend", "cells": "ptm_words_cells"}
 
 
 @functools.cache
-def refusal(name: str) -> str | None:
-    """Compiles and registers a kernel; returns why it cannot be used here, or None."""
+def library(name: str) -> ctypes.CDLL | str:
+    """Returns a kernel, compiled on its first use, or why it cannot be used here."""
     compiler = next(filter(None, map(shutil.which, (os.environ.get("CXX", ""), "c++", "g++", "clang++"))), None)
-    if jax.default_backend() != "cpu":
-        return "its device is no CPU"
     if compiler is None:
         return "there is no C++ compiler (c++, g++, clang++ or $CXX)"
     try:
-        library = ctypes.CDLL(str(_compiled(compiler, name)))
+        return ctypes.CDLL(str(_compiled(compiler, name)))
     except (OSError, subprocess.SubprocessError) as error:
         return f"its compilation failed ({str(error)[:120]})"
-    target = TARGETS[name]
-    jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(library[target]), platform="cpu")
+
+
+@functools.cache
+def refusal(name: str) -> str | None:
+    """Registers a kernel; returns why it cannot be used here, or None."""
+    if jax.default_backend() != "cpu":
+        return "its device is no CPU"
+    found, target = library(name), TARGETS[name]
+    if isinstance(found, str):
+        return found
+    jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(found[target]), platform="cpu")
     return None
 
 
@@ -51,14 +58,8 @@ def _compiled(compiler: str, name: str) -> Path:
     """Returns the shared library of a source, the compiler, the processor and jaxlib's headers; compiled once."""
     flags = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags")][:1]
     source = Path(__file__).with_name(f"{name}.cc")
-    facts = [
-        source.read_text(),
-        *(header.read_text() for header in sorted(source.parent.glob("*.h"))),
-        compiler,
-        *FLAGS,
-        *flags,
-        jax.__version__,
-    ]
+    texts = [path.read_text() for path in (source, *sorted(source.parent.glob("*.h")))]
+    facts = [*texts, compiler, *FLAGS, *flags, jax.__version__]
     folder = (cache.folder() or Path(tempfile.mkdtemp())) / "native"
     path = folder / f"{name}-{hashlib.sha256(chr(0).join(facts).encode()).hexdigest()[:20]}.so"
     if not path.exists():
