@@ -1,22 +1,19 @@
-"""Skip-gram with negative sampling beside gensim: raw corpus words/s and held-out loss of both tables.
+"""Skip-gram and CBOW beside gensim: raw corpus words/s and the quality of both tables. Writes benchmarks/word_vectors.md.
 
-    python -m benchmarks.word_vectors --data SOURCE --width 100 300 --epochs 5
+    python -m benchmarks.word_vectors --data SOURCE --kind skipgram cbow --width 100 300 --epochs 5 --sets WORDSIM
+    python -m benchmarks.word_vectors --planted --kind skipgram cbow --width 100
 
 Both sides train on the same words (unknown ones left out), vocabulary, window 5, 5 noise words, subsampling 1e-3, rate 0.025
-to 0.0001 and epochs, on all cores of the process. The time is that of training: vocabularies are there, programs compiled.
-The loss is the mean per pair of the plain objective over the held-out text, with the same draws for both tables. Needs
-`pip install -e ".[parity]"`.
-
-Measured on two cores of an AMD EPYC (AVX2), 2,218,621 words of `pydocs` and WikiText-2's validation text, vocabulary 11,956,
-2 epochs: width 100, 1,740,132 words/s, 3.33 times gensim 4.4's 522,622, loss 2.3174 against 2.3154. With 16 noise words
-in place of 32 the kernel alone is a third faster and the whole is not: 1,638,836, loss 2.3267 against 2.3146 (width 300:
-865,729, 3.10 times, loss 2.3261 against 2.3119). The goal is 6 times: what is left is outside of the kernel, first the
-stream of rows, which one core makes at 4,950,586 words/s.
+(CBOW: 0.05) to 0.0001 and epochs, on all cores of the process. The time is that of training: vocabularies are there,
+programs compiled. The loss is the mean per pair of the plain objective over the held-out text, with the same draws for both tables.
+`--sets` is a folder with `analogy/*.txt` and `word-sim/*.txt`: accuracy and Spearman's correlation in points, where 20
+examples at least are known. `--planted` is a text whose relations are known: `planted`. Needs `pip install -e ".[parity]"`.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import tempfile
 import time
@@ -36,12 +33,15 @@ from ptm_jax.core.system import Experiment
 from ptm_jax.data.corpora.prepare import prepare
 from ptm_jax.data.corpora.store import Blocks, Corpus, open_corpus
 from ptm_jax.data.corpora.stream import rows_per_epoch
+from ptm_jax.inference.word_vectors import WordVectors
 from ptm_jax.mesh import rules
 from ptm_jax.systems import static
+from ptm_jax.tasks import wordsets
 from ptm_jax.train import differing, evaluation, setup
 from ptm_jax.train.step import program
 
 Tables = tuple[np.ndarray, np.ndarray]
+TABLE = Path(__file__).with_suffix(".md")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,6 +49,9 @@ class Sizes:
     """What is measured. `noise` are the noise words of a row, `each` the rows of an update."""
 
     data: tuple[str, ...] = ("pydocs",)
+    planted: bool = False
+    sets: Path | None = None
+    kind: tuple[str, ...] = ("skipgram", "cbow")
     width: tuple[int, ...] = (100, 300)
     epochs: int = 5
     vocab: int = 30_000
@@ -67,13 +70,48 @@ def sentences(corpus: Corpus) -> list[list[str]]:
     return found
 
 
-def theirs(corpus: Corpus, text: Sequence[list[str]], width: int, sizes: Sizes) -> tuple[float, Tables]:
+def planted(folder: Path, relations: int = 5, pairs: int = 40, sentences: int = 60_000) -> Path:
+    """Writes `text.txt` and `analogy/planted.txt`, and returns the text.
+
+    Word r.p.0 is to r.p.1 as every other pair of relation r. A sentence has one of them among 4 words of the topic of its
+    pair, 3 words of its side of the relation, and 4 of 2,000 others with probabilities 1 / rank.
+    """
+    (folder / "analogy").mkdir(parents=True)
+    draw = np.random.default_rng(0)
+    others = draw.choice(2000, (sentences, 4), p=1 / np.arange(1, 2001) / (1 / np.arange(1, 2001)).sum())
+    with (folder / "text.txt").open("w") as file:
+        for r, p, side, *rest in np.column_stack([*(draw.integers(0, n, sentences) for n in (relations, pairs, 2)), others]):
+            topic = [f"topic{r}x{p}x{n}" for n in draw.integers(0, 6, 4)]
+            sides = [f"side{r}x{side}x{n}" for n in draw.integers(0, 10, 3)]
+            line = [f"word{r}x{p}x{side}", *topic, *sides, *(f"other{n}" for n in rest)]
+            file.write(" ".join(draw.permutation(line)) + "\n")
+    with (folder / "analogy" / "planted.txt").open("w") as file:
+        for r in range(relations):
+            for p, q in draw.integers(0, pairs, (400, 2)):
+                if p != q:
+                    file.write(" ".join(f"word{r}x{n}x{side}" for n in (p, q) for side in (0, 1)) + "\n")
+    return folder / "text.txt"
+
+
+def points(corpus: Corpus, table: np.ndarray, sets: Path | None) -> dict[str, float]:
+    """Returns {set: accuracy or Spearman's correlation in points, of a table [V, D]}."""
+    pieces, found = corpus.tokenizer().pieces, {}
+    model = WordVectors.of(list(pieces), table[: len(pieces)])
+    for task, metric in (("analogy", "accuracy"), ("similarity", "spearman")):
+        for file in sorted(sets.glob(f"{'word-sim' if task == 'similarity' else task}/*.txt")) if sets else ():
+            outcome = wordsets.evaluate(model, task, file)
+            if outcome.examples >= 20:
+                found[f"{file.stem} ({outcome.examples:,})"] = 100 * outcome.metrics[metric]
+    return found
+
+
+def theirs(corpus: Corpus, text: Sequence[list[str]], kind: str, width: int, sizes: Sizes) -> tuple[float, Tables]:
     """Returns gensim's seconds and its tables."""
     from gensim.models import Word2Vec
 
-    model = Word2Vec(
-        sg=1, vector_size=width, window=5, negative=5, sample=1e-3, min_count=1, workers=len(os.sched_getaffinity(0)), seed=1
-    )
+    options = {"sg": 1} if kind == "skipgram" else {"sg": 0, "cbow_mean": 1, "alpha": 0.05}
+    options |= {"negative": 5, "sample": 1e-3, "min_count": 1, "workers": len(os.sched_getaffinity(0)), "seed": 1}
+    model = Word2Vec(vector_size=width, window=5, **options)
     model.build_vocab(text)
     start = time.perf_counter()
     model.train(text, total_examples=len(text), epochs=sizes.epochs)
@@ -84,9 +122,9 @@ def theirs(corpus: Corpus, text: Sequence[list[str]], width: int, sizes: Sizes) 
     return took, (tables[0], tables[1])
 
 
-def experiment(corpus: Corpus, width: int, sizes: Sizes) -> Experiment:
-    """Returns skip-gram in the sizes of the comparison."""
-    system = spec.with_field(static.skipgram(), "width", width)
+def experiment(corpus: Corpus, kind: str, width: int, sizes: Sizes) -> Experiment:
+    """Returns skip-gram or CBOW in the sizes of the comparison."""
+    system = spec.with_field(systems.get(kind), "width", width)
     system = spec.with_field(system, "limit", 0.5 / width)
     examples = dataclasses.replace(system.examples, sample=1e-3)
     corruption = dataclasses.replace(system.corruption, noise=sizes.noise)
@@ -100,7 +138,7 @@ def experiment(corpus: Corpus, width: int, sizes: Sizes) -> Experiment:
         config.system.recipe,
         phases=(Phase(steps=steps, batch=sizes.batch, length=static.CHUNK),),
         updates=sizes.batch // sizes.each,
-        lr=static.rate(0.025, sizes.each),
+        lr=static.rate(0.025 if kind == "skipgram" else 0.05, sizes.each),
     )
     return dataclasses.replace(config, system=dataclasses.replace(config.system, recipe=recipe))
 
@@ -133,26 +171,51 @@ def ours(config: Experiment, corpus: Corpus) -> tuple[float, Tables, Any]:
     return took, (np.asarray(main["encoder"]["token"]), np.asarray(main["heads_context"]["table"])), loss
 
 
+def write(rows: Sequence[dict[str, str]]) -> None:
+    """Puts rows into the table beside this file, in the place of older ones of the same text, kind and width."""
+    key = lambda row: tuple(row.split("|")[1:4])
+    head = "| " + " | ".join(rows[0]) + " |\n|" + "---|" * len(rows[0])
+    lines = ["| " + " | ".join(row.values()) + " |" for row in rows]
+    old = TABLE.read_text().splitlines()[2:] if TABLE.exists() else []
+    kept = [line for line in old if key(line) not in set(map(key, lines))]
+    TABLE.write_text("\n".join([head, *sorted([*kept, *lines])]) + "\n")
+
+
 def main(sizes: Sizes) -> None:
-    """Prints a line for each width."""
+    """Prints a line for each kind and width, and writes the table."""
     with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(sizes.data[0])
+        data, sets = list(sizes.data), sizes.sets
+        if sizes.planted:
+            data, sets = [str(planted(Path(scratch) / "planted"))], Path(scratch) / "planted"
+        folder = Path(data[0])
         if not (folder / "manifest.json").exists():
             folder = Path(scratch) / "corpus"
             tokenizer = dataclasses.replace(systems.get("skipgram").tokenizer, vocab=sizes.vocab)
-            prepare(list(sizes.data), folder, tokenizer=tokenizer, heldout=0.02, seed=0)
+            prepare(data, folder, tokenizer=tokenizer, heldout=0.02, seed=0)
         corpus = open_corpus(folder)
         text = sentences(corpus)
         words = sum(map(len, text)) * sizes.epochs
-        print(f"{words // sizes.epochs:,} words, vocabulary {corpus.vocab.size:,}, {sizes.epochs} epochs", flush=True)
-        for width in sizes.width:
-            their_time, their_tables = theirs(corpus, text, width, sizes)
-            our_time, our_tables, loss = ours(experiment(corpus, width, sizes), corpus)
-            speeds = (
-                f"ours {words / our_time:,.0f}, gensim {words / their_time:,.0f} words/s: {their_time / our_time:.2f} times"
-            )
-            losses = f"held-out loss per pair {loss(our_tables):.4f}, gensim {loss(their_tables):.4f}"
-            print(f"width {width}: {speeds}; {losses}", flush=True)
+        name = f"{'planted' if sizes.planted else 'text'}, {words // sizes.epochs:,} words x {sizes.epochs}"
+        print(f"{name}, vocabulary {corpus.vocab.size:,}", flush=True)
+        for kind, width in itertools.product(sizes.kind, sizes.width):
+            their_time, their_tables = theirs(corpus, text, kind, width, sizes)
+            our_time, our_tables, loss = ours(experiment(corpus, kind, width, sizes), corpus)
+            both = (points(corpus, tables[0], sets) for tables in (our_tables, their_tables))
+            pairs = [
+                f"{set_}: {a:.1f} / {b:.1f}" for (set_, a), b in zip(next(both).items(), next(both).values(), strict=True)
+            ]
+            row = {
+                "text": name,
+                "model": kind,
+                "width": str(width),
+                "words/s": f"{words / our_time:,.0f}",
+                "gensim's": f"{words / their_time:,.0f}",
+                "times": f"{their_time / our_time:.2f}",
+                "held-out loss / gensim's": f"{loss(our_tables):.4f} / {loss(their_tables):.4f}",
+                "quality in points / gensim's": "; ".join(pairs),
+            }
+            print("; ".join(f"{field} {value}" for field, value in row.items()), flush=True)
+            write([row])
 
 
 if __name__ == "__main__":
