@@ -7,7 +7,7 @@ Both sides train on the same words (unknown ones left out), vocabulary, window 5
 (CBOW: 0.05) to 0.0001 and epochs, on all cores of the process. The time is that of training: vocabularies are there,
 programs compiled. The loss is the mean per pair of the plain objective over the held-out text, with the same draws for both
 tables. `--sets` is a folder with `analogy/*.txt` and `word-sim/*.txt`: accuracy and Spearman's correlation in points, where
-20 examples at least are known. `--planted` is a text whose relations are known: `planted`. Needs `pip install -e ".[parity]"`.
+20 examples at least are known. `--planted` is a text whose relations are known. Needs `pip install -e ".[parity]"`.
 """
 
 from __future__ import annotations
