@@ -1,7 +1,7 @@
 """A model of word vectors: look-up, neighbours, analogies, and a supervised fastText model's classes.
 
 Cosines are float32 products with vectors of length 1. In a large table copies in 8 bits leave few candidates for them
-(`kernels.words.search`); no answer differs.
+(`kernels.words.nearest`); no answer differs.
 Analogies: 3CosAdd (Mikolov et al. 2013, NAACL, section 4), 3CosMul (Levy & Goldberg 2014, CoNLL, equation 4).
 """
 
@@ -25,7 +25,7 @@ from ptm_jax.encoders.windows import WindowEncoder
 from ptm_jax.inference import bag_classes, inputs
 from ptm_jax.inference.vectors import unit
 from ptm_jax.kernels import words as kernels
-from ptm_jax.kernels.words import search
+from ptm_jax.kernels.words import nearest
 from ptm_jax.nn.heads.word_rows import WordRows
 
 NEAR = 50_000
@@ -176,10 +176,10 @@ class WordVectors:
         return unit(self.vectors)
 
     @functools.cached_property
-    def _rounded(self) -> search.Rounded | None:
+    def _rounded(self) -> nearest.Rounded | None:
         """Copies for the search in many numbers, where the host can compile its kernel."""
-        small = self._units.size < MANY or isinstance(kernels.library("search"), str)
-        return None if small else search.Rounded.of(self._units)
+        small = self._units.size < MANY or isinstance(kernels.library("nearest"), str)
+        return None if small else nearest.Rounded.of(self._units)
 
     def _vectors(self, words: list[str]) -> np.ndarray:
         rows = np.array([self._index.get(word, -1) for word in words], np.int64)

@@ -5,13 +5,13 @@ import pytest
 
 from ptm_jax.inference import word_vectors
 from ptm_jax.kernels import words
-from ptm_jax.kernels.words.search import Rounded
+from ptm_jax.kernels.words.nearest import Rounded
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("width", [3, 50, 301])
 def test_a_large_table_is_searched_exactly(width, monkeypatch):
-    if isinstance(why := words.library("search"), str):
+    if isinstance(why := words.library("nearest"), str):
         pytest.skip(f"no native kernel here: {why}")
     monkeypatch.setattr(word_vectors, "MANY", 1)
     draw = np.random.default_rng(0)

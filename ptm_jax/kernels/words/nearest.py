@@ -1,7 +1,7 @@
 """The nearest of many vectors: products with copies in 8 bits, a quarter of the memory that is read, leave few candidates.
 
 A copy's product with a unit query differs from the exact one by at most the norm of the copy's error (Cauchy and Schwarz):
-no candidate is missed. `search.cc` computes them.
+no candidate is missed. `nearest.cc` computes them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Rounded:
         place = lambda array: ctypes.c_void_p(array.ctypes.data)
         sizes = [ctypes.c_int64(n) for n in (count, len(padded), len(os.sched_getaffinity(0)))]
         given = place(self.numbers), place(self.scales), place(padded)
-        words.library("search").ptm_words_scores(*given, *sizes[:2], place(scores), sizes[2])
+        words.library("nearest").ptm_words_scores(*given, *sizes[:2], place(scores), sizes[2])
         starts = np.arange(0, count, min(BLOCK, max(1, count // top)))
         least = np.maximum.reduceat(scores - bound, starts)  # each of `top` blocks has a row of at least this product
         threshold = np.partition(least, -top)[-top] if top <= len(least) else -np.inf
