@@ -141,6 +141,11 @@ class Encoder(Slot):
         """Returns the token table [V, D] that a vocabulary head may share, or None."""
         return None
 
+    def select(self, batch: Batch, words: Any) -> tuple[Batch, Mapping[str, Any]]:
+        """Returns (batch, {parameter: rows}) of further sparse tables that are read for the rows `words` [U] of the token
+        table, which an objective selected (`Objective.select`)."""
+        return batch, {}
+
     def empty_memory(self, batch: int) -> Any:
         """Returns the memory before the first row of a text, a tree with leaves [B, ...], or None."""
         return None

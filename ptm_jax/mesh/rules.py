@@ -30,7 +30,7 @@ LOGICAL: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     (r"/(reduce|encode)/kernel$", ("width", None)),
     (r"/(expand|decode|widen)/kernel$", (None, "width")),
     # vocabularies: embeddings, static vectors and the tables of heads; those of an adaptive softmax are narrow
-    (r"/token$|/encoder/document$|heads_\w+/(table|rest)$", ("vocab", "width")),
+    (r"/(token|ngrams)$|/encoder/document$|heads_\w+/(table|rest)$", ("vocab", "width")),
     (r"/(token|words)\d+$|heads_\w+/words$", ("words", None)),
     (r"(heads_\w+|/encoder)/bias$", ("vocab",)),
     (r"heads_\w+/bias\d+$", ("words",)),

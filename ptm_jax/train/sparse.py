@@ -2,6 +2,7 @@
 
 An objective's `select(batch) -> (batch, {path: ids})` returns the table rows that a batch reads, and the batch with ids
 renumbered to positions in `ids`. The step differentiates and updates tables of len(ids) rows; the network needs no change.
+An encoder adds the rows of its other tables for the selected rows of its token table (`slots.Encoder.select`).
 `ids` are distinct. Ids outside the table are padding. Moments of other rows do not change (lazy updates).
 """
 
@@ -13,8 +14,22 @@ from typing import Any
 
 import jax
 
+from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError, closest
 from ptm_jax.core.paths import flatten, map_with_path
+from ptm_jax.core.system import System
+from ptm_jax.core.types import Batch
+
+
+def select(system: System, batch: Batch) -> tuple[Batch, dict[str, jax.Array]]:
+    """Returns (batch, {path: ids}) of the objective and of the encoder of its tower."""
+    objective = slots.objective(system.objective)
+    batch, selected = objective.select(batch)
+    encoder, path = slots.encoder_of(system, objective.tower), f"{objective.tower}/encoder"
+    if encoder is None or f"{path}/token" not in selected:
+        return batch, dict(selected)
+    batch, more = encoder.select(batch, selected[f"{path}/token"])
+    return batch, {**selected, **{f"{path}/{name}": ids for name, ids in more.items()}}
 
 
 @dataclasses.dataclass(frozen=True)

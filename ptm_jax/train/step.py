@@ -31,9 +31,8 @@ from ptm_jax.core.types import Batch, Loss, Params, Ratio, record
 from ptm_jax.mesh.layout import Layout, layout_of
 from ptm_jax.mesh.padding import Padding, padding_of, stored
 from ptm_jax.mesh.rules import Table
-from ptm_jax.train import in_place, optimizers
+from ptm_jax.train import in_place, optimizers, sparse
 from ptm_jax.train.freedom import Freedom, held
-from ptm_jax.train.sparse import Rows
 
 
 @record
@@ -123,8 +122,8 @@ class Program:
     def _step(self, state: TrainState, batch: Batch, accumulate: int) -> tuple[TrainState, dict[str, Any]]:
         batch = self._corrupt(batch, "train", state.step, state.carry)
         key = stream(self.seed, "noise", state.step)
-        batch, selected = slots.objective(self.system.objective).select(batch)
-        rows = Rows.of(state.params, selected)
+        batch, selected = sparse.select(self.system, batch)
+        rows = sparse.Rows.of(state.params, selected)
         params, opt_state = rows.take(state.params), rows.take(state.opt_state, moments=True)
 
         def loss_of(params, micro) -> Loss:

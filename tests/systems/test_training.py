@@ -46,8 +46,9 @@ def share(stem):
     return f"{stem}_nll", entropy
 
 
-def frequencies(tree=False, k=5, metric="pair_loss", split="heldout"):
-    """Against scores that depend on the word alone, at their best: of noise words, or of a tree."""
+def frequencies(tree=False, k=5, metric="pair_loss", split="heldout", power=0.75, added=1):
+    """Against scores that depend on the word alone, at their best: of noise words, or of a tree. The counts of the held-out
+    text are raised by `added`."""
 
     def loss(result):
         corpus = open_corpus(json.loads((result.workdir / "config.json").read_text())["corpus"]["path"])
@@ -55,8 +56,8 @@ def frequencies(tree=False, k=5, metric="pair_loss", split="heldout"):
         rates = kept(train, 1e-3, corpus.vocab.unk)
         for counts in (train, text):
             counts[[corpus.vocab.unk, *corpus.vocab.specials]] = 0
-        noise = noise_of(train, corpus.vocab, 0.75)
-        p, text = ((counts + (train > 0)) * rates for counts in (train, text))
+        noise = noise_of(train, corpus.vocab, power)
+        p, text = (train + (train > 0)) * rates, (text + added * (train > 0)) * rates
         p, text = p / p.sum(), text / text.sum()
         there = p > 0
         if tree:
@@ -129,6 +130,8 @@ TRAINS = {
     "unilmv2_mini": [(unigram("mlm_nll"), 0.2), (unigram("plm_nll"), 0.1)],
     "skipgram_mini": [(frequencies(), 0.2)],
     "cbow_mini": [(frequencies(), 0.3)],
+    "fasttext_mini": [(frequencies(power=0.5, added=0), 0.08)],
+    "fasttext_cbow_mini": [(frequencies(power=0.5, added=0), 0.08)],
     "skipgram_hs_mini": [(frequencies(tree=True), 1.0)],
     "cbow_hs_mini": [(frequencies(tree=True), 1.0)],
     "vlbl_mini": [(noise_words(5), 0.5)],

@@ -1,0 +1,55 @@
+"""fastText: skip-gram and CBOW over words and their hashed n-grams (Bojanowski et al. 2017)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+from ptm_jax.core.recipe import Phase
+from ptm_jax.core.spec import respell, with_field
+from ptm_jax.core.system import System
+from ptm_jax.core.types import Vocab
+from ptm_jax.nn.embeddings.subwords import HashedNGrams
+from ptm_jax.nn.initializers import Uniform
+from ptm_jax.systems import static
+
+VOCAB = Vocab(size=2_519_370, pad=0, unk=2)
+"""The words that occur at least 5 times in the English Wikipedia: those of the published vectors (wiki.en.bin)."""
+WIDTH = 100
+
+
+def subworded(parent: System, name: str) -> System:
+    """Returns skip-gram or CBOW with n-grams, in the defaults of the published code (row 12).
+
+    N-grams of 3 to 6 characters in 2,000,000 buckets, width 100 (in the paper 300), windows of 1 to 5 words, 5 noise words
+    drawn by the square root of their counts, subsampling at 1e-4, tables that begin in +-1 / width, the rate 0.05 falling to
+    0, 5 epochs, here of a billion words. Deviations: those of the parent; the end of a line is no word.
+    """
+    parent = with_field(respell(parent, Vocab, VOCAB), "width", WIDTH)
+    parent = with_field(parent, "initializer", Uniform(1 / WIDTH), where=lambda part: part is parent.towers["main"].encoder)
+    recipe = static.recipe(0.05, end=0.0)
+    return dataclasses.replace(
+        with_field(parent, "subwords", HashedNGrams()),
+        name=name,
+        paper="Bojanowski et al. 2017, arXiv 1607.04606",
+        rows=(12, 7, 9),
+        tokenizer=dataclasses.replace(parent.tokenizer, vocab=VOCAB.size),
+        examples=dataclasses.replace(parent.examples, sample=1e-4),
+        corruption=dataclasses.replace(parent.corruption, power=0.5),
+        recipe=dataclasses.replace(recipe, phases=(dataclasses.replace(recipe.phases[0], steps=5 * recipe.steps),)),
+    )
+
+
+def miniature(parent: System, name: str) -> System:
+    """Returns the parent in small: 4,096 words and 50,000 buckets of width 64."""
+    parent = respell(parent, Vocab, Vocab(size=4096, pad=0, unk=2))
+    parent = static.miniature(with_field(parent, "buckets", 50_000), name, lr=0.2)
+    phases = (Phase(steps=40, batch=128, length=static.CHUNK),)
+    return dataclasses.replace(parent, recipe=dataclasses.replace(parent.recipe, phases=phases, updates=16))
+
+
+def systems() -> Iterator[System]:
+    yield subworded(static.skipgram(), "fasttext")
+    yield subworded(static.cbow(), "fasttext_cbow")
+    yield miniature(subworded(static.skipgram(), ""), "fasttext_mini")
+    yield miniature(subworded(static.cbow(), ""), "fasttext_cbow_mini")
