@@ -38,8 +38,8 @@ class Table(slots.Encoder, nn.Module):
 class _Words(Table):
     """With `subwords` another table, `ngrams` [buckets, D].
 
-    A batch may have `ngrams` [U, G] int32: for each row of `token` those of `ngrams`, and `NONE` after the last, in a step on
-    some rows of both (`train.sparse`). Without it `subwords` looks them up.
+    A batch may have `ngrams` [U, G] int32: for each row of `token` those of `ngrams`, and `NONE` after the last.
+    Steps on some rows of both give it (`train.sparse`). Without it `subwords` looks them up.
     """
 
     subwords: HashedNGrams | None = None
