@@ -251,9 +251,9 @@ struct Adder {
       slots[one.slot] = 0;
       terms.clear();
       for (int n = one.head; n >= 0; n = next[n]) terms.push_back({slopes[n], 1.0f});
-      combine(total.data, s.padded, terms.data(), terms.size());
+      if (terms.size() > 1) combine(total.data, s.padded, terms.data(), terms.size());
       float* to = vector(one.key);
-      const float* from = total.data;
+      const float* from = terms.size() > 1 ? total.data : slopes[one.head];
       for (int d = 0; d < s.width; ++d) to[d] -= rate * from[d];
       Vec squares{};
       for (int d = 0; d < s.padded; d += LANES) squares += load(from + d) * load(from + d);

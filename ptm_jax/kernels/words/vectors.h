@@ -46,11 +46,11 @@ INLINE Vec exponential(Vec x) {
 INLINE Vec sigmoid(Vec s, Vec* softplus) {
   Vec size = s < all(0.0f) ? s : -s;
   Vec e = exponential(size < all(-80.0f) ? all(-80.0f) : size);
-  Vec z = e / (all(2.0f) + e), square = z * z;
+  Vec one = all(1.0f) + e, two = one + all(1.0f), inverse = all(1.0f) / (one * two), z = e * one * inverse, square = z * z;
   Vec p = (all(1.0f / 11) * square + all(1.0f / 9)) * square + all(1.0f / 7);
   p = ((p * square + all(1.0f / 5)) * square + all(1.0f / 3)) * square + all(1.0f);
   *softplus = (s > all(0.0f) ? s : all(0.0f)) + all(2.0f) * z * p;
-  return (s < all(0.0f) ? e : all(1.0f)) / (all(1.0f) + e);
+  return (s < all(0.0f) ? e : all(1.0f)) * two * inverse;
 }
 
 // C [M, N vectors] (ldc) = A(i, p) B [k, N vectors] (ldb), A(i, p) = a[i * ra + p * ca].
