@@ -21,7 +21,7 @@ from support import elsewhere, tiny_runs
 
 def experiment(name, text, steps=6):
     system = spec.with_field(systems.get(f"{name}_mini"), "width", 16)
-    tokenizer = dataclasses.replace(system.tokenizer, vocab=200)
+    tokenizer = dataclasses.replace(system.tokenizer, vocab=200, min_count=2)
     recipe = dataclasses.replace(
         system.recipe, phases=(Phase(steps=steps, batch=16, length=74),), optimizer=SGD(), lr=3.0, updates=4
     )
