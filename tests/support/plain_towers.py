@@ -180,6 +180,10 @@ def batch_of(seed: int = 1) -> dict[str, jax.Array]:
         "facts": [[1, 0], [0, -1], [-1, -1]],
         "windows": [[2, 1, 2, 0, 1, 2], [1, 2, 1, 2, 0, 0], [0] * 6],
         "noise_ids": draw.integers(0, V, (B, 4)),
+        "aligned": [[[0, 3], [2, 5], *[[-1, -1]] * 4], *[[[-1, -1]] * 6] * 2],
+        "pair_windows": np.full((B, L), 2),
+        "translation": [[2, 2, 2, 1, 1, 1], [0] * 6, [0] * 6],
+        "word_languages": [[1, 1, 1, 2, 2, 2], [1] * 6, [2] * 6],
         "context_ids": ids(B, L),
         "replaced_ids": ids(B, L),
     }

@@ -15,6 +15,7 @@ import pytest
 from ptm_jax import systems
 from ptm_jax.core import slots
 from ptm_jax.core.facts import noise_of
+from ptm_jax.core.languages import Languages
 from ptm_jax.core.system import Experiment
 from ptm_jax.data.corpora import cooccurrence
 from ptm_jax.data.corpora.prepare import prepare
@@ -66,6 +67,25 @@ def frequencies(tree=False, k=5, metric="pair_loss", split="heldout", power=0.75
         return float(text[there] @ np.log1p(1 / odds) + k * noise[there] @ np.log1p(odds))
 
     return metric, loss
+
+
+def two_languages(k=5):
+    """As `frequencies`, of words and noise words of each language; half of the predictions are in each."""
+
+    def loss(result):
+        corpus = open_corpus(json.loads((result.workdir / "config.json").read_text())["corpus"]["path"])
+        train, text = (corpus.counts(split).astype(float) for split in ("train", "heldout"))
+        rates, languages, total = kept(train, 1e-3, corpus.vocab.unk), Languages().read(corpus), 0.0
+        for language in (1, 2):
+            own = languages == language
+            noise = noise_of(np.where(own, train, 0), corpus.vocab, 0.75)
+            p, seen = (np.where(own, counts + (train > 0), 0) * rates for counts in (train, text))
+            p, seen, there = p / p.sum(), seen / seen.sum(), p > 0
+            odds = p[there] / (k * noise[there])
+            total += float(seen[there] @ np.log1p(1 / odds) + k * noise[there] @ np.log1p(odds)) / 2
+        return total
+
+    return "pair_loss", loss
 
 
 def noise_words(k):
@@ -134,6 +154,8 @@ TRAINS = {
     "fasttext_cbow_mini": [(frequencies(power=0.5, added=0), 0.08)],
     "skipgram_hs_mini": [(frequencies(tree=True), 1.0)],
     "cbow_hs_mini": [(frequencies(tree=True), 1.0)],
+    "biskip_mini": [(two_languages(), 0.2)],
+    "singla_joint_mini": [(two_languages(), 0.2), (("sentence_distance", lambda result: 1.0), 0.3)],
     "vlbl_mini": [(noise_words(5), 0.5)],
     "ivlbl_mini": [(noise_words(25), 0.1)],
     "pv_dm_mini": [(frequencies(split="train"), 0.05)],
@@ -151,7 +173,8 @@ TRAINS = {
 for _name in systems.names():  # of a miniature that is not named here, the metric that its objective names
     if _name.endswith("_mini") and (metric := slots.objective(systems.get(_name).objective).baseline):
         TRAINS.setdefault(_name, [(unigram(metric), 0.05)])
-TEXT = {"gpt_mini": SHAKESPEARE}
+BITEXT = "parallel:mt/multi30k/train.de-en"
+TEXT = {"gpt_mini": SHAKESPEARE, "biskip_mini": BITEXT, "singla_joint_mini": BITEXT}
 
 
 @pytest.fixture(scope="session")
@@ -163,7 +186,10 @@ def corpus(data, tmp_path_factory):
         number = there.setdefault((system.tokenizer, text), len(there))
         defaults = Experiment(system=system, data=())
         out = folder / str(number)
-        prepare([str(data / text)], out, tokenizer=system.tokenizer, heldout=defaults.heldout, seed=defaults.seed)
+        kind, mark, name = text.rpartition(":")
+        prepare(
+            [f"{kind}{mark}{data / name}"], out, tokenizer=system.tokenizer, heldout=defaults.heldout, seed=defaults.seed
+        )
         return (str(out),)
 
     return of

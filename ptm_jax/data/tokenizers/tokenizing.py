@@ -24,7 +24,7 @@ from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.data.tokenizers import framing
 from ptm_jax.data.tokenizers.framing import Added, Published
 
-Kind = Literal["wordpiece", "bytebpe", "unigram", "bpe", "word"]
+Kind = Literal["wordpiece", "bytebpe", "unigram", "bpe", "word", "spaced"]
 
 STYLES = {
     "bert": ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
@@ -51,6 +51,7 @@ ROLES = {
 class TokenizerSpec:
     """How text becomes ids.
 
+    kind        "word": words and punctuation marks; "spaced": whatever stands between blanks, for text divided already
     vocab       size with special tokens and sentinels (ignored where `path` is given: the size is the file's)
     specials    family of the special tokens: bert, roberta, gpt2, t5, xlnet
     sentinels   number of `<extra_id_N>` pieces, at the end of the vocabulary in reverse, as in T5
@@ -75,7 +76,7 @@ class TokenizerSpec:
             raise unknown("tokenizer kind", str(self.kind), get_args(Kind))
         if self.specials not in STYLES:
             raise unknown("style of special tokens", str(self.specials), STYLES)
-        if self.min_count < 1 or (self.min_count > 1 and self.kind != "word"):
+        if self.min_count < 1 or (self.min_count > 1 and self.kind not in ("word", "spaced")):
             raise UserError(
                 f"tokenizer.min_count={self.min_count}; expected at least 1, and 1 for pieces (kind {self.kind})"
             )

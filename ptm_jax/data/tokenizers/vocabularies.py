@@ -34,6 +34,7 @@ def make(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
         return read(spec)
     train = {
         "wordpiece": _wordpiece, "bytebpe": _bytebpe, "unigram": _sentencepiece, "bpe": _sentencepiece, "word": words.train,
+        "spaced": words.train,
     }[spec.kind]  # fmt: skip
     size = spec.vocab - spec.sentinels
     if size <= len(STYLES[spec.specials]):
@@ -45,7 +46,8 @@ def make(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
     backend = train(spec, size, texts)
     if len(backend.pieces) < size and spec.min_count == 1:  # with it, the size is the most that is wanted
         raise TooLarge(spec, len(backend.pieces))
-    return Tokenizer(backend, kind=spec.kind, sentinels=spec.sentinels, lowercase=spec.lowercase)
+    kind = "word" if spec.kind == "spaced" else spec.kind  # the file holds how text is divided
+    return Tokenizer(backend, kind=kind, sentinels=spec.sentinels, lowercase=spec.lowercase)
 
 
 def read(spec: TokenizerSpec) -> Tokenizer:

@@ -20,14 +20,15 @@ ALPHABETS = {"bytes": 257, "elmo": 262}
 def train(spec: TokenizerSpec, size: int, texts: Iterable[str]) -> HuggingFace:
     """Returns a vocabulary of the special tokens and the most frequent words, sorted by frequency, then alphabetically.
 
-    Words are separated by spaces and punctuation; each punctuation mark is a word.
+    Words are separated by spaces and punctuation; each punctuation mark is a word. Kind "spaced": by spaces alone.
     """
     specials = list(STYLES[spec.specials])
     unk = next(name for name in ROLES["unk"] if name in specials)
     backend = Backend(models.WordLevel(vocab={}, unk_token=unk))
     if spec.lowercase:
         backend.normalizer = normalizers.Lowercase()
-    backend.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Punctuation()])
+    split = [pre_tokenizers.WhitespaceSplit(), *([] if spec.kind == "spaced" else [pre_tokenizers.Punctuation()])]
+    backend.pre_tokenizer = pre_tokenizers.Sequence(split)
     trainer = trainers.WordLevelTrainer(
         vocab_size=size, min_frequency=spec.min_count, special_tokens=specials, show_progress=False
     )
