@@ -35,6 +35,8 @@ paragraphs, Paragraph vectors, paragraph_vectors, cbow, -, (pv_|paragraph_)\w*
 nnlm, NNLM, nnlm, skipgram, -, nnlm\w*
 senna, SENNA, senna, nnlm, -, senna\w*
 fasttext, fastText, fasttext, skipgram, -, fasttext\w*
+biskip, BiSkip, biskip, skipgram, -, biskip\w*
+singla, Joint alignment of words and sentences, singla_joint, biskip, -, singla_\w+
 lbl, Log-bilinear models, vlbl, skipgram, -, i?vlbl\w*
 lstm, LSTM language model, lstm_medium, gpt2, -, lstm_\w+
 transformer, Transformer, transformer_base, -, transformer, transformer_(base|big)

@@ -8,11 +8,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from ptm_jax.core import slots, spec
+from ptm_jax.core import facts, slots, spec
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.facts import Counts
 from ptm_jax.core.types import Vocab
 from ptm_jax.data.rows import annotated, columns, examples, sentence_pairs, sentence_slots
+from ptm_jax.data.rows.bitext import Translations
 from ptm_jax.data.rows.spelled import Spelled
 from ptm_jax.data.rows.windows import Chunks
 from support import cutting, registered
@@ -33,7 +33,7 @@ def small(value):
     """The value in the sizes of the block, without a segmenter, which is a package of its own."""
     value = spec.respell(value, annotated.Annotated, lambda part: dataclasses.replace(part, segmenter=None))
     value = spec.respell(value, sentence_slots.DocumentSlots, lambda part: dataclasses.replace(part, **SLOTS))
-    value = spec.respell(value, Counts, lambda part: part.filled(part.stand_in(VOCAB)))
+    value = facts.stand_ins(value, VOCAB)
     return spec.respell(value, Spelled, lambda part: dataclasses.replace(part, length=8))
 
 
@@ -116,7 +116,7 @@ def test_a_vocabulary_without_specials_and_rows_without_room_are_refused(name):
     with pytest.raises(UserError) as error:
         CASES[name].spec(0, VOCAB)
     assert registered.one_clause(str(error.value))
-    if has(name, (examples.Contiguous, examples.Coded, Chunks)):
+    if has(name, (examples.Contiguous, examples.Coded, Chunks, Translations)):
         return  # they may do without specials
     bare, length = Vocab(size=VOCAB.size, pad=0), lengths(name)[0]
     with pytest.raises(UserError, match="no (cls|sep|eos|bos) token"):

@@ -127,7 +127,9 @@ class PlainTower:
 
     def head(self, name, *inputs, key=None):
         p = self.params
-        if name == "context":
+        if name == "description":
+            return p["table"][inputs[0]].mean(-2) + inputs[1]
+        if name in ("context", "gate"):
             return p["words"][inputs[0]], p["word_bias"][inputs[0]]
         if name == "pool":
             return pooled(p, inputs[0], jnp)
@@ -184,10 +186,18 @@ def batch_of(seed: int = 1) -> dict[str, jax.Array]:
         "pair_windows": np.full((B, L), 2),
         "translation": [[2, 2, 2, 1, 1, 1], [0] * 6, [0] * 6],
         "word_languages": [[1, 1, 1, 2, 2, 2], [1] * 6, [2] * 6],
+        "triples": ids(B, 2, 3),
+        "corrupted": ids(B, 2, 3),
+        "names": ids(B, 2, 2),
+        "described": ids(B, 2, 4, 3),
+        "anchors": ids(B, L),
+        "noise_entities": ids(B, 4),
+        "noise_relations": ids(B, 4),
         "context_ids": ids(B, L),
         "replaced_ids": ids(B, L),
     }
     weights = {f"{name}_weights": some for name in ("mlm", "plm", "shuffle", "decoder")} | {"noise_weights": segments > 0}
+    weights["triple_weights"] = [[1, 1], [1, 0], [0, 0]]
     weights["cooccurrences"] = draw.exponential(80.0, (B, L)) * (segments > 0)
     weights["replaced_weights"] = (segments > 0) & (fields["replaced_ids"] != 3)
     whole = {name: jnp.asarray(value, jnp.int32) for name, value in fields.items()}

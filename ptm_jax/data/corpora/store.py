@@ -195,6 +195,10 @@ class Corpus:
         except ValueError:
             raise UserError(f"{path} is damaged; delete it: it is counted again when it is needed") from None
 
+    def blocks(self, split: str = "train") -> Blocks:
+        """Returns the blocks of a split, in the order of the corpus."""
+        return Blocks(self, self._split(split))
+
     def bigrams(self) -> np.ndarray:
         """Returns [N] of `bigrams.BIGRAM`: counts of adjacent ids in the train split. Reads the whole split."""
         blocks = Blocks(self, "train")

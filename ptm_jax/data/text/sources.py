@@ -25,8 +25,8 @@ def documents(sources: Sequence[str], document_bytes: int = DOCUMENT_BYTES) -> I
     A source is a path or glob of txt, jsonl, csv, tsv or parquet files, Wikipedia dumps (pages-articles.xml), Common
     Crawl's text (wet) or OpenWebText's tars, also compressed (gz, bz2, zst, xz), a directory of them, such files at a
     URL that Beam reads (gs://bucket/part-*.txt.gz), `tfds:name/config`, `parallel:DIR/train.de-en` (`data.text.bitext`),
-    or `pydocs`. Raises UserError for a source that is missing, empty, damaged or not UTF-8, and for a document of more
-    than `document_bytes` (decompressed).
+    or `pydocs`. Raises UserError for a source that is missing, empty, damaged or not
+    UTF-8, and for a document of more than `document_bytes` (decompressed).
     """
     for kind, name in parts(sources):
         yield from read(kind, name, document_bytes)
@@ -52,7 +52,7 @@ def fingerprints(sources: Sequence[str]) -> list[dict[str, str]]:
 
 
 def expand(source: str) -> list[tuple[str, str]]:
-    """Returns one source as [(kind, name)], kind 'file', 'tfds', 'parallel' or 'pydocs'. Raises UserError for no match."""
+    """Returns one source as [(kind, name)], kind 'file', 'tfds', 'parallel' or 'pydocs'. Raises UserError."""
     if source == "pydocs":
         return [("pydocs", source)]
     if source.startswith("tfds:"):
