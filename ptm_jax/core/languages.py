@@ -12,7 +12,7 @@ from ptm_jax.core.facts import CorpusFact
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Languages(CorpusFact):
+class WordLanguages(CorpusFact):
     """The language of every piece `language:word`, [V] int32: 1 and 2 in the order of the alphabet; 0: another piece;
     -1 - n: `@n`, the place n of an alignment (`data.text.bitext`)."""
 

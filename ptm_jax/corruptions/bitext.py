@@ -10,7 +10,7 @@ import numpy as np
 from ptm_jax.core import slots
 from ptm_jax.core.batch import rows_of
 from ptm_jax.core.facts import Counts, noise_of
-from ptm_jax.core.languages import Languages
+from ptm_jax.core.languages import WordLanguages
 from ptm_jax.core.streams import named, uniform_bits
 from ptm_jax.core.types import Array, Batch, Vocab
 from ptm_jax.corruptions.base import up_to
@@ -31,7 +31,7 @@ class BilingualWindows(slots.Corruption):
     noise: int = 64
     power: float = 0.75
     counts: Counts = Counts()
-    languages: Languages = Languages()
+    languages: WordLanguages = WordLanguages()
 
     def __call__(self, key: Array, batch: Batch) -> Batch:
         rows, length = rows_of(batch), batch["input_ids"].shape[1:]

@@ -9,7 +9,7 @@ import pytest
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.facts import Counts
-from ptm_jax.core.languages import Languages
+from ptm_jax.core.languages import WordLanguages
 from ptm_jax.core.types import Vocab
 from ptm_jax.corruptions.bitext import BilingualWindows
 from ptm_jax.data.corpora.prepare import prepare
@@ -104,7 +104,7 @@ def rows(sentences, length=16, given=False, seed=0):
     tokens = np.concatenate([np.asarray(s) for document in sentences for s in document]).astype(np.int32)
     lengths = np.array([len(s) for document in sentences for s in document], np.int32)
     block = Block(tokens, lengths, np.array([len(d) for d in sentences], np.int32), np.zeros(len(sentences), bool))
-    examples = Translations(sample=None, languages=Languages().filled(PIECES))
+    examples = Translations(sample=None, languages=WordLanguages().filled(PIECES))
     return examples.rows(block, length=length, vocab=VOCAB, rng=np.random.default_rng(seed))
 
 
@@ -138,7 +138,7 @@ def test_noise_words_are_of_their_language():
     import jax
 
     counts = Counts().filled(np.arange(30))
-    corruption = BilingualWindows(vocab=VOCAB, noise=4000, counts=counts, languages=Languages().filled(PIECES))
+    corruption = BilingualWindows(vocab=VOCAB, noise=4000, counts=counts, languages=WordLanguages().filled(PIECES))
     ids = jnp.full((2, 4), 5)
     out = corruption(jax.random.key(0), {"input_ids": ids, "segment_ids": ids // ids, "rows": jnp.arange(2)})
     noise = np.asarray(out["noise_ids"])
@@ -163,7 +163,7 @@ def test_two_files_are_documents_of_two_languages(tmp_path):
     corpus = prepare([name], tmp_path / "corpus", tokenizer=spec, heldout=0.0)
     pieces = corpus.tokenizer().pieces
     assert {"de:haus", "en:house", "@0", "@1"} <= {*pieces} and "de:das" not in pieces
-    assert dict(zip(pieces, Languages().read(corpus).tolist(), strict=True)).items() >= {
+    assert dict(zip(pieces, WordLanguages().read(corpus).tolist(), strict=True)).items() >= {
         "de:haus": 1, "en:house": 2, "@1": -2, "<unk>": 0,
     }.items()  # fmt: skip
 
@@ -193,5 +193,5 @@ def test_text_of_one_language_is_refused(tmp_path):
     spec = TokenizerSpec(kind="spaced", vocab=60, specials="t5", min_count=2)
     corpus = prepare([str(tmp_path / "a.txt")], tmp_path / "corpus", tokenizer=spec, heldout=0.0)
     with pytest.raises(UserError, match="words of 0 languages; expected 2"):
-        Languages().read(corpus)
+        WordLanguages().read(corpus)
     assert json.loads((tmp_path / "corpus" / "manifest.json").read_text())["tokenizer"]["kind"] == "word"

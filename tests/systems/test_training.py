@@ -15,7 +15,7 @@ import pytest
 from ptm_jax import systems
 from ptm_jax.core import slots
 from ptm_jax.core.facts import noise_of
-from ptm_jax.core.languages import Languages
+from ptm_jax.core.languages import WordLanguages
 from ptm_jax.core.system import Experiment
 from ptm_jax.data.corpora import cooccurrence
 from ptm_jax.data.corpora.prepare import prepare
@@ -75,7 +75,7 @@ def two_languages(k=5):
     def loss(result):
         corpus = open_corpus(json.loads((result.workdir / "config.json").read_text())["corpus"]["path"])
         train, text = (corpus.counts(split).astype(float) for split in ("train", "heldout"))
-        rates, languages, total = kept(train, 1e-3, corpus.vocab.unk), Languages().read(corpus), 0.0
+        rates, languages, total = kept(train, 1e-3, corpus.vocab.unk), WordLanguages().read(corpus), 0.0
         for language in (1, 2):
             own = languages == language
             noise = noise_of(np.where(own, train, 0), corpus.vocab, 0.75)

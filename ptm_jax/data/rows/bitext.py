@@ -12,7 +12,7 @@ from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.facts import Counts
 from ptm_jax.core.fields import Field
-from ptm_jax.core.languages import Languages
+from ptm_jax.core.languages import WordLanguages
 from ptm_jax.data.corpora.store import Block
 from ptm_jax.data.rows import packing
 from ptm_jax.data.rows.examples import COMMON, Fields, Spec
@@ -35,7 +35,7 @@ class Translations(slots.Examples):
 
     sample: float | None = 1e-4
     counts: Counts = Counts()
-    languages: Languages = Languages()
+    languages: WordLanguages = WordLanguages()
 
     begin = end = None
 
