@@ -5,6 +5,13 @@
 Both sides train on the sentences of STS-B's training file (each a document) and of `--data`, with the same vocabulary,
 window 5, 5 noise words, subsampling 1e-3 and the rate 0.025 to 0.0001, on all cores of the process; the time is that of
 training. Sentences of sts-dev.tsv are inferred with the words frozen. Needs `pip install -e ".[parity]"`.
+
+Measured on two cores of an AMD EPYC (AVX2), 11,378 sentences of STS-B, 129,252 known words, vocabulary 7,582, width 100, 10
+epochs, gensim 4.4 (Spearman on the 1,500 pairs of sts-dev):
+
+    pv_dbow        287,258 words/s, gensim 228,764: 1.26 times; Spearman 0.335, gensim 0.337
+    pv_dm          173,209 words/s, gensim 177,619: 0.98 times; Spearman 0.329, gensim 0.332
+    pv_dbow_words  156,801 words/s, gensim  89,952: 1.74 times; Spearman 0.405, gensim 0.417
 """
 
 from __future__ import annotations
