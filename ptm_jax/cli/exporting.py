@@ -6,7 +6,8 @@ Example:
   ptm export models/bert --out bert --dtype float16
   ptm export runs/sst2 --out sst2 --push my-name/bert-sst2
   ptm export runs/lora --adapter --out lora.safetensors
-  ptm export runs/skipgram --out skipgram.bin --format word2vec-binary
+  ptm export runs/skipgram --out skipgram.bin
+  ptm export runs/fasttext --out fasttext.bin
   ptm export glove.6B.300d.txt --out glove.bin --format word2vec-binary
 """
 
@@ -49,8 +50,8 @@ def run(args: Args) -> int:
     import ptm_jax
     from ptm_jax.cli import word_tables
     from ptm_jax.convert import hub
-    from ptm_jax.convert.words.wordfiles import is_words
     from ptm_jax.core.errors import UserError
+    from ptm_jax.inference.trained_words import is_words
     from ptm_jax.runs import run
 
     if is_words(args.model) or args.format is not None:

@@ -117,7 +117,7 @@ class Args:
 def run(args: Args) -> int:
     """Loads the model and prints or writes its results."""
     from ptm_jax.cli import scoring, target, word_tables
-    from ptm_jax.convert.words.wordfiles import is_words
+    from ptm_jax.inference.trained_words import is_words
 
     args = dataclasses.replace(args, task=target.task_name(args.task))
     if args.task not in TASKS and scoring.is_task(args.task):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import sys
@@ -23,6 +24,7 @@ from ptm_jax.core.spec.classes import Kinds, kinds_of
 from ptm_jax.core.spec.rebuild import rebuild
 from ptm_jax.core.system import System, adapted, in_effect
 from ptm_jax.data.tokenizers.published import FILES, read_published
+from ptm_jax.inference import trained_words
 from ptm_jax.inference.decoding import defaults
 from ptm_jax.inference.paragraph_vectors import ParagraphModel, is_paragraphs
 from ptm_jax.inference.pretrained import Pretrained
@@ -48,7 +50,7 @@ def load(
     revision: str | None = None,
 ) -> Pretrained | WordVectors | ParagraphModel:
     """Loads a training run or a published Hugging Face checkpoint as a `Pretrained` model, or a file of word vectors. A run
-    of paragraph vectors gives a `ParagraphModel`.
+    of skip-gram, CBOW, fastText or GloVe gives `WordVectors`, one of paragraph vectors a `ParagraphModel`.
 
     path          a workdir of `ptm train` (its newest intact checkpoint), or one checkpoint (WORKDIR/checkpoints/step_...);
                   a directory with config.json and tensors; a name on the Hugging Face Hub ("bert-base-uncased"); or a
@@ -95,7 +97,21 @@ def load(
     params = in_effect(system, tied(params, system.ties))
     if is_paragraphs(system):
         return ParagraphModel.read(Run.at(path), system, params, tokenizer)
-    return Pretrained(system, params, tokenizer, tower=name, published=config, sentence=sentence)
+    model = Pretrained(system, params, tokenizer, tower=name, published=config, sentence=sentence)
+    return _vectors(model, Run.at(path)) if _is_table(model) else model
+
+
+def _is_table(model: Pretrained) -> bool:
+    """Whether a model is a table of words with its tokenizer."""
+    return isinstance(model.module.encoder, trained_words.TABLES) and model.tokenizer is not None
+
+
+def _vectors(model: Pretrained, run: Run) -> WordVectors:
+    """Returns the word vectors of a run, with the counts of words where its corpus is still there."""
+    counts = None
+    with contextlib.suppress(UserError):
+        counts = run.corpus().counts("train")
+    return WordVectors.of_model(model, counts)
 
 
 def from_published(

@@ -20,13 +20,10 @@ from ptm_jax.convert.words import wordfiles
 from ptm_jax.convert.words.wordtable import WordTable
 from ptm_jax.core.errors import UserError, closest
 from ptm_jax.core.reading import shown
-from ptm_jax.encoders import static
-from ptm_jax.encoders.windows import WindowEncoder
-from ptm_jax.inference import bag_classes, inputs
+from ptm_jax.inference import bag_classes, inputs, trained_words
 from ptm_jax.inference.vectors import unit
 from ptm_jax.kernels import words as kernels
 from ptm_jax.kernels.words import nearest
-from ptm_jax.nn.heads.word_rows import WordRows
 
 NEAR = 50_000
 """Words among which the nearest spelling of an unknown one is sought."""
@@ -59,22 +56,10 @@ class WordVectors:
         return cls(WordTable(words=list(words), rows=np.asarray(vectors, np.float32), counts=counts))
 
     @classmethod
-    def of_model(cls, model: Any) -> WordVectors:
+    def of_model(cls, model: Any, counts: np.ndarray | None = None) -> WordVectors:
         """Returns the vectors of a `Pretrained` model with a table of words, such as a trained skip-gram or NNLM, without
-        the special pieces. Raises UserError for another model."""
-        encoder = model.module.encoder
-        if not isinstance(encoder, static.WordVectors | static.ContextWords | WindowEncoder):
-            raise UserError(
-                f"{model.system.name} is no table of word vectors; `ptm compress static` makes vectors of a model's tokens"
-            )
-        tokenizer = model._tokenizer()
-        kept = [i for i, piece in enumerate(tokenizer.pieces) if piece not in tokenizer.special_pieces]
-        params = model.params[model.tower]
-        rows = np.asarray(params["encoder"].get("embed", params["encoder"])["token"], np.float32)
-        for name, head in model.module.heads.items():
-            if isinstance(head, WordRows) and head.added:
-                rows = rows + np.asarray(params[f"heads_{name}"]["table"], np.float32)
-        return cls.of([tokenizer.pieces[i] for i in kept], rows[kept])
+        the special pieces; `counts` [V] are those of every id, where known. Raises UserError for another model."""
+        return cls(trained_words.table_of(model, counts))
 
     def __repr__(self) -> str:
         own, more = self.table, ""
