@@ -6,6 +6,7 @@ Prints the script or manifest; --out FILE writes it; --run submits it. A run con
 Example:
   ptm launch local bert_mini --data pydocs --workdir runs/two --hosts 2 --run
   ptm launch slurm configs/bert.py --data prepared --workdir runs/bert --topology h100x16 --partition gpu --hours 12
+  ptm launch slurm configs/studies/tiny.py --workdir /shared/tiny --topology h100x8
   ptm launch gke bert_base --data /w/lm --workdir /w/bert --topology v5e:4x4 --image IMAGE --mount CLAIM=/w
   ptm launch tpu-vm bert_base --data /w/lm --workdir /w/bert --topology v6e:4x4 --spot --project P --zone Z --mount NFS=/w
 """
@@ -33,7 +34,7 @@ class Args:
     kind: Annotated[Literal["local", "slurm", "gke", "tpu-vm"], tyro.conf.Positional]
     """Processes on this machine, a batch script, a JobSet manifest, or a script for queued resources."""
     target: options.Target
-    """A system of `ptm list`, or a .py file that defines `config`."""
+    """A system of `ptm list`, or a .py file that defines `config`, or `study`: a job for each of its runs."""
     workdir: Annotated[str, tyro.conf.arg(metavar="DIR")]
     """Folder of the run, on storage that all hosts share and that outlives them."""
     data: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SOURCE ...")] = ()
@@ -107,11 +108,13 @@ def describe(args: Args):
     from ptm_jax.launch import hardware, job
 
     overrides = options.pairs(args.set)
-    config = target.resolve(args.target, overrides, experiment=True)
+    runs = _runs_of(args)
+    config = None if runs else target.resolve(args.target, overrides, experiment=True)
     machines = hardware.parse(args.topology, args.hosts, args.devices)
     if args.kind == "local" and machines.devices is None:
         machines = dataclasses.replace(machines, devices=1)
-    _check_mesh(args.mesh, config, machines)
+    if config is not None:
+        _check_mesh(args.mesh, config, machines)
     file = Path(args.target)
     carried = args.kind in ("gke", "tpu-vm") and file.is_file()
     return job.Job(
@@ -124,8 +127,20 @@ def describe(args: Args):
         retries=(0 if args.kind == "local" else 3) if args.retries is None else args.retries,
         mount=None if args.mount is None else _mount(args.mount),
         header=f"ptm {shlex.join(_words(args))}",
+        runs=runs,
         **{name: vars(args)[name] for name in SAME},
     )
+
+
+def _runs_of(args: Args) -> tuple[str, ...]:
+    """The names of the runs of a study; none of another config. Raises UserError for what a study does not take."""
+    from ptm_jax.tuning import studies
+
+    if not studies.defines(args.target):
+        return ()
+    if given := options.given(args, ("data", "mesh", "rules", "set")):
+        raise UserError(f"a study has its own experiments; write what {given[0]} changes into {args.target}")
+    return tuple(name for name, _ in studies.names(studies.load(args.target)))
 
 
 def _check_mesh(mesh: str | None, config, machines) -> None:

@@ -34,6 +34,7 @@ COMMANDS = {
     "compress": ("ptm_jax.cli.compress", "static vectors of a model's tokens"),
     "align": ("ptm_jax.cli.align", "bring word vectors of two languages into one space"),
     "average": ("ptm_jax.cli.average", "average the parameters of several models"),
+    "study": ("ptm_jax.cli.study", "run many runs as one value: a table, pictures, scaling laws"),
     "launch": ("ptm_jax.cli.launch", "train on several hosts: this machine, Slurm, GKE, Cloud TPU"),
     "plan": ("ptm_jax.cli.plan", "plan training on hardware not attached: memory, time, cost"),
     "bench": ("ptm_jax.cli.bench", "measure speed on this machine"),

@@ -25,6 +25,7 @@ import dataclasses
 import os
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -92,15 +93,20 @@ class Args:
 
 def run(args: Args) -> int:
     """Trains, in this process or in all processes of a job, and prints the result."""
+    return joined(lambda: _run(args))
+
+
+def joined(work: Callable[[], int]) -> int:
+    """The exit status of `work()`, in one process or as one of several."""
     from ptm_jax.train import group, hosts
 
     if hosts.join() is None:
-        return _run(args)
+        return work()
     sys.stdout = os.fdopen(os.dup(1), "w")  # gloo writes its greetings to the standard output
     os.dup2(2, 1)
     try:
         with group.together():
-            return _run(args)
+            return work()
     except KeyboardInterrupt:
         return group.quit_with("interrupted", 130)
     except Exception as error:

@@ -41,6 +41,7 @@ class Job:
     grace        seconds for the last checkpoint, between SIGTERM and SIGKILL and before a time limit
     retries      restarts after a failure; preemptions do not count
     program      command before `train`
+    runs, only   names of the runs of a study, whose file is `config`: a job each; the run of this job
     """
 
     name: str
@@ -66,6 +67,8 @@ class Job:
     spot: bool = False
     program: tuple[str, ...] = ("ptm",)
     header: str = ""
+    runs: tuple[str, ...] = ()
+    only: str = ""
 
     def __post_init__(self):
         _match("--name", self.name, NAME, "small letters, digits and dashes, at most 40")
@@ -85,10 +88,13 @@ class Job:
     def texts(self) -> list[str]:
         """Returns the user's texts in the script or manifest."""
         pairs = [text for pair in self.environment for text in pair]
-        return [*self.command(), *pairs, self.setup, self.image or "", *(self.mount or ()), self.text or ""]
+        return [*self.command(), *self.runs, *pairs, self.setup, self.image or "", *(self.mount or ()), self.text or ""]
 
     def command(self, config: str | None = None) -> list[str]:
         """Returns the command of every host."""
+        if self.runs or self.only:
+            words = [*self.program, "study", config or self.config, "--workdir", self.workdir]
+            return words + (["--only", self.only] if self.only else [])
         words = [*self.program, "train", config or self.config, "--workdir", self.workdir]
         words += ["--data", *self.data] if self.data else []
         words += ["--mesh", self.mesh] if self.mesh else []
@@ -98,7 +104,7 @@ class Job:
     @property
     def logs(self) -> str:
         """The folder of the hosts' logs."""
-        return str(PurePosixPath(self.workdir) / "launch")
+        return str(PurePosixPath(self.workdir) / "launch" / self.only)
 
     def check(self, kind: str) -> None:
         """Raises UserError for fields that this kind does not support, and for missing ones."""
@@ -108,6 +114,8 @@ class Job:
         missing = [f"--{field}" for field in NEEDED.get(kind, ()) if not vars(self)[field]]
         if missing:
             raise UserError(f"{kind} needs {' and '.join(missing)}; `ptm launch --help` has an example")
+        if self.runs and kind not in ("slurm", "gke"):
+            raise UserError(f"{kind} runs no study; use slurm or gke, or `ptm study {self.config}` on this machine")
         platform = self.hardware.platform
         if kind == "tpu-vm" and platform != "tpu":
             raise UserError("tpu-vm needs a TPU slice: --topology v5p:8x8x8")

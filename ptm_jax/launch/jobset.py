@@ -8,6 +8,7 @@ counting the restart. After other failures it restarts at most `retries` times.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import yaml
@@ -23,7 +24,11 @@ SCRIPT = 'log=$PTM_LOGS/host-$JOB_COMPLETION_INDEX.log\n{host}\nexit "$status"\n
 
 
 def render(job: Job) -> str:
-    """Returns the manifest for `kubectl apply -f`."""
+    """Returns the manifest for `kubectl apply -f`; of a study, a JobSet for each run."""
+    if job.runs:
+        short = job.name[:34].rstrip("-")
+        jobs = (replace(job, runs=(), only=run, name=f"{short}-{number}") for number, run in enumerate(job.runs))
+        return "---\n".join(map(render, jobs))
     documents = ([_config(job)] if job.text is not None else []) + [manifest(job)]
     head = [job.header, "", f"  kubectl apply -f {job.name}.gke.yaml", f"  kubectl delete jobset {job.name}"]
     head.append(f"  kubectl logs -l jobset.sigs.k8s.io/jobset-name={job.name} --prefix --tail=-1 -f")

@@ -10,6 +10,11 @@ from importlib import resources
 from ptm_jax.launch.job import Job, comment, exports, shown
 
 LOCAL_PORT = 29400
+ARRAY = """runs=({runs})
+run=${{runs[$SLURM_ARRAY_TASK_ID]}}
+train+=(--only "$run")
+PTM_LOGS=$PTM_LOGS/$run"""
+"""Lines of an array job: its task takes a run of the study."""
 
 
 class Slots(string.Template):
@@ -52,13 +57,15 @@ def local_environment(job: Job, port: int) -> list[tuple[str, str]]:
 def slurm(job: Job) -> str:
     """Returns the batch script for `sbatch`."""
     gpus = "" if job.hardware.platform == "cpu" or not job.hardware.devices else job.hardware.devices
-    options = {"gpus-per-node": gpus, "partition": job.partition, "account": job.account}
+    array = f"0-{len(job.runs) - 1}" if job.runs else ""
+    options = {"gpus-per-node": gpus, "partition": job.partition, "account": job.account, "array": array}
     minutes = round(60 * (job.hours or 24))
     return fill(
         "slurm.sh",
         {
             **_common(job),
             "shown": shown(job.logs),
+            "study": ARRAY.format(runs=shlex.join(job.runs)) if job.runs else "",
             "signal": f"TERM@{job.grace}",
             "time": f"{minutes // 1440}-{minutes // 60 % 24:02d}:{minutes % 60:02d}:00",
             "options": "\n".join(f"#SBATCH --{name}={value}" for name, value in options.items() if value),

@@ -43,6 +43,7 @@ class Work:
     flops, model_flops   2 m n k of every product, with and without recomputed ones
     traffic              bytes that the products read and write, without weights
     scores               number of logits over the vocabulary in the largest product
+    vocabulary           operations of the products with the vocabulary: logits, and their gradient to weights and input
     tokens               tokens of a batch with padding
     kept                 bytes of residuals of the forward pass; 0 if the module's formula for activations applies
     shapes               shapes of the state on one device
@@ -52,6 +53,7 @@ class Work:
     model_flops: float
     traffic: float
     scores: float
+    vocabulary: float
     tokens: int
     kept: float
     shapes: TrainState
@@ -89,6 +91,8 @@ def work_of(config: Experiment, phase: int) -> Work:
         model_flops=sum(p.times * p.flops for p in bare),
         traffic=size(double) - size(traced),
         scores=max(scores, default=0),
+        # The gradient to the input has no vocabulary in its shape: a third of the three products of a head.
+        vocabulary=1.5 * sum(p.times * p.flops for p in bare if vocab in p.shape),
         tokens=shape.batch * shape.length,
         kept=0 if _formula_holds(config) else _kept(twice) - _kept(config),
         shapes=shapes,

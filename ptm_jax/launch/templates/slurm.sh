@@ -23,6 +23,7 @@ set -uo pipefail
 
 export PTM_LOGS=@@logs
 train=(@@train)
+@@study
 @@exports
 @@setup
 

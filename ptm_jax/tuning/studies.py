@@ -1,0 +1,268 @@
+"""A study: many runs as one value. Its runs are the product of its axes; `tuning.study_runs` runs those that are missing.
+
+A study file defines `study`, and `ptm study FILE --workdir W` runs it; configs/studies has examples.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from ptm_jax.core import spec
+from ptm_jax.core.errors import UserError
+from ptm_jax.core.system import Experiment, System, refusal
+from ptm_jax.runs import resolving
+from ptm_jax.systems.compose import compose
+from ptm_jax.tuning.scaling_laws import Form
+
+PATHS: Mapping[str, tuple[str, ...]] = {
+    "system": ("system",),
+    "size": ("system",),
+    "task": (),
+    "data": ("data",),
+    "steps": ("recipe.phases.0.steps",),
+    "batch": ("recipe.phases.0.batch",),
+    "length": ("recipe.phases.0.length",),
+    "lr": ("recipe.lr",),
+    "seed": ("seed",),
+    "budget": (),
+}
+"""Where the values of an axis go, by its name."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Axis:
+    """One thing that varies.
+
+    name    of the axis, and a key of `PATHS` where `paths` is empty
+    values  the values, or {label: value}. On "system" and "size" a value is a System or a name of the catalogue, which takes
+            the recipe (beside its own rates by path) and the tokenizer of the base; on "task" a System or a name whose task
+            the network gets (`systems.compose`), or a function from System to System; on "budget" the budget's amount
+    paths   paths of `--set` that take the value
+    """
+
+    name: str
+    values: tuple[Any, ...] | Mapping[str, Any]
+    paths: tuple[str, ...] = ()
+
+    def __post_init__(self):
+        if not self.paths and self.name not in PATHS:
+            raise ValueError(f"axis {self.name!r} has no paths; give them, or name one of {', '.join(PATHS)}")
+        if not self.values or len(self.labelled) < len(self.values):
+            raise ValueError(f"axis {self.name!r} has {len(self.values)} values, {len(self.labelled)} of them different")
+
+    @property
+    def labelled(self) -> dict[str, Any]:
+        """{label: value}."""
+        if isinstance(self.values, Mapping):
+            return dict(self.values)
+        return {value.name if isinstance(value, System) else _label(value): value for value in self.values}
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        return self.paths or PATHS[self.name]
+
+
+def _label(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Budget:
+    """What is equal in all runs, and gives their steps: tokens (B L of every step), operations (products of every step,
+    `Cost.operations`), or seconds as the plan predicts them. Warm-up takes its share of the steps in the base."""
+
+    kind: Literal["tokens", "operations", "seconds"]
+    amount: float
+
+    def __post_init__(self):
+        if not 0 < self.amount < math.inf:
+            raise ValueError(f"the amount of the budget is {self.amount}; it must be a finite number above 0")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Law:
+    """A law fitted to the runs that are done: their `metric` over the variables of the form, which are columns of the table.
+
+    by    axis whose labels get a fit each ("": one fit)
+    hold  number of runs with the most operations that are left out of each fit, and predicted by it
+    """
+
+    form: Form
+    metric: str = "loss"
+    by: str = ""
+    hold: int = 1
+    draws: int = 200
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Study:
+    """Many runs of one experiment.
+
+    base     the experiment of all runs, with one phase
+    axes     what varies; the runs are the product. `keep` says which of them: {axis: label} -> bool (default: all)
+    budget   what is equal; None: the recipe's steps
+    metrics  held-out metrics of the table; the first is compared
+    laws     what is fitted
+    """
+
+    name: str
+    base: Experiment
+    axes: tuple[Axis, ...]
+    budget: Budget | None = None
+    metrics: tuple[str, ...] = ("loss",)
+    laws: tuple[Law, ...] = ()
+    keep: Callable[[Mapping[str, str]], bool] | None = None
+
+    def __post_init__(self):
+        names = [axis.name for axis in self.axes]
+        places = [place for axis in self.axes for place in axis.places]
+        twice = sorted({name for name in [*names, *places] if (names + places).count(name) > 1 and name not in PATHS})
+        twice += sorted({name for name in names if names.count(name) > 1} | {p for p in places if places.count(p) > 1})
+        if twice:
+            raise ValueError(f"two axes set {twice[0]}; the axes contradict each other: leave one out")
+        if self.budget is not None and "recipe.phases.0.steps" in places:
+            raise ValueError(f"an axis sets the steps, which the budget of {self.budget.kind} gives; leave one out")
+        if self.budget is None and "budget" in names:
+            raise ValueError("there is an axis of budgets and no budget; give budget=Budget(kind=..., amount=...)")
+        if len(self.base.system.recipe.phases) > 1:
+            raise ValueError(f"{self.base.system.name} has several phases; a study needs a base with one")
+        for law in self.laws:
+            if law.by and law.by not in names:
+                raise ValueError(f"a law is fitted by {law.by!r}, which is no axis; there are: {', '.join(names)}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What a run costs.
+
+    parameters  of all towers; `body`: without the tables and heads of the vocabulary, and without positions
+    operations  of a step, forward and backward, 2 m n k of every product; `body_operations`: without those of the vocabulary
+    memory      bytes of a device, and `capacity`, those that it has
+    seconds     of a step
+    """
+
+    parameters: int
+    body: int
+    operations: float
+    body_operations: float
+    memory: int
+    capacity: int
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Point:
+    """A run of a study: its name, {axis: label}, and its experiment and cost, or why it cannot be (`refusal`)."""
+
+    name: str
+    labels: Mapping[str, str]
+    config: Experiment | None = None
+    cost: Cost | None = None
+    refusal: str = ""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the run, with padding."""
+        phase = self.config.system.recipe.phases[0]
+        return phase.steps * phase.batch * phase.length
+
+    @property
+    def steps(self) -> int:
+        return self.config.system.recipe.steps
+
+
+Costs = Callable[[Experiment], Cost]
+
+
+def names(study: Study) -> list[tuple[str, dict[str, str]]]:
+    """[(name of a run, {axis: label})], in the order of the axes, the last fastest."""
+    found = []
+    for labels in itertools.product(*(axis.labelled for axis in study.axes)):
+        named = dict(zip((axis.name for axis in study.axes), labels, strict=True))
+        if study.keep is None or study.keep(named):
+            name = "_".join(f"{axis}-{label}" for axis, label in named.items()) or "run"
+            found.append((re.sub(r"[^\w.+-]", "-", name), named))
+    return found
+
+
+def point(study: Study, name: str, labels: Mapping[str, str], costs: Costs) -> Point:
+    """The run of these labels. One that a value or a system refuses has a `refusal`."""
+    try:
+        config, budget = _placed(study, labels), study.budget
+        if "budget" in labels:
+            axis = next(axis for axis in study.axes if axis.name == "budget")
+            budget = dataclasses.replace(budget, amount=float(axis.labelled[labels["budget"]]))
+        cost = costs(config)
+        if budget is not None:
+            config = _with_steps(config, budget, cost)
+        return Point(name=name, labels=labels, config=config, cost=cost)
+    except (UserError, ValueError) as error:
+        return Point(name=name, labels=labels, refusal=" ".join(str(error).split()))
+
+
+def _placed(study: Study, labels: Mapping[str, str]) -> Experiment:
+    config, changes = study.base, {}
+    for axis in study.axes:
+        value = axis.labelled[labels[axis.name]]
+        for place in axis.places:
+            if place == "system":
+                given = resolving.resolve(value) if isinstance(value, str) else value
+                own = given.system if isinstance(given, Experiment) else given
+                base = study.base.system
+                recipe = dataclasses.replace(base.recipe, lr_rules=(*own.recipe.lr_rules, *base.recipe.lr_rules))
+                own = dataclasses.replace(own, recipe=recipe, tokenizer=base.tokenizer, name=labels[axis.name])
+                config = dataclasses.replace(config, system=own)
+            else:
+                changes[place] = (value,) if place == "data" and isinstance(value, str) else value
+    if "task" in labels:
+        task = next(axis for axis in study.axes if axis.name == "task").labelled[labels["task"]]
+        task = resolving.resolve(task) if isinstance(task, str) else task
+        system = compose(config.system, task) if isinstance(task, System) else task(config.system)
+        config = dataclasses.replace(config, system=dataclasses.replace(system, tokenizer=study.base.system.tokenizer))
+    if reason := refusal(config.system):
+        raise UserError(reason)
+    return spec.override(config, changes) if changes else config
+
+
+def _with_steps(config: Experiment, budget: Budget, cost: Cost) -> Experiment:
+    recipe = config.system.recipe
+    phase = recipe.phases[0]
+    step = {"tokens": phase.batch * phase.length, "operations": cost.operations, "seconds": cost.seconds}[budget.kind]
+    steps = round(budget.amount / step)
+    if steps < 1:
+        raise UserError(f"a step takes {step:.3g} {budget.kind} and the budget is {budget.amount:.3g}; give a larger budget")
+    schedule = recipe.schedule
+    if warmup := vars(schedule).get("warmup"):
+        schedule = dataclasses.replace(schedule, warmup=max(1, round(warmup * steps / recipe.steps)))
+    recipe = dataclasses.replace(recipe, phases=(dataclasses.replace(phase, steps=steps),), schedule=schedule)
+    return dataclasses.replace(config, system=dataclasses.replace(config.system, recipe=recipe))
+
+
+def defines(path: str | Path) -> bool:
+    """Whether a file defines `study`, by its text: a config is not imported for the question."""
+    return Path(path).is_file() and bool(re.search(r"^study\s*=", Path(path).read_text(encoding="utf8"), re.M))
+
+
+def load(path: str | Path) -> Study:
+    """The `study` of a Python file, or of a file of configs/studies by its name. Raises UserError."""
+    from ptm_jax.core.spec.own_code import import_file
+
+    file = Path(path)
+    if not file.is_file():
+        file = next((there for there in _shipped(file.name) if there.is_file()), file)
+    if not file.is_file():
+        raise UserError(f"no such study: {path}; give a .py file that defines `study`")
+    found = vars(resolving.guard(lambda: import_file(file), file)).get("study")
+    if not isinstance(found, Study):
+        raise UserError(f"{path} defines no `study` (a tuning.studies.Study)")
+    return found
+
+
+def _shipped(name: str) -> list[Path]:
+    return [resolving.CONFIGS / "studies" / name, resolving.CONFIGS / "studies" / f"{name}.py"]

@@ -1,0 +1,263 @@
+"""Runs the missing runs of a study in a workdir, which several processes may share.
+
+    corpora/HASH/        text prepared once for all runs with the same sources and tokenizer
+    costs.json           {fingerprint: cost}, so that nothing is traced twice
+    runs/NAME/           the workdir of a run (`ptm train`), and row.json once it is done or has failed
+    results.csv, study.md, *.png    `tuning.study_page`
+
+A run with a row is not run again; delete its folder to repeat it. The process of a run holds the lock runs/.NAME.claim,
+which the operating system releases when it ends, so two processes share the runs of a study and none is run twice. A
+process that is killed leaves a checkpoint and no row: the same command goes on there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import hashlib
+import json
+import math
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ptm_jax.core import spec
+from ptm_jax.core.errors import UserError
+from ptm_jax.core.system import Experiment
+from ptm_jax.core.types import Vocab
+from ptm_jax.data.corpora.prepare import prepare
+from ptm_jax.data.corpora.store import open_corpus
+from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
+from ptm_jax.train import differing, group, logs, loop, setup, workdirs
+from ptm_jax.tuning import studies
+from ptm_jax.tuning.studies import Cost, Costs, Point, Study
+
+BUSY = 75
+"""Exit status of a process that found its run in the hands of another."""
+POLL = 0.5
+ROW = "row.json"
+
+
+def points(study: Study, workdir: Path, costs: Costs, only: str | None = None) -> list[Point]:
+    """The runs of a study on its corpora, which are prepared where they are missing. Raises UserError for an unknown one."""
+    known = studies.names(study)
+    if only is not None and only not in dict(known):
+        raise UserError(f"{study.name} has no run {only!r}; its runs are {', '.join(name for name, _ in known[:8])}, ...")
+    priced = remembered(costs, workdir / "costs.json")
+    found = []
+    for name, labels in known:
+        if only in (None, name):
+            made = studies.point(study, name, labels, lambda config: priced(on_corpus(config, workdir)))
+            found.append(made if made.refusal else dataclasses.replace(made, config=on_corpus(made.config, workdir)))
+    return found
+
+
+def on_corpus(config: Experiment, workdir: Path) -> Experiment:
+    """The experiment on a prepared corpus below the workdir, with its vocabulary. Labelled data stay."""
+    prepared = len(config.data) == 1 and (Path(config.data[0]) / "manifest.json").is_file()
+    if config.system.examples.labelled:
+        return config
+    if not prepared:
+        tokenizer = config.tokenizer or config.system.tokenizer
+        if tokenizer is None:
+            raise UserError(f"{config.system.name} names no tokenizer; set tokenizer=TokenizerSpec(...) in the base")
+        asked = json.dumps([config.data, spec.to_json(tokenizer), config.heldout])
+        folder = workdir / "corpora" / hashlib.sha256(asked.encode()).hexdigest()[:12]
+        group.current().chosen(lambda: _prepare(config, folder, tokenizer))
+        config = dataclasses.replace(config, data=(str(folder),), tokenizer=None)
+    return differing.resolve(config, open_corpus(config.data[0]).vocab)
+
+
+def expected(config: Experiment) -> Experiment:
+    """The experiment with a vocabulary of the size that its tokenizer will have, where that is to be trained."""
+    tokenizer = config.tokenizer or config.system.tokenizer
+    if not isinstance(tokenizer, TokenizerSpec) or tokenizer.path or tokenizer.sentinels:
+        return config
+
+    def resized(vocab: Vocab) -> Vocab:
+        ids = {name: number for number, name in enumerate(setup.SPECIALS) if vocab.id(name) is not None}
+        return dataclasses.replace(vocab, size=tokenizer.vocab, extra=(), **ids)
+
+    return dataclasses.replace(config, system=spec.respell(config.system, Vocab, resized))
+
+
+def _prepare(config: Experiment, folder: Path, tokenizer: Any) -> str:
+    with _locked(folder.with_suffix(".lock"), wait=True):
+        return str(prepare(config.data, folder, tokenizer=tokenizer, heldout=config.heldout).dir)
+
+
+def remembered(costs: Costs, path: Path | None) -> Costs:
+    """The costs, kept in a file or (None) in memory. Seed, rates, steps and data do not change the cost of a step."""
+    seen: dict[str, Any] = {}
+
+    def of(config: Experiment) -> Cost:
+        recipe = config.system.recipe
+        phase = dataclasses.replace(recipe.phases[0], steps=1)
+        system = dataclasses.replace(config.system, name="", recipe=dataclasses.replace(recipe, lr=0.0, phases=(phase,)))
+        key = spec.fingerprint(dataclasses.replace(config, system=system, seed=0, data=()))[:16]
+        known = seen if path is None else _read(path)
+        if key not in known:
+            found = known[key] = dataclasses.asdict(costs(config))
+        if path is not None and key not in _read(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with _locked(path.with_suffix(".lock"), wait=True):
+                workdirs.replace(path, (json.dumps(_read(path) | {key: found}, indent=1) + "\n").encode())
+        return Cost(**known[key])
+
+    return of
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text(encoding="utf8")) if path.is_file() else {}
+
+
+def row_of(point: Point, workdir: Path) -> dict[str, Any] | None:
+    """The row of a run that is done or has failed; None of one that is not run yet.
+
+    Raises UserError where the row is that of another experiment."""
+    if point.refusal:
+        return _row(point, status=f"refused: {point.refusal}")
+    path = workdir / "runs" / point.name / ROW
+    if not path.is_file():
+        return None
+    found = json.loads(path.read_text(encoding="utf8"))
+    if found["fingerprint"] != _fingerprint(point):
+        raise UserError(
+            f"{path} is of another experiment than the study's now; choose another --workdir, or delete its folder"
+        )
+    return found
+
+
+def forget_failures(found: Sequence[Point], workdir: Path) -> None:
+    """Deletes the rows of failed runs, so that they are run again from their last checkpoints."""
+    for point in found:
+        row = row_of(point, workdir)
+        if row is not None and row["status"].startswith("failed"):
+            (workdir / "runs" / point.name / ROW).unlink()
+
+
+def run_one(point: Point, workdir: Path, metrics: Sequence[str], quiet: bool = True) -> int:
+    """Runs one run, in this process, and writes its row. Returns the exit status: 0, 1 for a failed run, whose row says why,
+    128 and the signal for a stopped one, `BUSY` where another process runs it."""
+    folder = workdir / "runs" / point.name
+    chosen = group.current().chosen
+    with contextlib.ExitStack() as stack:
+        claim = _locked(folder.parent / f".{point.name}.claim", wait=False)
+        if not chosen(lambda: stack.enter_context(claim)):
+            return BUSY
+        if chosen(lambda: row_of(point, workdir) is not None):
+            return 0
+        try:
+            result = loop.train(point.config, folder, quiet=quiet)
+        except UserError as error:
+            write(point, workdir, _row(point, status=f"failed: {' '.join(str(error).split())}"))
+            return 1
+        if result.stopped:
+            return 128 + result.signal
+        values = {name: result.heldout.get(name) for name in metrics}
+        odd = [name for name, value in values.items() if value is None or not math.isfinite(value)]
+        there = ", ".join(result.heldout)
+        status = f"failed: the held-out {odd[0]} is {values[odd[0]]}; there are {there}" if odd else "done"
+        seconds = max((line["seconds"] for line in logs.read(folder)), default=0.0)
+        facts = {"baseline": result.baseline, "seconds": seconds, **values}
+        write(point, workdir, _row(point, status=status, **facts))
+        return 1 if odd else 0
+
+
+def _row(point: Point, **known: Any) -> dict[str, Any]:
+    row = {"name": point.name, **point.labels}
+    if point.cost is not None:
+        steps = point.steps
+        row |= {
+            "parameters": point.cost.parameters, "body": point.cost.body, "steps": steps, "tokens": point.tokens,
+            "operations": steps * point.cost.operations, "body_operations": steps * point.cost.body_operations,
+            "fingerprint": _fingerprint(point),
+        }  # fmt: skip
+    return row | known
+
+
+def _fingerprint(point: Point) -> str:
+    free = {name: 0 for name in ("log_every", "eval_every", "save_every", "keep")}
+    return spec.fingerprint(dataclasses.replace(point.config, data=(), metrics=(), mesh=(), rules="replicated", **free))
+
+
+def write(point: Point, workdir: Path, row: dict[str, Any]) -> None:
+    """Writes a row (process 0)."""
+    if group.current().index:
+        return
+    path = workdir / "runs" / point.name / ROW
+    with workdirs.writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        workdirs.replace(path, (json.dumps(row, indent=1) + "\n").encode())
+
+
+def run_missing(
+    found: Sequence[Point], workdir: Path, command: Callable[[Point], list[str]], *, at_once: int = 1,
+    say: Callable[[str], None] = lambda line: None, done: Callable[[], None] = lambda: None,
+) -> int:  # fmt: skip
+    """Runs what has no row yet as child processes, `at_once` at a time. Returns 0, or the status of a signal.
+
+    command  of a run: a process that calls `run_one` and exits with its status
+    done     called after each run that ended"""
+    waiting = [point for point in found if row_of(point, workdir) is None]
+    running: dict[str, tuple[Point, subprocess.Popen]] = {}
+    with _forwarding(running) as asked:
+        while (waiting or running) and not (asked and not running):
+            while waiting and len(running) < at_once and not asked:
+                point = waiting.pop(0)
+                if row_of(point, workdir) is None:
+                    say(f"{point.name}: {point.steps:,} steps, {point.steps * point.cost.operations:.3g} operations")
+                    running[point.name] = point, subprocess.Popen(command(point), stdin=subprocess.DEVNULL)
+            time.sleep(POLL)
+            for name, (point, process) in list(running.items()):
+                if (status := process.poll()) is None:
+                    continue
+                del running[name]
+                if (status == BUSY or status > 128) and not asked:  # its other process may yet be killed; saved on a signal
+                    waiting.append(point)
+                    time.sleep(POLL)
+                elif not asked and row_of(point, workdir) is None:
+                    why = f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
+                    hint = "; out of memory, if nobody sent it" if status == -signal.SIGKILL else ""
+                    write(point, workdir, _row(point, status=f"failed: its process ended with {why}{hint}"))
+                if (row := row_of(point, workdir)) is not None:
+                    say(f"{name}: {row['status']}")
+                    done()
+    return 128 + asked[0] if asked else 0
+
+
+@contextlib.contextmanager
+def _forwarding(running: dict[str, tuple[Point, subprocess.Popen]]) -> Iterator[list[int]]:
+    """Yields the signals that were received; SIGTERM and Ctrl-C reach the children as SIGTERM, so that they save."""
+    asked: list[int] = []
+
+    def hand_on(number, frame):
+        asked.append(number)
+        for _, process in running.values():
+            process.send_signal(signal.SIGTERM)
+
+    before = {number: signal.signal(number, hand_on) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _locked(path: Path, *, wait: bool) -> Iterator[bool]:
+    """Holds a lock file, or yields False where another process does and `wait` is off. The file stays."""
+    with workdirs.writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = path.open("a")
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            yield False
+            return
+        yield True

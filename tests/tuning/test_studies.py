@@ -1,0 +1,193 @@
+"""A study's runs, budgets, rows and page; its children are small scripts, since a training is not what is tested here."""
+
+import csv
+import dataclasses
+import json
+import math
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from ptm_jax.core.errors import UserError
+from ptm_jax.core.recipe import Linear
+from ptm_jax.core.system import Experiment
+from ptm_jax.systems import get
+from ptm_jax.tuning import studies, study_page, study_runs
+from ptm_jax.tuning.scaling_laws import Power
+from ptm_jax.tuning.studies import Axis, Budget, Cost, Law, Study
+
+BASE = Experiment(system=get("bert_tiny"))
+COST = Cost(parameters=1000, body=600, operations=5e6, body_operations=3e6, memory=2**30, capacity=2**34, seconds=0.25)
+
+
+def study(**fields):
+    given = {"name": "s", "base": BASE, "axes": (Axis(name="lr", values=(1e-3, 3e-3)), Axis(name="seed", values=(0, 1)))}
+    return Study(**{**given, **fields})
+
+
+def points(value, costs=lambda config: COST):
+    return [studies.point(value, name, labels, costs) for name, labels in studies.names(value)]
+
+
+def test_runs_are_the_product_of_the_axes():
+    found = points(study())
+    assert [point.name for point in found] == [f"lr-{lr}_seed-{seed}" for lr in ("0.001", "0.003") for seed in (0, 1)]
+    assert [(p.config.system.recipe.lr, p.config.seed) for p in found] == [(a, b) for a in (1e-3, 3e-3) for b in (0, 1)]
+    kept = study(keep=lambda labels: labels["seed"] == "1" or labels["lr"] == "0.001")
+    assert [name for name, _ in studies.names(kept)] == ["lr-0.001_seed-0", "lr-0.001_seed-1", "lr-0.003_seed-1"]
+
+
+def test_a_system_takes_recipe_and_tokenizer_of_the_base():
+    found = points(study(axes=(Axis(name="system", values=("roberta_mini", "bert_mini")),)))
+    assert [point.config.system.name for point in found] == ["roberta_mini", "bert_mini"]
+    for point in found:
+        assert point.config.system.recipe == BASE.system.recipe and point.config.system.tokenizer == BASE.system.tokenizer
+        assert point.config.system.towers == get(point.labels["system"]).towers
+
+
+def test_budgets_give_the_steps():
+    """Of B L tokens, of 5e6 operations and of a quarter of a second a step; warm-up keeps its share."""
+    phase = BASE.system.recipe.phases[0]
+    for kind, amount, step in (
+        ("tokens", 1e5, phase.batch * phase.length), ("operations", 1e9, 5e6), ("seconds", 60.0, 0.25),
+    ):  # fmt: skip
+        (point, *_) = points(study(budget=Budget(kind=kind, amount=amount)))
+        assert point.steps == round(amount / step)
+        assert point.config.system.recipe.schedule == Linear(warmup=max(1, round(point.steps / 10)))
+    by_axis = study(axes=(Axis(name="budget", values=(1e9, 2e9)),), budget=Budget(kind="operations", amount=1.0))
+    assert [point.steps for point in points(by_axis)] == [200, 400]
+
+
+@pytest.mark.parametrize(
+    ("fields", "match"),
+    [
+        (
+            {"axes": (Axis(name="steps", values=(1, 2)),), "budget": Budget(kind="tokens", amount=1e6)},
+            "the budget of tokens",
+        ),
+        (
+            {"axes": (Axis(name="lr", values=(1,)), Axis(name="rate", values=(2,), paths=("recipe.lr",)))},
+            "two axes set recipe",
+        ),
+        ({"axes": (Axis(name="lr", values=(1,)), Axis(name="lr", values=(2,)))}, "contradict each other"),
+        ({"axes": (Axis(name="budget", values=(1e6,)),)}, "no budget"),
+        ({"laws": (Law(form=Power(), by="size"),)}, "'size', which is no axis"),
+    ],
+)
+def test_axes_that_contradict_each_other(fields, match):
+    with pytest.raises(ValueError, match=match):
+        study(**fields)
+
+
+def test_other_values_that_cannot_be():
+    with pytest.raises(ValueError, match="has no paths"):
+        Axis(name="colour", values=(1,))
+    with pytest.raises(ValueError, match="1 of them different"):
+        Axis(name="lr", values=(0.1, 0.1))
+    with pytest.raises(ValueError, match="finite number above 0"):
+        Budget(kind="tokens", amount=math.nan)
+
+
+def test_a_run_that_is_refused_is_a_row():
+    value = study(axes=(Axis(name="batch", values=(0, 8)),))
+    refused, other = points(value)
+    assert "phase.batch is 0" in refused.refusal and not other.refusal
+    assert study_runs.row_of(refused, None)["status"] == f"refused: {refused.refusal}"
+    header, lines = study_page.planned(value, [refused, other], "cpu:1", 3.6, 2)
+    assert "refused" in lines[0][-1] and lines[1][1:3] == ["1,000", "600"] and header[-1] == "cost"
+    hours = other.steps * 0.25 / 3600
+    assert lines[-1][0] == "all" and lines[-1][-2:] == [f"{hours:.3g}", f"{hours * 2 * 3.6:,.0f}"]
+    (poor,) = points(study(axes=(Axis(name="seed", values=(0,)),), budget=Budget(kind="operations", amount=1e3)))
+    assert "give a larger budget" in poor.refusal
+
+
+def trained(loss, monkeypatch):
+    """`loop.train` replaced: a result with this held-out loss, or the error."""
+
+    def train(config, folder, quiet):
+        if isinstance(loss, Exception):
+            raise loss
+        return SimpleNamespace(heldout={"loss": loss}, baseline=7.0, stopped=loss == "stop", signal=15)
+
+    monkeypatch.setattr(study_runs.loop, "train", train)
+
+
+def test_a_run_is_run_once_and_a_failed_one_says_why(tmp_path, monkeypatch):
+    first, second, third, fourth = points(study())
+    trained(2.5, monkeypatch)
+    assert study_runs.run_one(first, tmp_path, ("loss",)) == 0
+    trained(UserError("the loss is not finite at step 7"), monkeypatch)
+    assert study_runs.run_one(first, tmp_path, ("loss",)) == 0  # there is a row
+    assert study_runs.run_one(second, tmp_path, ("loss",)) == 1
+    trained(math.nan, monkeypatch)
+    assert study_runs.run_one(third, tmp_path, ("loss",)) == 1
+    trained("stop", monkeypatch)
+    assert study_runs.run_one(fourth, tmp_path, ("loss",)) == 143
+    rows = [study_runs.row_of(point, tmp_path) for point in (first, second, third)]
+    assert [row["status"].split(";")[0] for row in rows] == [
+        "done", "failed: the loss is not finite at step 7", "failed: the held-out loss is nan",
+    ]  # fmt: skip
+    assert rows[0]["operations"] == first.steps * 5e6 and rows[0]["loss"] == 2.5
+    assert study_runs.row_of(fourth, tmp_path) is None
+    page = study_page.write(study(), rows, tmp_path, "ptm study s").read_text()
+    assert "2 of 3 runs have no result" in page and "nan" not in page.split("## Over seeds")[1]
+    assert next(csv.DictReader((tmp_path / "results.csv").open()))["loss"] == "2.5"
+    study_runs.forget_failures([first, second, third], tmp_path)
+    assert [study_runs.row_of(point, tmp_path) is None for point in (first, second, third)] == [False, True, True]
+    with pytest.raises(UserError, match="of another experiment"):
+        other = dataclasses.replace(first.config, precision="float32")
+        study_runs.row_of(dataclasses.replace(first, config=other), tmp_path)
+
+
+def test_a_claimed_run_is_left_to_its_process(tmp_path, monkeypatch):
+    trained(1.0, monkeypatch)
+    (point, *_) = points(study())
+    with study_runs._locked(tmp_path / "runs" / f".{point.name}.claim", wait=False) as held:
+        assert held and study_runs.run_one(point, tmp_path, ("loss",)) == study_runs.BUSY
+    assert study_runs.run_one(point, tmp_path, ("loss",)) == 0
+
+
+def test_children_that_die_are_rows_and_those_that_saved_go_on(tmp_path, monkeypatch):
+    """Four children: one writes its row, one is killed, one finds its run taken twice, one saves at a signal and goes on."""
+    monkeypatch.setattr(study_runs, "POLL", 0.02)
+    found = points(study())
+    counts = tmp_path / "calls"
+    script = (
+        "import os, sys, json, pathlib\n"
+        "name, kind, row, calls = sys.argv[1:]\n"
+        "with open(calls, 'a') as file: file.write(name + '\\n')\n"
+        "again = open(calls).read().split().count(name)\n"
+        "if kind == 'killed': os.kill(os.getpid(), 9)\n"
+        "if kind in ('busy', 'saved') and again < 3: os._exit({'busy': 75, 'saved': 143}[kind])\n"
+        "path = pathlib.Path(row); path.parent.mkdir(parents=True); path.write_text(os.environ['ROW_' + kind])\n"
+    )
+    kinds = dict(zip((point.name for point in found), ("done", "killed", "busy", "saved"), strict=True))
+    for point in found:
+        monkeypatch.setenv(f"ROW_{kinds[point.name]}", json.dumps(study_runs._row(point, status="done", loss=1.0)))
+    place = lambda point: str(tmp_path / "runs" / point.name / "row.json")
+    command = lambda point: [sys.executable, "-c", script, point.name, kinds[point.name], place(point), str(counts)]
+    assert study_runs.run_missing(found, tmp_path, command, at_once=4) == 0
+    calls = counts.read_text().split()
+    assert [calls.count(point.name) for point in found] == [1, 1, 3, 3]
+    statuses = [study_runs.row_of(point, tmp_path)["status"] for point in found]
+    assert statuses[0] == statuses[2] == statuses[3] == "done" and "SIGKILL; out of memory" in statuses[1]
+    assert study_runs.run_missing(found, tmp_path, command) == 0 and len(counts.read_text().split()) == len(calls)
+
+
+def test_laws_of_a_page(tmp_path):
+    """A law on eight runs, the largest held out, and one with too few runs, which is said and not drawn."""
+    value = study(
+        axes=(Axis(name="size", values={str(n): BASE.system for n in range(8)}), Axis(name="lr", values=(1.0, 2.0))),
+        laws=(Law(form=Power(variables=("body",)), by="lr", draws=4),),
+    )
+    sizes = np.geomspace(1e5, 1e8, 8)
+    row_of = lambda i, n: {"name": f"{i}", "size": f"{i}", "lr": "1", "body": n, "operations": n, "loss": 2 + 30 * n**-0.3}
+    rows = [row_of(i, n) | {"steps": 1, "status": "done"} for i, n in enumerate(sizes)]
+    rows += [{**row, "lr": "2"} for row in rows[:3]]
+    page = study_page.write(value, rows, tmp_path, "ptm study s").read_text()
+    assert "0.00% |" in page and "0.3" in page and (tmp_path / "law_0.png").stat().st_size > 5000
+    assert "2 different runs do not determine the 3 constants" in page
+    (_, fitted, held, _), _ = study_page.laws(value, value.laws[0], rows)
+    assert len(fitted) == 7 and held[0]["name"] == "7"
