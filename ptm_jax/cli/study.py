@@ -6,8 +6,8 @@ Example:
   ptm study scaling --workdir runs/scaling
   ptm study my_study.py --workdir runs/mine --at-once 2
   ptm study megatron --workdir runs/megatron --dry-run --topology v5p:8x8x8 --price 4.2
-  ptm launch slurm my_study.py --workdir /shared/mine --topology h100x8
 
+`ptm launch slurm` and `ptm launch gke` render a study as an array and as JobSets.
 A run that failed is a row and its status says why; --again runs it again. Exit
 status: 0; 1 if a run failed; 143 after SIGTERM.
 """
