@@ -8,9 +8,13 @@ pass of its own.
 
 from __future__ import annotations
 
+import collections
+import concurrent.futures
+import functools
 import math
+import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -124,11 +128,9 @@ def count(blocks: Iterable[Any], vocab: Any, window: int, path: Path, memory: in
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".pairs-") as folder:
         sums = Sums(Path(folder), memory)
-        for numbers in _sorted(_near(blocks, vocab.unk, window, cells)):
-            keys = numbers >> np.uint64(DISTANCE)
-            starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
-            units = unit // (numbers & np.uint64((1 << DISTANCE) - 1)).astype(np.int64)
-            sums.add(np.stack([keys[starts].astype(np.int64), np.add.reduceat(units, starts)]))
+        work = functools.partial(_counted, window=window, cells=cells, unit=unit)
+        for found in _each(work, _grouped(_texts(blocks, vocab.unk, window), window)):
+            sums.add(found)
         draft = Path(folder) / "rows"
         with draft.open("wb") as file:
             total = sum(file.write(_rows(part, cells, unit)) for part in sums.parts(1 << cells.bits)) // PAIR.itemsize
@@ -138,8 +140,11 @@ def count(blocks: Iterable[Any], vocab: Any, window: int, path: Path, memory: in
                 file.write(piece)
 
 
-def _near(blocks: Iterable[Any], unk: int | None, window: int, cells: Cells) -> Iterator[np.ndarray]:
-    """Yields numbers of pairs: that of the cell, and the distance in the lowest bits."""
+Text = tuple[np.ndarray, np.ndarray, int]
+"""Known words [T] uint64, their documents [T], and how many of them are of the block before, counted there."""
+
+
+def _texts(blocks: Iterable[Any], unk: int | None, window: int) -> Iterator[Text]:
     tail = np.zeros(0, np.uint64)
     for block in blocks:
         if not (len(block.continued) and block.continued[0]):
@@ -148,26 +153,54 @@ def _near(blocks: Iterable[Any], unk: int | None, window: int, cells: Cells) -> 
         number = np.repeat(np.arange(len(block.documents)), np.diff(block.document_tokens))[known]
         tokens = np.concatenate([tail, block.tokens[known].astype(np.uint64)])
         document = np.concatenate([np.zeros(len(tail), int), number])
-        for distance in range(1, window + 1):
-            first = max(len(tail), distance)  # pairs inside the tail are of the block before
-            left, right = slice(first - distance, max(0, len(tokens) - distance)), slice(first, None)
-            near = document[left] == document[right]
-            yield cells.number(tokens[left][near], tokens[right][near]) << np.uint64(DISTANCE) | np.uint64(distance)
+        yield tokens, document, len(tail)
         last = tokens[document == len(block.documents) - 1] if len(block.documents) else tokens
         tail = last[len(last) - min(len(last), window) :]
 
 
-def _sorted(parts: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
-    """Yields the numbers in sorted arrays of about `FRESH`."""
+def _grouped(texts: Iterable[Text], window: int) -> Iterator[list[Text]]:
+    """Yields texts of about `FRESH` pairs."""
     held, size = [], 0
-    for part in parts:
-        held.append(part)
-        size += len(part)
+    for text in texts:
+        held.append(text)
+        size += len(text[0]) * window
         if size >= FRESH:
-            yield np.sort(np.concatenate(held))
+            yield held
             held, size = [], 0
-    if size:
-        yield np.sort(np.concatenate(held))
+    if held:
+        yield held
+
+
+def _each(work: Callable[[list[Text]], np.ndarray], groups: Iterable[list[Text]]) -> Iterator[np.ndarray]:
+    """Yields the results in order, computed by as many threads as there are cores: NumPy sorts without Python's lock."""
+    cores = len(os.sched_getaffinity(0))
+    with concurrent.futures.ThreadPoolExecutor(cores) as pool:
+        pending = collections.deque()
+        for group in groups:
+            pending.append(pool.submit(work, group))
+            if len(pending) > cores:
+                yield pending.popleft().result()
+        yield from (each.result() for each in pending)
+
+
+def _counted(texts: list[Text], window: int, cells: Cells, unit: int) -> np.ndarray:
+    """Returns [2, N] of the cells of texts, ascending, and their units."""
+    parts = []
+    for tokens, document, before in texts:
+        for distance in range(1, window + 1):
+            first = max(before, distance)
+            left, right = slice(first - distance, max(0, len(tokens) - distance)), slice(first, None)
+            near = document[left] == document[right]
+            numbers = cells.number(tokens[left][near], tokens[right][near])
+            parts.append(numbers << np.uint64(DISTANCE) | np.uint64(distance))
+    numbers = np.concatenate(parts)
+    if not len(numbers):
+        return np.zeros((2, 0), np.int64)
+    numbers.sort()
+    keys = numbers >> np.uint64(DISTANCE)
+    starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
+    units = unit // (numbers & np.uint64((1 << DISTANCE) - 1)).astype(np.int64)
+    return np.stack([keys[starts].astype(np.int64), np.add.reduceat(units, starts)])
 
 
 def _rows(sums: np.ndarray, cells: Cells, unit: int) -> bytes:
