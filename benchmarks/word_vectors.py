@@ -206,7 +206,7 @@ def main(sizes: Sizes) -> None:
             ]
             row = {
                 "text": name,
-                "model": kind,
+                "model": f"{kind}, {sizes.noise} noise words",
                 "width": str(width),
                 "words/s": f"{words / our_time:,.0f}",
                 "gensim's": f"{words / their_time:,.0f}",
