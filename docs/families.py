@@ -37,6 +37,10 @@ senna, SENNA, senna, nnlm, -, senna\w*
 fasttext, fastText, fasttext, skipgram, -, fasttext\w*
 biskip, BiSkip, biskip, skipgram, -, biskip\w*
 singla, Joint alignment of words and sentences, singla_joint, biskip, -, singla_\w+
+greedy, Greedy layer-wise pre-training, greedy_rbm, -, -, greedy_\w+
+textcnn, TextCNN, textcnn, -, -, textcnn\w*
+dcnn, Dynamic CNN, dcnn, textcnn, -, dcnn\w*
+convs2s, ConvS2S, convs2s_ende, transformer_base, -, convs2s_\w+
 lbl, Log-bilinear models, vlbl, skipgram, -, i?vlbl\w*
 lstm, LSTM language model, lstm_medium, gpt2, -, lstm_\w+
 transformer, Transformer, transformer_base, -, transformer, transformer_(base|big)

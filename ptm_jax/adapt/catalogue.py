@@ -13,12 +13,13 @@ from ptm_jax.adapt.auxiliary import AuxiliaryLanguage
 from ptm_jax.adapt.averaging import SelfDistillation, SelfEnsemble
 from ptm_jax.adapt.freezing import BitFit, FeatureExtraction, Frozen, Restart
 from ptm_jax.adapt.lora import LoRA
+from ptm_jax.adapt.max_norm import MaxNorm
 from ptm_jax.adapt.pals import PALs
 from ptm_jax.adapt.prefix import Prefix
 from ptm_jax.adapt.rates import LayerDecay, PathRates
 from ptm_jax.adapt.representation import Aligned, Biattentive, Recurrent, Representation
 from ptm_jax.adapt.side import KAdapter
-from ptm_jax.adapt.unfreezing import ChainThaw, GradualUnfreezing, SequentialUnfreezing
+from ptm_jax.adapt.unfreezing import ChainThaw, GradualUnfreezing, LayerByLayer, SequentialUnfreezing
 from ptm_jax.core import spec
 from ptm_jax.core.errors import UserError, unknown
 
@@ -30,11 +31,13 @@ NAMES: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "bcn": (Biattentive, (33, 205)),
     "feature": (FeatureExtraction, (190, 205)),
     "frozen": (lambda: Frozen(pattern="/encoder/"), (190,)),
+    "max_norm": (MaxNorm, (20,)),
     "restart": (Restart, (196, 197, 198)),
     "layer_decay": (LayerDecay, (191,)),
     "rates": (lambda: PathRates(table=()), (191,)),
     "gradual": (GradualUnfreezing, (193,)),
     "chain_thaw": (ChainThaw, (193,)),
+    "layer_by_layer": (LayerByLayer, (29,)),
     "sequential": (SequentialUnfreezing, (194,)),
     "auxiliary": (AuxiliaryLanguage, (194,)),
     "adversarial": (AdversarialTraining, (210,)),

@@ -73,3 +73,13 @@ class SequentialUnfreezing(_Staged):
         stage = self.stage(step, 2)
         needed = jnp.where(path.level >= path.top, 0, jnp.where(path.level == 0, 2, 1))
         return stage >= needed
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LayerByLayer(_Staged):
+    """Trains one layer at a time from the first up, then everything (Hinton et al. 2006; Bengio et al. 2007): greedy
+    layer-wise pre-training, with `steps` of the objective (`objectives.greedy`). Embeddings and heads wait to the end."""
+
+    def trainable(self, path: Any, step: Any) -> Any:
+        stage = self.stage(step, path.top - 1)  # 0: the first layer, ...
+        return (path.level == stage + 1) & (stage < path.top - 1) | (stage == path.top - 1)

@@ -71,17 +71,7 @@ class EncoderDecoder(Embedded):
     def __call__(self, batch: Batch, train: bool = False, cache: PairCache | None = None) -> Encoded:
         if cache is not None and "decoder_input_ids" not in batch:
             return self._continued(batch, train, cache)
-        source = self.encoder(batch, train)
-        ids = batch["input_ids"]
-        segments = segments_of(batch)
-        inner = dict(batch)
-        if "decoder_input_ids" in batch:
-            for name in ("order", "key_order", "group", "places", "token_type_ids", "segment_ids", "positions"):
-                inner.pop(name, None)
-            renamed = ("input_ids", "segment_ids", "positions")
-            inner |= {name: batch[f"decoder_{name}"] for name in renamed if f"decoder_{name}" in batch}
-        elif self.start is not None:
-            inner["input_ids"] = shifted(ids, segments, self.start)
+        source, segments, inner = self.encoder(batch, train), segments_of(batch), self.decoded(batch)
         given = {"source": self._read(source.hidden), "source_segments": segments, "table": self._shared_table()}
         if cache is not None:
             given |= {"cache": cache.own, "across": cache.across}
@@ -92,6 +82,18 @@ class EncoderDecoder(Embedded):
             decoded = dataclasses.replace(decoded, cache=PairCache(own, across, segments))
         extra = {"source": source.hidden, "source_layers": source.layers, "source_attention": source.attention}
         return dataclasses.replace(decoded, extra={**(decoded.extra or {}), **extra})
+
+    def decoded(self, batch: Batch) -> Batch:
+        """Returns the batch that the decoder reads: the decoder's inputs, or without them the row, shifted."""
+        inner = dict(batch)
+        if "decoder_input_ids" in batch:
+            for name in ("order", "key_order", "group", "places", "token_type_ids", "segment_ids", "positions"):
+                inner.pop(name, None)
+            renamed = ("input_ids", "segment_ids", "positions")
+            inner |= {name: batch[f"decoder_{name}"] for name in renamed if f"decoder_{name}" in batch}
+        elif self.start is not None:
+            inner["input_ids"] = shifted(batch["input_ids"], segments_of(batch), self.start)
+        return inner
 
     def _read(self, states):
         """Returns the encoder's states [B, L, D] as the decoder reads them."""

@@ -50,6 +50,7 @@ LOGICAL: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     (r"/embed/project\d*(/kernel)?$", (None, "width")),
     (r"heads_\w+/project\d*(/kernel)?$", ("width", None)),
     (r"/filter\d*/kernel$", (None, None, "width")),
+    (r"/layer\d+_kernel$", (None, "width", None, None)),
     (r"/first/kernel$", (None, "width")),
     (r"/(kernel|state)$", ("width", None)),
 )

@@ -70,8 +70,8 @@ class InfoNCE(Pooled):
             raise ValueError(f"similarity is {self.similarity!r}; it must be 'dot' or 'cosine'")
 
     def of(self, tower: Tower, encoded: Encoded, batch: Batch) -> Loss:
-        hidden = encoded.hidden, encode_view(tower, batch, "pair").hidden
-        anchors, positives = (tower.head(self.pool, states).astype(jnp.float32) for states in hidden)
+        both = (encoded, batch), (encode_view(tower, batch, "pair"), view_of(batch, "pair"))
+        anchors, positives = (tower.read(self.pool, *one).astype(jnp.float32) for one in both)
         if self.similarity == "cosine":
             anchors, positives = _unit(anchors), _unit(positives)
         real = real_rows(batch) * real_rows(view_of(batch, "pair"))

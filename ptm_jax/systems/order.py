@@ -44,12 +44,17 @@ ORDER = {
         ivlbl_mini
     """,
     "glove": "glove glove_mini",
+    "greedy": "greedy_rbm greedy_autoencoder greedy_rbm_mini greedy_autoencoder_mini",
     "neural": "nnlm senna nnlm_mini senna_mini",
     "paragraphs": """
         pv_dm pv_dm_concat pv_dbow pv_dbow_words paragraph_vectors pv_dm_mini pv_dm_concat_mini pv_dbow_mini
         pv_dbow_words_mini paragraph_vectors_mini
     """,
     "bitext": "biskip singla_joint biskip_mini singla_joint_mini",
+    "convolutional": """
+        textcnn textcnn_static textcnn_multichannel dcnn convs2s_enro convs2s_ende convs2s_enfr textcnn_mini dcnn_mini
+        convs2s_mini
+    """,
     "xl": """
         xlnet_base xlnet_large xlnet_mini transformer_xl_wt103 transformer_xl_wt103_large transformer_xl_enwik8
         transformer_xl_enwik8_large transformer_xl_text8 transformer_xl_text8_large transformer_xl_lm1b

@@ -22,6 +22,7 @@ from ptm_jax.core.system import Experiment, System, adapted
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.encoders.model import Model
 from ptm_jax.inference.loading import system_of, tokenizer_of
+from ptm_jax.nn.conv.dynamic import DynamicCNN
 from ptm_jax.nn.heads.tasks import SequenceHead, Summary
 from ptm_jax.runs.run import Run
 from ptm_jax.tasks.catalogue import catalogue
@@ -184,9 +185,10 @@ def with_head(init: str, examples: TaskExamples) -> System:
     if kind.writes:
         return _writer(system, init)
     encoder = system.towers[name].encoder
-    # A fine-tuned run keeps the pooling of its fine-tuning (STILTs): the mean, or the first token.
-    before = system.towers[name].heads.get("classify")
-    own = before.summary if isinstance(before, SequenceHead) else None
+    # A fine-tuned run keeps the pooling of its fine-tuning (STILTs), a convolutional encoder that of its task.
+    heads = system.towers[name].heads
+    before, pool = heads.get("classify"), heads.get("pool")
+    own = before.summary if isinstance(before, SequenceHead) else pool if isinstance(pool, Summary | DynamicCNN) else None
     tower = Model(encoder=encoder, heads={kind.head: kind.new_head(examples, own or _summary(encoder))})
     return dataclasses.replace(system, towers={"main": tower}, ties=(), adapt=())
 

@@ -84,6 +84,13 @@ class Scores:
         return types.SimpleNamespace(nll=nll, loss=loss, right=self.scores.argmax(-1) == labels)
 
 
+def layer_of(p, ids, segments):
+    """A layer of logistic units on the words of the first document as bits, as `encoders.logistic` returns it."""
+    bits = (jax.nn.one_hot(ids, V) * (segments == 1)[..., None]).max(1, keepdims=True)
+    layer = p["table"], p["none"][:, 0], p["word_bias"]
+    return {"levels": (bits, jax.nn.sigmoid(bits @ layer[0] + layer[1])), "weights": (layer,)}
+
+
 @dataclasses.dataclass(frozen=True)
 class PlainTower:
     params: Any
@@ -101,6 +108,7 @@ class PlainTower:
         )
         both = {name: states @ self.params[name] for name in ("forward", "backward")}
         ponder = jnp.square(states).sum(-1)
+        both |= layer_of(self.params, ids, batch.get("segment_ids", jnp.ones_like(ids)))
         return Encoded(
             states,
             extra=both | {"query": states @ self.params["forward"], "ponder": ponder, "bias": self.params["word_bias"][ids]},
@@ -113,6 +121,7 @@ class PlainTower:
         of_tokens, of_row = jnp.moveaxis(x @ p["span"], -1, 0), row @ p["none"]
         of_questions = (row @ p["match"] @ row.T).reshape(-1, CHOICES, len(row) // CHOICES, CHOICES)
         return {
+            "pool": lambda: pooled(p, x, jnp),
             "classify": lambda: row @ p["classify"],
             "number": lambda: of_row,
             "tag": lambda: x @ p["tag"],

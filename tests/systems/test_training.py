@@ -47,6 +47,11 @@ def share(stem):
     return f"{stem}_nll", entropy
 
 
+def known(baseline, metric):
+    """Against a metric that the objective computes beside it."""
+    return metric, lambda result: result.heldout[baseline]
+
+
 def frequencies(tree=False, k=5, metric="pair_loss", split="heldout", power=0.75, added=1):
     """Against scores that depend on the word alone, at their best: of noise words, or of a tree. The counts of the held-out
     text are raised by `added`."""
@@ -168,6 +173,11 @@ TRAINS = {
     "glove_mini": [(("cell_loss", additive), 0.01)],
     "universal_mini": [(unigram("nll"), 0.3)],
     "nnlm_mini": [(unigram("nll"), 0.1)],
+    "textcnn_mini": [(classes("pair_nll", 16), 0.3)],
+    "dcnn_mini": [(classes("pair_nll", 16), 0.15)],
+    "convs2s_mini": [(unigram("nll"), 0.3)],
+    "greedy_rbm_mini": [(known("bag_baseline", "bag_nll"), 1.0)],
+    "greedy_autoencoder_mini": [(known("bag_baseline", "bag_nll"), 1.0)],
     "senna_mini": [(("ranking_loss", lambda result: 1.0), 0.5)],
 }
 for _name in systems.names():  # of a miniature that is not named here, the metric that its objective names

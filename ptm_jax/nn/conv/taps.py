@@ -31,9 +31,13 @@ def empty_past(batch: int, count: int, width: int) -> Past:
 def taps(x: Array, segments: Array, offsets: Sequence[int], outside: Any = 0.0) -> Array:
     """Returns the states of x [B, L, D] at each offset from every token, [B, L, n D]; `outside` (a number, or a vector [D])
     where the place is not in the token's segment [B, L]."""
-    outside = jnp.asarray(outside, x.dtype)
-    same = lambda offset: (shifted(segments, offset) == segments)[..., None]
-    return jnp.concatenate([jnp.where(same(offset), shifted(x, offset), outside) for offset in offsets], -1)
+    parts = []
+    for offset in offsets:
+        same = (shifted(segments, offset) == segments)[..., None]
+        # The gradient of a vector is one product; that of `where` would be a sum over two axes, which is slow on CPUs.
+        other = outside if jnp.ndim(outside) == 0 else (~same).astype(x.dtype) @ outside[None].astype(x.dtype)
+        parts.append(jnp.where(same, shifted(x, offset), other).astype(x.dtype))
+    return jnp.concatenate(parts, -1)
 
 
 def past_taps(x: Array, segments: Array, before: int, past: Past | None, outside: Any = 0.0) -> tuple[Array, Past | None]:

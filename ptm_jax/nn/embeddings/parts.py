@@ -49,6 +49,23 @@ class TaskTypes(Part):
         return lookup(vectors, batch["task_type_ids"]) if "task_type_ids" in batch else vectors[0]
 
 
+class Channel(nn.Module):
+    """The scope of a second table of word vectors, `token` [V, D]."""
+
+    @nn.compact
+    def __call__(self, ids, shape, initializer):
+        return lookup(self.param("token", initializer, shape), ids, "vocab")
+
+
+class StaticChannel(Part):
+    """A second vector of every word, in `channel/token` (Kim 2014, section 3.1: CNN-multichannel): filters are applied to
+    both channels and added, which is a filter on the sum. `size` is that of the vocabulary."""
+
+    @nn.compact
+    def __call__(self, batch, table, width, initializer):
+        return Channel(name="channel")(batch["input_ids"], (self.size, width), initializer)
+
+
 def exchanged(parts: tuple[Part, ...], new: Part) -> tuple[Part, ...]:
     """Returns the parts with `new` in place of the part of its class, or appended."""
     if not any(type(part) is type(new) for part in parts):

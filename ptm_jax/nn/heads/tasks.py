@@ -129,7 +129,7 @@ class Summary(slots.Head, nn.Module):
     """
 
     activation: Activation | Literal["none"] = "tanh"
-    at: Literal["first", "last", "eos", "mean"] = "first"
+    at: Literal["first", "last", "eos", "mean", "max"] = "first"
     eos: int | None = None
     dropout: float = 0.0
     width: int | None = None
@@ -138,7 +138,7 @@ class Summary(slots.Head, nn.Module):
     precision: Precision = Precision()
 
     def where(self, batch):
-        """Returns the places [B] of the summarised tokens, or weights [B, L] for their mean; None for the first token."""
+        """Returns the places [B] of the summarised tokens, or weights [B, L] of the tokens; None for the first token."""
         if self.at == "first":
             return None
         if self.at == "eos":
@@ -167,6 +167,9 @@ class Summary(slots.Head, nn.Module):
         if self.at == "mean":
             total = jnp.einsum("bl,bld->bd", where, hidden.astype(jnp.float32))
             return (total / jnp.maximum(where.sum(1), 1.0)[:, None]).astype(hidden.dtype)
+        if self.at == "max":
+            largest = jnp.where(where[..., None] > 0, hidden, -jnp.inf).max(1)
+            return jnp.where(where.any(1, keepdims=True), largest, 0)
         return jnp.take_along_axis(hidden, where[:, None, None], 1)[:, 0]
 
 
