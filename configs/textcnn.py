@@ -2,6 +2,9 @@
 
     ptm train configs/textcnn.py --data TREC_FOLDER --workdir runs/textcnn
     ptm train configs/textcnn.py --data TREC_FOLDER --workdir runs/textcnn_given --init embeddings=VECTORS
+
+Published: 91.2 with random vectors, 93.6 with word2vec's (Table 2), on the 500 questions of TREC's test set. Not measured here
+yet. Deviations: a tenth of the training questions is held out; words that occur once are unknown; AdamW in place of Adadelta.
 """
 
 import dataclasses
@@ -26,6 +29,7 @@ def labelled(name: str, task: str, *, epochs: int, examples: int, lr: float) -> 
         name=f"{name}_{task}",
         towers={"main": Model(encoder=tower.encoder, heads={"classify": head})},
         examples=rows,
+        tokenizer=dataclasses.replace(parent.tokenizer, min_count=2),
         corruption=None,
         objective=Classification(),
         adapt=(*parent.adapt, MaxNorm()),

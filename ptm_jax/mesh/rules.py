@@ -45,7 +45,7 @@ LOGICAL: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     (r"/(up|gate)/bias$", ("hidden",)),
     (r"/down/kernel$", ("hidden", "width")),
     # norms, biases of the residual stream, positions, projections
-    (r"norm/(scale|bias)$|/(out|down)/bias$", ("width",)),
+    (r"norm/(scale|bias)$|/(out|down)/bias$|/(both|outputs|residual\d+|layer\d+)/(scale|(below_)?bias)$", ("width",)),
     (r"/position/table$|/embed/(type|language|task)$", (None, "width")),
     (r"/embed/project\d*(/kernel)?$", (None, "width")),
     (r"heads_\w+/project\d*(/kernel)?$", ("width", None)),
