@@ -3,8 +3,9 @@
     ptm train configs/textcnn.py --data TREC_FOLDER --workdir runs/textcnn
     ptm train configs/textcnn.py --data TREC_FOLDER --workdir runs/textcnn_given --init embeddings=VECTORS
 
-Published: 91.2 with random vectors, 93.6 with word2vec's (Table 2), on the 500 questions of TREC's test set. Not measured here
-yet. Deviations: a tenth of the training questions is held out; words that occur once are unknown; AdamW in place of Adadelta.
+Published: 91.2 with random vectors, 93.6 with word2vec's (Table 2), on the 500 questions of TREC's test set. Not measured
+here yet. Deviations: a tenth of the training questions is held out; words that occur once are unknown; AdamW in place of
+Adadelta.
 """
 
 import dataclasses

@@ -32,7 +32,7 @@ LOGICAL: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     # vocabularies: embeddings, static vectors and the tables of heads; those of an adaptive softmax are narrow
     (r"/(token|ngrams)$|/encoder/document$|heads_\w+/(table|rest)$", ("vocab", "width")),
     (r"/(token|words)\d+$|heads_\w+/words$", ("words", None)),
-    (r"(heads_\w+|/encoder)/bias$", ("vocab",)),
+    (r"(heads_\w+|/encoder)/bias$|heads_\w+/scale$", ("vocab",)),
     (r"heads_\w+/bias\d+$", ("words",)),
     # attention
     (r"/(query|key|value)/kernel$|relative/position/kernel$", ("width", "heads", "head")),
