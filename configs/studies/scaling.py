@@ -45,6 +45,5 @@ study = Study(
         Axis(name="budget", values=(500_000, 2_000_000)),
     ),
     budget=Budget(kind="tokens", amount=500_000),
-    metrics=("loss", "accuracy"),
     laws=(Law(form=Parametric(variables=("body", "tokens")), by="task"),),
 )

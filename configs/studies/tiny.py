@@ -22,5 +22,5 @@ study = Study(
     base=Experiment(system=get("bert_tiny"), save_every=0, eval_batches=16),
     axes=(Axis(name="size", values=sizes), Axis(name="lr", values=(1e-3, 3e-3))),
     budget=Budget(kind="operations", amount=1e12),
-    metrics=("loss", "accuracy"),
+    metrics=("loss", "mlm_accuracy"),
 )

@@ -107,7 +107,7 @@ class Study:
     base     the experiment of all runs, with one phase
     axes     what varies; the runs are the product. `keep` says which of them: {axis: label} -> bool (default: all)
     budget   what is equal; None: the recipe's steps
-    metrics  held-out metrics of the table; the first is compared
+    metrics  held-out metrics of the table. Every run has the first; others are empty where the task has none of that name
     laws     what is fitted
     """
 
@@ -126,6 +126,8 @@ class Study:
         twice += sorted({name for name in names if names.count(name) > 1} | {p for p in places if places.count(p) > 1})
         if twice:
             raise ValueError(f"two axes set {twice[0]}; the axes contradict each other: leave one out")
+        if not self.metrics:
+            raise ValueError("metrics is empty; name at least one held-out metric, as loss")
         if self.budget is not None and "recipe.phases.0.steps" in places:
             raise ValueError(f"an axis sets the steps, which the budget of {self.budget.kind} gives; leave one out")
         if self.budget is None and "budget" in names:

@@ -90,8 +90,8 @@ def _seeds(study: Study, rows: Sequence[Row]) -> list[str]:
         groups.setdefault(tuple(row[name] for name in others), []).append(row)
     lines = []
     for labels, found in groups.items():
-        values = [[row[metric] for row in found] for metric in study.metrics]
-        spread = [f"{np.mean(v):.4f} ± {np.std(v, ddof=1):.4f}" if len(v) > 1 else figure(v[0]) for v in values]
+        values = [[row[metric] for row in found if row[metric] is not None] for metric in study.metrics]
+        spread = [f"{np.mean(v):.4f} ± {np.std(v, ddof=1):.4f}" if len(v) > 1 else figure(*v or (None,)) for v in values]
         lines.append([*labels, str(len(found)), *spread])
     return ["## Over seeds", "", *_markdown([*others, "seeds", *study.metrics], lines), ""]
 

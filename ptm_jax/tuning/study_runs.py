@@ -159,8 +159,9 @@ def run_one(point: Point, workdir: Path, metrics: Sequence[str], quiet: bool = T
         if result.stopped:
             return 128 + result.signal
         values = {name: result.heldout.get(name) for name in metrics}
-        odd = [name for name, value in values.items() if value is None or not math.isfinite(value)]
-        there = ", ".join(result.heldout)
+        wrong = [name for name, value in values.items() if value is not None and not math.isfinite(value)]
+        odd = [metrics[0]] if values[metrics[0]] is None else wrong
+        there = ", ".join(result.heldout) or "none"
         status = f"failed: the held-out {odd[0]} is {values[odd[0]]}; there are {there}" if odd else "done"
         seconds = max((line["seconds"] for line in logs.read(folder)), default=0.0)
         facts = {"baseline": result.baseline, "seconds": seconds, **values}

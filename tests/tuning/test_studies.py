@@ -141,6 +141,18 @@ def test_a_run_is_run_once_and_a_failed_one_says_why(tmp_path, monkeypatch):
         study_runs.row_of(dataclasses.replace(first, config=other), tmp_path)
 
 
+def test_metrics_of_another_task_are_empty_and_the_first_is_needed(tmp_path, monkeypatch):
+    trained(2.5, monkeypatch)
+    first, second, *_ = points(study())
+    assert study_runs.run_one(first, tmp_path, ("loss", "mlm_accuracy")) == 0
+    assert study_runs.run_one(second, tmp_path, ("mlm_accuracy", "loss")) == 1
+    rows = [study_runs.row_of(point, tmp_path) for point in (first, second)]
+    assert rows[0]["mlm_accuracy"] is None and rows[0]["status"] == "done"
+    assert rows[1]["status"] == "failed: the held-out mlm_accuracy is None; there are loss"
+    page = study_page.write(study(metrics=("loss", "mlm_accuracy")), rows, tmp_path, "ptm study s").read_text()
+    assert "| 0.001 | 1 | 2.5000 |  |" in page
+
+
 def test_a_claimed_run_is_left_to_its_process(tmp_path, monkeypatch):
     trained(1.0, monkeypatch)
     (point, *_) = points(study())
