@@ -4,7 +4,7 @@
     ptm launch gke configs/studies/megatron.py --workdir /w/megatron --topology v5p:8x8x8 --image IMAGE --mount CLAIM=/w
 
 Paper: Shoeybi et al. 2019, arXiv 1909.08053. 24 runs: four sizes, three batches under equal tokens (78 billion: half of the
-paper's 300,000 steps of 512 rows of 1,024), two rates. Parameters and optimizer state lie over all chips (fsdp).
+paper's 300,000 steps of 512 rows of 1,024), two rates. Parameters and optimizer state lie over 128 chips (fsdp), which divide every width.
 """
 
 from ptm_jax.core.system import Experiment
@@ -13,7 +13,7 @@ from ptm_jax.tuning.studies import Axis, Budget, Study
 
 study = Study(
     name="megatron",
-    base=Experiment(system=get("megatron_gpt2_1200m"), data=("prepared",), mesh=(("fsdp", 512),), rules="fsdp"),
+    base=Experiment(system=get("megatron_gpt2_1200m"), data=("prepared",), mesh=(("data", 4), ("fsdp", 128)), rules="fsdp"),
     axes=(
         Axis(name="size", values={f"{name}": f"megatron_gpt2_{name}" for name in ("1200m", "2500m", "4200m", "8300m")}),
         Axis(name="batch", values=(512, 1024, 2048)),

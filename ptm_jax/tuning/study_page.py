@@ -132,7 +132,9 @@ def laws(study: Study, law: Law, rows: Sequence[Row]) -> list[tuple[str, list[Ro
 
 def variables(law: Law, rows: Sequence[Row]) -> np.ndarray:
     """The form's variables of the rows, [R, K]."""
-    return np.array([[row[name] for name in law.form.variables] for row in rows], np.float64).reshape(len(rows), -1)
+    return np.array([[row[name] for name in law.form.variables] for row in rows], np.float64).reshape(
+        len(rows), len(law.form.variables)
+    )
 
 
 def _law(study: Study, law: Law, rows: Sequence[Row], workdir: Path, picture: str) -> list[str]:

@@ -197,9 +197,9 @@ def test_laws_of_a_page(tmp_path):
     sizes = np.geomspace(1e5, 1e8, 8)
     row_of = lambda i, n: {"name": f"{i}", "size": f"{i}", "lr": "1", "body": n, "operations": n, "loss": 2 + 30 * n**-0.3}
     rows = [row_of(i, n) | {"steps": 1, "status": "done"} for i, n in enumerate(sizes)]
-    rows += [{**row, "lr": "2"} for row in rows[:3]]
+    rows += [{**row, "lr": "2"} for row in rows[:1]]
     page = study_page.write(value, rows, tmp_path, "ptm study s").read_text()
     assert "0.00% |" in page and "0.3" in page and (tmp_path / "law_0.png").stat().st_size > 5000
-    assert "2 different runs do not determine the 3 constants" in page
+    assert "0 different runs do not determine the 3 constants" in page
     (_, fitted, held, _), _ = study_page.laws(value, value.laws[0], rows)
     assert len(fitted) == 7 and held[0]["name"] == "7"

@@ -1,0 +1,149 @@
+"""The registry of results: figures that configs and benchmarks hold, beside the published ones, as a file and a page.
+
+    python -m benchmarks.registry          # writes benchmarks/registry.json and benchmarks/registry.md
+
+Row 270 of the survey. Sources: "Measured:" and "Expected:" of the docstrings in configs/, the tables of tasks.md and
+ways_*.md, and the JSON records of devices. Commit and date are those of the change that wrote the figure. A field that the
+source does not state is null: nothing is filled in.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+HEADS = "Paper|Papers|Data|Expected|Measured|Sizes|Status|Row|Rows"
+Entry = dict[str, Any]
+
+
+def entry(source: str, name: str, **known: Any) -> Entry:
+    """A result. `figures` are {metric: number}, `text` what the source says, `published` the paper's or a peer's."""
+    empty = dict.fromkeys(("rows", "command", "figures", "text", "published", "paper", "device", "seed", "date", "commit"))
+    return {"name": name, "source": source, **empty, **known}
+
+
+def configs() -> Iterator[Entry]:
+    """The "Measured:" notes of the configs."""
+    for path in sorted((ROOT / "configs").rglob("*.py")):
+        text = ast.get_docstring(ast.parse(path.read_text(encoding="utf8"))) or ""
+        if not (measured := part(text, "Measured")):
+            continue
+        source = str(path.relative_to(ROOT))
+        command = re.findall(r"`(?:python -m|ptm)[^`]+`", measured)
+        numbers = re.findall(r"\b([a-z]+_[a-z_]+|nll|loss|baseline|perplexity) (\d+\.\d+)", measured)
+        figures: dict[str, float] = {}
+        for metric, value in numbers:
+            figures.setdefault(metric, float(value))
+        device = re.search(r"on (?:a )?(2|two) cores", measured)
+        yield entry(
+            source,
+            path.stem,
+            rows=[int(n) for group in re.findall(r"\bRows? ([\d, and]+)", text) for n in re.findall(r"\d+", group)],
+            command=command[0].strip("`") if command else None,
+            figures=figures or None,
+            text=measured,
+            published=part(text, "Expected"),
+            paper=part(text, "Papers?"),
+            device=device and "2 CPU cores",
+            **written(source, measured.split(";")[0][:40]),
+        )
+
+
+def part(text: str, head: str) -> str | None:
+    """The words after a head of a docstring, on one line."""
+    found = re.search(rf"^{head}: (.*?)(?=^(?:{HEADS}):|\n\n|\Z)", text, re.M | re.S)
+    return found and " ".join(found[1].split())
+
+
+def tables() -> Iterator[Entry]:
+    """The rows of the tables of downstream tasks and of ways of adapting."""
+    for path in sorted((ROOT / "benchmarks").glob("*.md")):
+        text = path.read_text(encoding="utf8")
+        block = re.search(r"^\|[^\n]*metrics \(mean ± sd\).*?(?=\n\n|\Z)", text, re.M | re.S)
+        if block is None:
+            continue
+        lines = [[word.strip() for word in line.strip("|").split("|")] for line in block[0].splitlines()]
+        date, source = re.search(r"\d{4}-\d\d-\d\d", text), str(path.relative_to(ROOT))
+        commands = [line for line in text.splitlines() if line.startswith("ptm ")]
+        for cells in lines[2:]:
+            row = dict(zip(lines[0], cells, strict=True))
+            metrics = row["metrics (mean ± sd)"]
+            numbers = re.findall(r"(\w+) (-?\d+\.\d+)", metrics)
+            own = [line for line in commands if re.search(rf"(--task|--workdir \S*/){cells[0]}\b", line)]
+            seeds = int(row["seeds"])
+            yield entry(
+                source,
+                f"{path.stem}: {cells[0]}",
+                command=own[0] if own else None,
+                figures={metric: float(value) for metric, value in numbers},
+                text=f"{metrics}; {row['minutes']} minutes",
+                seed=list(range(seeds)),
+                **written(source, f"| {cells[0]} |", date and date[0]),
+            )
+
+
+def records() -> Iterator[Entry]:
+    """The ratios of speed in the JSON records of devices; `published` is the peer's side of the ratio."""
+    for path in sorted((ROOT / "benchmarks").glob("*.json")):
+        if path.name == "registry.json":
+            continue
+        for row in json.loads(path.read_text(encoding="utf8")):
+            settings = row["settings"]
+            yield entry(
+                str(path.relative_to(ROOT)),
+                row["name"],
+                command=f"python -m benchmarks {row['name'].split('/')[0]}",
+                figures={"ratio": row["ratio"]} if row.get("ratio") else None,
+                text=settings.get("ratio"),
+                published=", ".join(row["peers"]) if row.get("peers") else None,
+                device=settings.get("device"),
+                date=settings.get("date"),
+                commit=settings.get("commit"),
+            )
+
+
+def written(source: str, text: str, date: str | None = None) -> dict[str, str | None]:
+    """Date and commit of the change that brought a text into a file."""
+    words = ["git", "-C", str(ROOT), "log", "--reverse", "--format=%h %cs", f"-S{text.split(chr(10))[0]}", "--", source]
+    found = subprocess.run(words, capture_output=True, text=True, check=False).stdout.split("\n")[0].split()
+    return {"commit": found[0] if found else None, "date": date or (found[1] if found else None)}
+
+
+def page(entries: list[Entry]) -> str:
+    """The registry as Markdown."""
+    with_rows = {row for one in entries for row in one["rows"] or ()}
+    head = "# Registry of results\n\nWritten by `python -m benchmarks.registry`; the same entries are in registry.json.\n"
+    count = (
+        f"{len(entries)} entries; {len(with_rows)} rows of the survey have one. An empty cell: the source does not say.\n"
+    )
+    columns = ("name", "rows", "figures", "published", "command", "device", "seed", "date", "commit", "source")
+    lines = [f"| {' | '.join(columns)} |", "|" + " --- |" * len(columns)]
+    lines += [f"| {' | '.join(cell(one[name]) for name in columns)} |" for one in entries]
+    return "\n".join([head, count, *lines, ""])
+
+
+def cell(value: Any) -> str:
+    if isinstance(value, dict):
+        value = ", ".join(f"{name} {number:g}" for name, number in value.items())
+    elif isinstance(value, list):
+        value = ", ".join(map(str, value))
+    return str(value or ("" if value != 0 else 0)).replace("|", "\\|").replace("\n", " ")
+
+
+def main() -> None:
+    """Writes both files."""
+    entries = [*configs(), *tables(), *records()]
+    place = ROOT / "benchmarks"
+    (place / "registry.json").write_text(json.dumps(entries, indent=1, ensure_ascii=False) + "\n", encoding="utf8")
+    (place / "registry.md").write_text(page(entries), encoding="utf8")
+    print(f"{len(entries)} entries")
+
+
+if __name__ == "__main__":
+    main()
