@@ -122,7 +122,9 @@ def page(entries: list[Entry]) -> str:
     count = (
         f"{len(entries)} entries; {len(with_rows)} rows of the survey have one. An empty cell: the source does not say.\n"
     )
-    note = "`published` is the paper's figure at its own size and data, or the peers of a ratio; no miniature compares with it.\n"
+    note = (
+        "`published` is the paper's figure at its own size and data, or the peers of a ratio; a miniature is no such size.\n"
+    )
     columns = ("name", "rows", "figures", "published", "command", "device", "seed", "date", "commit", "source")
     lines = [f"| {' | '.join(columns)} |", "|" + " --- |" * len(columns)]
     lines += [f"| {' | '.join(cell(one[name]) for name in columns)} |" for one in entries]

@@ -4,8 +4,8 @@
     ptm launch gke configs/studies/megatron.py --workdir /w/megatron --topology v5p:8x8x8 --image IMAGE --mount CLAIM=/w
 
 Paper: Shoeybi et al. 2019, arXiv 1909.08053. 24 runs: four sizes, three batches under equal tokens (78 billion: half of the
-paper's 300,000 steps of 512 rows of 1,024), two rates. Parameters and optimizer state lie over 128 chips (fsdp), which divide
-every width.
+paper's 300,000 steps of 512 rows of 1,024), two rates. Parameters and optimizer state lie over 128 chips (fsdp), which
+divide every width.
 """
 
 from ptm_jax.core.system import Experiment
