@@ -78,13 +78,13 @@ def miniature(parent: System, name: str, width: int = 64) -> System:
     """Returns the parent in small: 4,096 words of width 64, AdaGrad."""
     encoders = {key: model.encoder for key, model in parent.towers.items()}
     towers = {key: tower(one.words, one.window, one.skipgram, width) for key, one in encoders.items()}
-    phase = dataclasses.replace(parent.recipe.phases[0], steps=80, batch=256)
+    phase = dataclasses.replace(parent.recipe.phases[0], steps=60, batch=128)
     return dataclasses.replace(
         parent,
         name=name,
         towers=towers,
         tokenizer=dataclasses.replace(parent.tokenizer, vocab=4096, min_count=1, train_bytes=32_000_000),
-        recipe=dataclasses.replace(parent.recipe, phases=(phase,), updates=32, optimizer=ADAGRAD, lr=0.1),
+        recipe=dataclasses.replace(parent.recipe, phases=(phase,), updates=16, optimizer=ADAGRAD, lr=0.1),
     )
 
 
@@ -98,4 +98,4 @@ def systems() -> Iterator[System]:
     yield miniature(concatenated, "pv_dm_concat_mini")
     yield miniature(bag, "pv_dbow_mini")
     yield miniature(words, "pv_dbow_words_mini")
-    yield miniature(both(), "paragraph_vectors_mini")
+    yield miniature(both(), "paragraph_vectors_mini", width=16)
