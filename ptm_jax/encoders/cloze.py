@@ -34,7 +34,7 @@ class Combination(nn.Module):
     def __call__(self, ahead, behind, context: Context, masked: bool):
         """States [B, L, D] of both towers -> ([B, L, D], probabilities [B, H, L, 2 L], forward keys first)."""
         ahead, behind = self.forward_norm(ahead), self.backward_norm(behind)
-        left, right = _neighbours(ahead, behind, context)
+        left, right = neighbours(ahead, behind, context)
         query = left + right if self.query == "sum" else jnp.concatenate([left, right], -1)
         both = dataclasses.replace(context, visibility=_both(context.visibility, masked))
         x, probabilities, _ = self.attention(query, both, source=jnp.concatenate([ahead, behind], 1))
@@ -88,17 +88,17 @@ class TwoTowers(Embedded):
         if self.combine == "attention":
             hidden, attention = self.merge(ahead, behind, context, self.masked)
             return Encoded(hidden, None, None if attention is None else attention[None], extra=extra)
-        hidden = sum(_neighbours(ahead, behind, context))
+        hidden = sum(neighbours(ahead, behind, context))
         return Encoded(hidden if self.masked else hidden + ahead + behind, extra=extra)
 
 
-def _neighbours(ahead, behind, context: Context):
+def neighbours(ahead, behind, context: Context):
     """Returns the forward states of t-1 and the backward states of t+1, [B, L, D] each."""
     segments = context.visibility.k_segments
-    return _neighbour(ahead, segments, -1), _neighbour(behind, segments, 1)
+    return neighbour(ahead, segments, -1), neighbour(behind, segments, 1)
 
 
-def _neighbour(states, segments, step: int):
+def neighbour(states, segments, step: int):
     """Returns the states [B, L, D] of the token `step` places to the right in the same segment; zeros if there is none."""
     same = jnp.roll(segments, -step, 1) == segments
     edge = 0 if step < 0 else segments.shape[1] - 1

@@ -12,43 +12,10 @@ from ptm_jax.nn.recurrent.gru import GRU
 from ptm_jax.nn.recurrent.lstm import LSTM
 from ptm_jax.nn.recurrent.recurrence import Bidirectional, State
 from support import bare_layers
+from support.recurrences import defined, gru, lstm
 
 D, H, P = 3, 4, 2
 SEGMENTS = np.array([[1, 1, 1, 2, 2, 0], [0, 3, 3, 3, 3, 3]])
-
-
-def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
-
-
-def lstm(p, x, h, c, forget=1.0, limits=(np.inf, np.inf)):
-    """`limits` are those of c and of the projected h, as in ELMo's cell."""
-    i, f, g, o = np.split(bare_layers.dense(p["inputs"], x) + h @ p["state"], 4)
-    c = np.clip(sigmoid(f + forget) * c + sigmoid(i) * np.tanh(g), -limits[0], limits[0])
-    h = sigmoid(o) * np.tanh(c)
-    return np.clip(h @ p["projection"], -limits[1], limits[1]) if "projection" in p else h, c
-
-
-def gru(p, x, h, c, reset="before"):
-    a, u = bare_layers.dense(p["inputs"], x), p["state"]
-    r, z = (sigmoid((a + h @ u)[k * H : (k + 1) * H]) for k in range(2))
-    y = (r * h) @ u[:, 2 * H :] if reset == "before" else r * (h @ u[:, 2 * H :] + p["state_bias"])
-    return z * h + (1 - z) * np.tanh(a[2 * H :] + y), c
-
-
-def defined(step, params, x, segments, state=None, backward=False, **options):
-    """h of one row, token by token; state (h, c, segment) and the last one."""
-    width = params["projection"].shape[1] if "projection" in params else H
-    h, c, before = (np.zeros(width), np.zeros(H), 0) if state is None else state
-    out = np.zeros((len(x), width))
-    for t in reversed(range(len(x))) if backward else range(len(x)):
-        if segments[t] == 0:
-            continue
-        if segments[t] != before:
-            h, c, before = np.zeros(width), np.zeros(H), segments[t]
-        h, c = step(params, x[t], h, c, **options)
-        out[t] = h
-    return out, (h, c, before)
 
 
 @pytest.fixture(scope="module")

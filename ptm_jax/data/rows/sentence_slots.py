@@ -81,3 +81,27 @@ class DocumentSentences(WholeSentences):
         row, column, count = packing.best_fit(sizes + 2, length)
         out = packing.empty(count, length, vocab.pad, "segment_ids", "positions")
         return packing.pieces(out, block.tokens, starts, sizes, rng.permutation(count)[row], column, begin=begin, end=end)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sentences(WholeSentences):
+    """Sentences one by one, packed by best fit, each between `begin` and `end` and in a segment of its own.
+
+    `centres` [R, L] int32 is 1 at known words: special and unknown words are not predicted (context2vec). A sentence longer
+    than a row is divided.
+    """
+
+    def spec(self, length: int, vocab) -> Spec:
+        """Returns the fields. Raises UserError where the vocabulary lacks a special token or rows are too short."""
+        return super().spec(length, vocab) | packing.fields(length, "centres")
+
+    def rows(self, block: Block, *, length: int, vocab, rng: np.random.Generator) -> Fields:
+        """Returns fields [R, L] in random order, with every token of the block once."""
+        begin, end = packing.special(vocab, self.begin), packing.special(vocab, self.end)
+        lengths = block.sentences.astype(np.int64)
+        starts, sizes = packing.cut(block.sentence_starts[:-1], lengths, packing.room(length, 2))
+        row, column, count = packing.best_fit(sizes + 2, length)
+        out = packing.empty(count, length, vocab.pad, "segment_ids", "positions")
+        rows = packing.pieces(out, block.tokens, starts, sizes, rng.permutation(count)[row], column, begin=begin, end=end)
+        unread = [*vocab.specials, *([] if vocab.unk is None else [vocab.unk])]
+        return rows | {"centres": (~np.isin(rows["input_ids"], unread)).astype(np.int32)}
