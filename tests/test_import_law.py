@@ -43,9 +43,10 @@ LINEN = {"nn", "encoders", "adapt", "compress"}
 OUTSIDE = {"benchmarks", "configs", "launch", "tests"}
 # One thing on several floors: a wrapper beside its objective, a system beside its encoder and its checkpoints.
 SAME = {
-    "adversarial", "agreement", "albert", "answers", "auxiliary", "averaging", "base", "bitext", "blocked", "catalogue",
-    "cloze", "convolutional", "crf", "electra", "glove", "graphs", "greedy", "hotpot", "paragraphs", "prepare",
-    "recurrent", "sentence_pairs", "seq2seq", "side", "static", "t5", "tpu", "windows", "xl", "xlnet",
+    "adversarial", "agreement", "albert", "answers", "auxiliary", "averaging", "base", "bitext", "blocked",
+    "catalogue", "cloze", "context2vec", "convolutional", "crf", "electra", "glove", "graphs", "greedy", "hotpot",
+    "paragraphs", "prepare", "recurrent", "sentence_pairs", "seq2seq", "side", "static", "t5", "tpu", "windows", "xl",
+    "xlnet",
 }  # fmt: skip
 HEAVY = {"tensorflow", "torch", "transformers"}
 
