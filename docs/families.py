@@ -43,6 +43,7 @@ dcnn, Dynamic CNN, dcnn, textcnn, -, dcnn\w*
 convs2s, ConvS2S, convs2s_ende, transformer_base, -, convs2s_\w+
 lbl, Log-bilinear models, vlbl, skipgram, -, i?vlbl\w*
 lstm, LSTM language model, lstm_medium, gpt2, -, lstm_\w+
+context2vec, context2vec, context2vec, cbow, -, context2vec\w*
 transformer, Transformer, transformer_base, -, transformer, transformer_(base|big)
 universal_transformer, Universal Transformer, universal_transformer, transformer_base, universal_transformer, universal_\w+
 bart, BART, bart_base, transformer_base, bart, bart_\w+
