@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ptm_jax.core.errors import UserError, closest
 from ptm_jax.core.reading import size_of
+from ptm_jax.data.graphs import folders as graphs
 from ptm_jax.data.text import bitext, pydocs, remote, textfiles
 from ptm_jax.data.text.bounded import DOCUMENT_BYTES
 from ptm_jax.data.text.documents import Document, document
@@ -25,7 +26,7 @@ def documents(sources: Sequence[str], document_bytes: int = DOCUMENT_BYTES) -> I
     A source is a path or glob of txt, jsonl, csv, tsv or parquet files, Wikipedia dumps (pages-articles.xml), Common
     Crawl's text (wet) or OpenWebText's tars, also compressed (gz, bz2, zst, xz), a directory of them, such files at a
     URL that Beam reads (gs://bucket/part-*.txt.gz), `tfds:name/config`, `parallel:DIR/train.de-en` (`data.text.bitext`),
-    or `pydocs`. Raises UserError for a source that is missing, empty, damaged or not
+    `graph:DIR` (`data.graphs.folders`), or `pydocs`. Raises UserError for a source that is missing, empty, damaged or not
     UTF-8, and for a document of more than `document_bytes` (decompressed).
     """
     for kind, name in parts(sources):
@@ -45,14 +46,14 @@ def fingerprints(sources: Sequence[str]) -> list[dict[str, str]]:
             if kind == "file":
                 digest = remote.sha256(name) if remote.is_remote(name) else _file_hash(Path(name))
             else:
-                own = {"pydocs": lambda _: pydocs.fingerprint(), "parallel": bitext.fingerprint}
+                own = {"pydocs": lambda _: pydocs.fingerprint(), "parallel": bitext.fingerprint, "graph": graphs.fingerprint}
                 digest = own.get(kind, tfds_fingerprint)(name)
             hashes.append({"source": name, "sha256": digest})
     return hashes
 
 
 def expand(source: str) -> list[tuple[str, str]]:
-    """Returns one source as [(kind, name)], kind 'file', 'tfds', 'parallel' or 'pydocs'. Raises UserError."""
+    """Returns one source as [(kind, name)], kind 'file', 'tfds', 'parallel', 'graph' or 'pydocs'. Raises UserError."""
     if source == "pydocs":
         return [("pydocs", source)]
     if source.startswith("tfds:"):
@@ -60,6 +61,9 @@ def expand(source: str) -> list[tuple[str, str]]:
     if source.startswith(bitext.START):
         bitext.parts_of(source)
         return [("parallel", source)]
+    if source.startswith(graphs.START):
+        graphs.files_of(source)
+        return [("graph", source)]
     if remote.is_remote(source):
         return _expand_url(source)
     path = Path(source).expanduser()
@@ -148,6 +152,8 @@ def read(kind: str, name: str, document_bytes: int = DOCUMENT_BYTES) -> Iterator
         return _tfds(name)
     if kind == "parallel":
         return bitext.documents(name)
+    if kind == "graph":
+        return graphs.documents(name)
     return _read_url(name, document_bytes) if remote.is_remote(name) else textfiles.read(Path(name), document_bytes)
 
 

@@ -1,0 +1,75 @@
+"""A graph of entities with descriptions, as documents of a corpus.
+
+A source `graph:DIR` reads the triples of DIR/train.tsv (or the first train*), a line of head, relation and tail with tabs,
+and the texts of entities, a line of entity and text: names in entity2text*, descriptions in entity2textlong*. Without the
+second file a text is the description, and its name what stands before its first comma.
+
+    e:HEAD r:RELATION e:TAIL                    a document of one sentence for every triple
+    e:ENTITY | words of name | of description   a document of three sentences for every entity with a text
+
+Blanks in names of entities and relations become underscores. The tokenizer's kind is "spaced".
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from ptm_jax.core.errors import UserError
+from ptm_jax.core.reading import broken, read_bytes, shown
+from ptm_jax.data.text.bitext import words_of
+from ptm_jax.data.text.documents import Document
+
+START = "graph:"
+TRIPLES, NAMES, LONG = ("train.tsv", "train*"), ("entity2text.txt", "entity2text_*"), ("entity2textlong*",)
+
+
+def files_of(source: str) -> tuple[Path, Path | None, Path | None]:
+    """Returns the files of triples, names and descriptions. Raises UserError without triples."""
+    folder = Path(source.removeprefix(START)).expanduser()
+    if not folder.is_dir():
+        raise UserError(f"{source} names no directory; give graph:DIR with a file train.tsv of head, relation and tail")
+    first = lambda patterns: next((file for pattern in patterns for file in sorted(folder.glob(pattern))), None)
+    triples = first(TRIPLES)
+    if triples is None:
+        raise UserError(f"{folder} has no file train.tsv; expected lines of head, relation and tail with tabs")
+    return triples, first(NAMES), first(LONG)
+
+
+def fingerprint(source: str) -> str:
+    """Returns the hash of the files of a source."""
+    digest = hashlib.sha256()
+    for file in files_of(source):
+        digest.update(b"" if file is None else hashlib.sha256(read_bytes(file)).digest())
+    return digest.hexdigest()
+
+
+def cells(path: Path, count: int) -> Iterator[tuple[str, ...]]:
+    """Yields the cells of lines with tabs. Raises UserError with file and line."""
+    try:
+        lines = read_bytes(path).decode("utf-8-sig").split("\n")
+    except UnicodeDecodeError as error:
+        raise broken(path, f"is not UTF-8 text (byte {error.start})") from None
+    for number, line in enumerate(lines, 1):
+        found = tuple(cell.strip() for cell in line.split("\t"))
+        if line.strip() and (len(found) != count or not all(found)):
+            raise broken(path, f"line {number:,} is {shown(line[:80])}; expected {count} cells with tabs between")
+        if line.strip():
+            yield found
+
+
+def documents(source: str) -> Iterator[Document]:
+    """Yields the documents of a graph. Raises UserError with file and line."""
+    triples, names, descriptions = files_of(source)
+    mark = lambda kind, name: f"{kind}:{'_'.join(name.split())}"
+    for head, relation, tail in cells(triples, 3):
+        yield Document((f"{mark('e', head)} {mark('r', relation)} {mark('e', tail)}",))
+    short = dict(cells(names, 2)) if names else {}
+    long = dict(cells(descriptions, 2)) if descriptions else {}
+    for entity in dict.fromkeys([*short, *long]):
+        text = long.get(entity, short.get(entity, ""))
+        name = short.get(entity, text).split(",")[0]
+        words = [" ".join(words_of(part)) for part in (name, text)]
+        if all(words):
+            yield Document((mark("e", entity), *words))

@@ -1,0 +1,38 @@
+"""A folder of triples, names and descriptions as documents."""
+
+import pytest
+
+from ptm_jax.core.errors import UserError
+from ptm_jax.data.text import sources
+
+
+def write(folder, train="a\tlikes\tb\nb\tmakes\tc d\n", names="a\tcat, a small animal\nb\tdog\n", long="c d\ta long text\n"):
+    for name, text in (("train.tsv", train), ("entity2text.txt", names), ("entity2textlong.txt", long)):
+        (folder / name).write_text(text)
+    return f"graph:{folder}"
+
+
+def test_triples_and_texts_of_entities_are_documents(tmp_path):
+    name = write(tmp_path)
+    found = [document.sentences for document in sources.documents([name])]
+    assert found[:2] == [("e:a r:likes e:b",), ("e:b r:makes e:c_d",)]
+    assert found[2:] == [
+        ("e:a", "cat", "cat , a small animal"),
+        ("e:b", "dog", "dog"),
+        ("e:c_d", "a long text", "a long text"),
+    ]
+    before = sources.fingerprints([name])
+    write(tmp_path, long="c d\tanother text\n")
+    assert sources.fingerprints([name]) != before
+
+
+@pytest.mark.parametrize(
+    ("fields", "line"),
+    [({"train": "a\tb\n"}, "line 1"), ({"train": "a\tr\tb\na\t\tb\n"}, "line 2"), ({"names": "a b c\n"}, "line 1")],
+)
+def test_broken_graphs_are_one_line_with_file_and_line(tmp_path, fields, line):
+    with pytest.raises(UserError, match=line) as error:
+        list(sources.documents([write(tmp_path, **fields)]))
+    assert "\n" not in str(error.value) and str(tmp_path) in str(error.value)
+    with pytest.raises(UserError, match="names no directory"):
+        list(sources.documents([f"graph:{tmp_path}/nothing"]))
