@@ -64,7 +64,7 @@ def train(sizes: Sizes) -> None:
     """Trains by `ptm train`'s loop, with a checkpoint, and prints a line."""
     system = spec.with_field(spec.with_field(systems.get(sizes.kind), "width", sizes.width), "limit", 0.5 / sizes.width)
     recipe = dataclasses.replace(system.recipe, phases=(Phase(steps=sizes.steps, batch=512, length=static.CHUNK),))
-    tokenizer = dataclasses.replace(system.tokenizer, vocab=sizes.vocab + 103, min_count=1)
+    tokenizer = dataclasses.replace(system.tokenizer, vocab=sizes.vocab, min_count=1)
     system = dataclasses.replace(system, recipe=recipe, tokenizer=tokenizer)
     with tempfile.TemporaryDirectory() as scratch:
         text = Path(scratch) / "text.txt"
