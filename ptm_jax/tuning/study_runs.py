@@ -146,7 +146,7 @@ def run_one(point: Point, workdir: Path, metrics: Sequence[str], quiet: bool = T
     folder = workdir / "runs" / point.name
     chosen = group.current().chosen
     with contextlib.ExitStack() as stack:
-        claim = _locked(_claim(point, workdir), wait=False)
+        claim = _locked(folder.parent / f".{point.name}.claim", wait=False)
         if not chosen(lambda: stack.enter_context(claim)):
             return BUSY
         if chosen(lambda: row_of(point, workdir) is not None):
@@ -208,10 +208,9 @@ def run_missing(
     running: dict[str, tuple[Point, subprocess.Popen]] = {}
     with _forwarding(running) as asked:
         while (waiting or running) and not (asked and not running):
-            waiting = [point for point in waiting if row_of(point, workdir) is None]
-            for point in [] if asked else list(waiting):
-                if len(running) < at_once and _is_free(point, workdir):
-                    waiting.remove(point)
+            while waiting and len(running) < at_once and not asked:
+                point = waiting.pop(0)
+                if row_of(point, workdir) is None:
                     say(f"{point.name}: {point.steps:,} steps, {point.steps * point.cost.operations:.3g} operations")
                     running[point.name] = point, subprocess.Popen(command(point), stdin=subprocess.DEVNULL)
             time.sleep(POLL)
@@ -221,24 +220,15 @@ def run_missing(
                 del running[name]
                 if (status == BUSY or status > 128) and not asked:  # its other process may yet be killed; saved on a signal
                     waiting.append(point)
+                    time.sleep(POLL)
                 elif not asked and row_of(point, workdir) is None:
                     why = f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
                     hint = "; out of memory, if nobody sent it" if status == -signal.SIGKILL else ""
                     write(point, workdir, _row(point, status=f"failed: its process ended with {why}{hint}"))
-                if status != BUSY and (row := row_of(point, workdir)) is not None:
+                if (row := row_of(point, workdir)) is not None:
                     say(f"{name}: {row['status']}")
                     done()
     return 128 + asked[0] if asked else 0
-
-
-def _is_free(point: Point, workdir: Path) -> bool:
-    """Whether no process has claimed a run: a child that finds it claimed costs seconds."""
-    with _locked(_claim(point, workdir), wait=False) as held:
-        return held
-
-
-def _claim(point: Point, workdir: Path) -> Path:
-    return workdir / "runs" / f".{point.name}.claim"
 
 
 @contextlib.contextmanager
