@@ -1,9 +1,10 @@
-"""TextCNN on the six classes of TREC (Kim 2014, arXiv 1408.5882, section 3: CNN-rand and CNN-non-static).
+"""TextCNN on the six classes of TREC (section 3: CNN-rand and CNN-non-static).
 
     ptm train configs/textcnn.py --data TREC_FOLDER --workdir runs/textcnn
     ptm train configs/textcnn.py --data TREC_FOLDER --workdir runs/textcnn_given --init embeddings=VECTORS
 
-Published: 91.2 with random vectors, 93.6 with word2vec's (Table 2), on the 500 questions of TREC's test set. Not measured
+Paper: Kim 2014, arXiv 1408.5882.
+Expected: 91.2 with random vectors, 93.6 with word2vec's (Table 2), on the 500 questions of TREC's test set. Not measured
 here yet. Deviations: a tenth of the training questions is held out; words that occur once are unknown; AdamW in place of
 Adadelta.
 """

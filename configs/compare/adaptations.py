@@ -36,6 +36,8 @@ WAYS: dict[str, tuple[tuple[str, ...], float]] = {
     "layer_decay": (("layer_decay(decay=0.9)",), 1.5),
     "gradual": (("gradual", "layer_decay(decay=0.9)"), 1.5),
     "chain_thaw": (("chain_thaw",), 1.0),
+    "layer_by_layer": (("layer_by_layer(steps=200)",), 1.0),
+    "max_norm": (("max_norm(limit=3.0)",), 1.0),
     "siatl": (("sequential", "auxiliary"), 1.0),
     "houlsby": (("houlsby(width=32)",), 6.0),
     "houlsby_64": (("houlsby(width=64)",), 8.0),

@@ -43,7 +43,7 @@ CASES = {
     name: SentenceMasking(vocab=VOCAB, **SLOTS) if isinstance(value, SentenceMasking) else value
     for name, value in (registered.values("corruption") | OWN).items()
 }
-FIXED = "labels", "pegasus_base"
+FIXED = "labels", "pegasus_base", "paragraph_vectors"
 """Values that draw nothing."""
 REFRAMED = ("TwoCrops", "NoisyPairs", "SentinelSpans", "SingleStream", "GapSentences")
 """Corruptions that write specials anew, or hide them as they hide words."""
