@@ -4,6 +4,7 @@ Example:
   ptm prepare --data pydocs --out prepared --vocab 4096
   ptm prepare --data 'books/*.txt.gz' news.jsonl --out prepared --tokenizer bytebpe --vocab 16384
   ptm prepare --data pydocs --out clean --vocab 4096 --clean c4 --dedup near --cooccurrence 10
+  ptm prepare --data pydocs --out phrased --tokenizer word --vocab 8192 --phrases 200 100
   ptm prepare --data pydocs --out prepared --vocab 4096 --runner direct --workers 2
   ptm prepare --data text --out ready --runner flink --dry-run --runner-options flink_master=h:8081 environment_config=I
 """
@@ -47,6 +48,8 @@ class Args:
     """Keep case (default for the other kinds)."""
     tokenizer_path: Path = None
     """Use this tokenizer: vocab.txt, tokenizer.json, a sentencepiece .model, or a folder with one."""
+    phrases: Annotated[tuple[float, ...], tyro.conf.arg(metavar="THRESHOLD ...")] = ()
+    """Words: join frequent pairs by an underscore in a pass for each threshold, as 200 100, into DIR.phrases.txt first."""
     heldout: Annotated[float, tyro.conf.arg(metavar="FRACTION")] = 0.02
     """Fraction of the documents held out for evaluation."""
     seed: Annotated[int, tyro.conf.arg(metavar="N")] = 0
@@ -101,7 +104,7 @@ def run(args: Args) -> int:
     options = {name: value for name, value in given.items() if value is not None}
     with bars() as progress:
         corpus = prepare.prepare(
-            args.data,
+            args.data if not args.phrases else _joined(args),
             args.out,
             tokenizer=_spec(args),
             heldout=args.heldout,
@@ -134,7 +137,19 @@ def summary(corpus: Any, seconds: float) -> dict[str, Any]:
     } | ({"cleaning": corpus.manifest["cleaning"]} if "cleaning" in corpus.manifest else {})
 
 
+def _joined(args: Args) -> tuple[str]:
+    """The file with the phrases of the text."""
+    from pathlib import Path as File
+
+    from ptm_jax.data.text import phrases
+
+    out = File(args.out).expanduser()
+    return (str(phrases.write(args.data, out.with_name(f"{out.name}.phrases.txt"), args.phrases, not args.no_lowercase)),)
+
+
 def _check(args: Args) -> None:
+    if args.phrases and args.tokenizer != "word":
+        raise UserError(f"--phrases joins words; the tokenizer is {args.tokenizer}: add --tokenizer word")
     if args.lowercase and args.no_lowercase:
         raise UserError("--lowercase and --no-lowercase are both given; leave one out")
     if not 0 <= args.heldout < 1:
@@ -189,7 +204,7 @@ def _spec(args: Args) -> Any:
     from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 
     return TokenizerSpec(
-        kind=args.tokenizer,
+        kind="spaced" if args.phrases else args.tokenizer,
         vocab=args.vocab,
         lowercase=args.lowercase or (args.tokenizer in ("wordpiece", "word") and not args.no_lowercase),
         specials=STYLES[args.tokenizer] if args.specials == "auto" else args.specials,
