@@ -130,7 +130,7 @@ def test_the_table_is_exported_without_special_pieces(name, path):
     params = {path[-1]: table} if len(path) == 1 else {path[0]: {path[1]: table}}
     tokenizer = SimpleNamespace(pieces=["<pad>", "a", "b", "c"], special_pieces={"<pad>": 0})
     module, system = systems.get(name).towers["main"], systems.get(name)
-    given = {"main": {"encoder": params}}
+    given = {"main": {"encoder": params, "heads_context": {"table": table}}}
     model = SimpleNamespace(module=module, system=system, tower="main", params=given, _tokenizer=lambda: tokenizer)
     found = WordVectors.of_model(model)
     assert found.words == ["a", "b", "c"]

@@ -14,6 +14,7 @@ from ptm_jax import systems
 from ptm_jax.convert.families.bert import crossed
 from ptm_jax.core import facts, slots, spec, towers
 from ptm_jax.core.precision import Precision
+from ptm_jax.encoders.context2vec import ContextLSTM
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.recurrent import LSTMEncoder
 from ptm_jax.encoders.seq2seq import BridgedEncoderDecoder
@@ -48,6 +49,8 @@ HALF = functools.partial(transformer, vocab=VOCAB, layers=1, heads=2, positions=
 OWN = {"two_widths": BridgedEncoderDecoder(HALF(width=8), crossed(HALF(width=12, direction="causal")), None, Dense(12))}
 BOTH = Bidirectional(LSTM(hidden=12, project=6, cell_clip=3.0, project_clip=3.0), GRU(hidden=6, backward=True))
 OWN |= {"two_ways": LSTMEncoder(embed=EMBED, layers=(BOTH,))}
+WAYS = [LSTM(hidden=6, backward=backward) for backward in (False, True)]
+OWN |= {"context2vec": ContextLSTM(vocab=VOCAB, width=6, right=WAYS[0], left=WAYS[1], hidden=12, out=12)}
 OWN |= {"senna_sentence": SentenceEncoder(embed=EMBED, filters=12, features=12)}
 """Encoders that no system of the catalogue has."""
 ROWS, LENGTH, TARGET, PLACE = 4, 16, 8, 5
