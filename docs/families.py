@@ -41,6 +41,8 @@ greedy, Greedy layer-wise pre-training, greedy_rbm, -, -, greedy_\w+
 textcnn, TextCNN, textcnn, -, -, textcnn\w*
 dcnn, Dynamic CNN, dcnn, textcnn, -, dcnn\w*
 convs2s, ConvS2S, convs2s_ende, transformer_base, -, convs2s_\w+
+graphs, Joint models of graphs and text, wang_joint, skipgram, -, (wang|zhong)_joint\w*
+dkrl, Entity descriptions, dkrl, wang_joint, -, (dkrl|gated_descriptions)\w*
 lbl, Log-bilinear models, vlbl, skipgram, -, i?vlbl\w*
 lstm, LSTM language model, lstm_medium, gpt2, -, lstm_\w+
 context2vec, context2vec, context2vec, cbow, -, context2vec\w*

@@ -56,6 +56,7 @@ ORDER = {
         textcnn textcnn_static textcnn_multichannel dcnn convs2s_enro convs2s_ende convs2s_enfr textcnn_mini dcnn_mini
         convs2s_mini
     """,
+    "graphs": "wang_joint zhong_joint dkrl gated_descriptions dkrl_mini gated_descriptions_mini",
     "xl": """
         xlnet_base xlnet_large xlnet_mini transformer_xl_wt103 transformer_xl_wt103_large transformer_xl_enwik8
         transformer_xl_enwik8_large transformer_xl_text8 transformer_xl_text8_large transformer_xl_lm1b

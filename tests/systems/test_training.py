@@ -161,6 +161,8 @@ TRAINS = {
     "cbow_hs_mini": [(frequencies(tree=True), 1.0)],
     "biskip_mini": [(two_languages(), 0.2)],
     "singla_joint_mini": [(two_languages(), 0.2), (("sentence_distance", lambda result: 1.0), 0.3)],
+    "dkrl_mini": [(("hinge_loss", lambda result: 1.0), 0.3)],
+    "gated_descriptions_mini": [(("hinge_loss", lambda result: 2.0), 0.6)],
     "vlbl_mini": [(noise_words(5), 0.5)],
     "ivlbl_mini": [(noise_words(25), 0.1)],
     "pv_dm_mini": [(frequencies(split="train"), 0.05)],
@@ -183,8 +185,9 @@ TRAINS = {
 for _name in systems.names():  # of a miniature that is not named here, the metric that its objective names
     if _name.endswith("_mini") and (metric := slots.objective(systems.get(_name).objective).baseline):
         TRAINS.setdefault(_name, [(unigram(metric), 0.05)])
-BITEXT = "parallel:mt/multi30k/train.de-en"
+BITEXT, UMLS = "parallel:mt/multi30k/train.de-en", "graph:kg/umls"
 TEXT = {"gpt_mini": SHAKESPEARE, "biskip_mini": BITEXT, "singla_joint_mini": BITEXT}
+TEXT |= dict.fromkeys(("dkrl_mini", "gated_descriptions_mini"), UMLS)
 
 
 @pytest.fixture(scope="session")

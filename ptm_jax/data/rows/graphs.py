@@ -1,0 +1,70 @@
+"""Rows of text with triples of a graph beside it (Wang et al. 2014)."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from ptm_jax.core.fields import Field
+from ptm_jax.core.graph import ENTITY, RELATION, Graph
+from ptm_jax.data.corpora.store import Block
+from ptm_jax.data.rows.examples import Around, Fields, Spec
+from ptm_jax.data.rows.windows import Chunks
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WithTriples(Around):
+    """The rows of `examples`, cut from the text and the descriptions of a block, with triples of the block in each:
+    `triples` [R, T, 3] int32 of head, relation and tail, and `triple_weights` [R, T] float32, 0 for padding. Triples with
+    an unknown part are left out. Rows without text hold the triples that are left.
+
+    triples   T, at most, in a row
+    """
+
+    examples: Any = Chunks()
+    triples: int = 32
+    graph: Graph = Graph()
+
+    def spec(self, length: int, vocab) -> Spec:
+        """Returns the fields. Raises UserError as `examples` do."""
+        more = {"triples": Field((self.triples, 3)), "triple_weights": Field((self.triples,), np.float32)}
+        return {**self.examples.spec(length, vocab), **more}
+
+    def rows(self, block: Block, *, length: int, vocab, rng: np.random.Generator) -> Fields:
+        """Returns the fields [R, ...]; triples are in random order, spread evenly."""
+        kinds, tokens = self.graph.values[:, 0][block.tokens], block.tokens
+        counts, starts = block.documents, block.document_tokens[:-1]
+        sizes = np.diff(block.document_tokens)
+        three = np.flatnonzero((counts == 1) & (sizes == 3))
+        parts = starts[three][:, None] + np.arange(3)
+        three = three[(kinds[parts] == [ENTITY, RELATION, ENTITY]).all(1)] if len(three) else three
+        found = rng.permutation(tokens[starts[three][:, None] + np.arange(3)]) if len(three) else np.zeros((0, 3), np.int32)
+        # a document that begins with an entity or a relation in a sentence of one or three is no text; its texts follow
+        graphs = np.zeros(len(counts), bool)
+        graphs[three] = True
+        heads = block.sentences[block.document_starts[:-1]]
+        graphs |= (counts == 1) & (sizes == 3) & (kinds[starts] != 0)
+        own = (counts == 3) & (heads == 1) & (kinds[starts] == ENTITY)
+        stay = np.repeat(~(graphs | own), counts)
+        stay[block.document_starts[:-1][own] + 2] = True  # the description; its name stands in `Graph`
+        rest = np.repeat(stay, block.sentences)
+        inside = np.array([stay[a:b].sum() for a, b in zip(block.document_starts, block.document_starts[1:], strict=False)])
+        kept = inside > 0
+        text = Block(tokens[rest], block.sentences[stay], inside[kept].astype(np.int32), block.continued[kept])
+        text = dataclasses.replace(text, words=block.words, spellings=block.spellings)
+        out = self.examples.rows(text, length=length, vocab=vocab, rng=rng)
+        return self._joined(out, found, length, vocab)
+
+    def _joined(self, out: Fields, found: np.ndarray, length: int, vocab: Any) -> Fields:
+        have = len(out["input_ids"])
+        count = max(have, -(-len(found) // self.triples))
+        for name, (shape, dtype) in self.examples.spec(length, vocab).items():
+            empty = np.zeros((count - have, *shape), dtype)
+            out[name] = np.concatenate([out[name], empty + vocab.pad if name == "input_ids" else empty]).astype(dtype)
+        triples, weights = np.zeros((count, self.triples, 3), np.int32), np.zeros((count, self.triples), np.float32)
+        number = np.arange(len(found))
+        triples[number % max(count, 1), number // max(count, 1)] = found
+        weights[number % max(count, 1), number // max(count, 1)] = 1
+        return {**out, "triples": triples, "triple_weights": weights}
