@@ -119,7 +119,7 @@ class PlainTower:
         p, x = self.params, encoded.hidden
         row = x[:, 0]
         of_tokens, of_row = jnp.moveaxis(x @ p["span"], -1, 0), row @ p["none"]
-        of_questions = (row @ p["match"] @ row.T).reshape(-1, CHOICES, len(row) // CHOICES, CHOICES)
+        of_questions = lambda: (row @ p["match"] @ row.T).reshape(-1, CHOICES, len(row) // CHOICES, CHOICES)
         return {
             "pool": lambda: pooled(p, x, jnp),
             "classify": lambda: row @ p["classify"],
@@ -130,7 +130,7 @@ class PlainTower:
             "verified": lambda: (*of_tokens, of_row),
             "converse": lambda: (*of_tokens, row @ p["kinds"], (x @ p["none"])[..., 0]),
             "choose": lambda: of_row.reshape(-1, CHOICES),
-            "rank": lambda: jnp.stack([of_questions[n, :, n] for n in range(len(of_questions))])[..., None],
+            "rank": lambda: jnp.stack([scores[:, n] for n, scores in enumerate(of_questions())])[..., None],
             "hop": lambda: (*of_tokens, row @ p["kinds"], (x @ p["none"])[:, :S, 0]),
         }[name]()
 
