@@ -8,7 +8,7 @@ Example:
   ptm study megatron --workdir runs/megatron --dry-run --topology v5p:8x8x8 --price 4.2
 
 `ptm launch slurm` and `ptm launch gke` render a study as an array and as JobSets.
-A run that failed is a row and its status says why; --again runs it again. Exit
+A run that failed is a row and its status has the reason; --again runs it again. Exit
 status: 0; 1 if a run failed; 143 after SIGTERM.
 """
 

@@ -105,7 +105,7 @@ class Study:
     """Many runs of one experiment.
 
     base     the experiment of all runs, with one phase
-    axes     what varies; the runs are the product. `keep` says which of them: {axis: label} -> bool (default: all)
+    axes     what varies; the runs are the product. `keep` selects among them: {axis: label} -> bool (default: all)
     budget   what is equal; None: the recipe's steps
     metrics  held-out metrics of the table. Every run has the first; others are empty where the task has none of that name
     laws     what is fitted

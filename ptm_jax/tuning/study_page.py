@@ -51,7 +51,7 @@ def write(study: Study, rows: Sequence[Row], workdir: Path, command: str) -> Pat
     failed = [row for row in rows if row["status"] != "done"]
     page = [f"# Study {study.name}", "", f"`{command}`", "", _budget(study), ""]
     page += _markdown(columns(study)[1:], [line[1:] for line in cells(study, rows)])
-    page += ["", f"{len(failed)} of {len(rows)} runs have no result; `status` says why.", ""] if failed else [""]
+    page += ["", f"{len(failed)} of {len(rows)} runs have no result; `status` has the reason.", ""] if failed else [""]
     page += [*_seeds(study, rows), *_curves(study, rows, workdir)]
     for number, law in enumerate(study.laws):
         page += _law(study, law, rows, workdir, f"law_{number}.png")

@@ -141,7 +141,7 @@ def forget_failures(found: Sequence[Point], workdir: Path) -> None:
 
 
 def run_one(point: Point, workdir: Path, metrics: Sequence[str], quiet: bool = True) -> int:
-    """Runs one run, in this process, and writes its row. Returns the exit status: 0, 1 for a failed run, whose row says why,
+    """Runs one run, in this process, and writes its row. Returns the exit status: 0, 1 for a failed run,
     128 and the signal for a stopped one, `BUSY` where another process runs it."""
     folder = workdir / "runs" / point.name
     chosen = group.current().chosen

@@ -4,8 +4,6 @@
 // parameters before it. A thread updates the words whose number is its own modulo the threads, in the order of cells, so
 // results do not depend on the number of threads.
 
-#include <sched.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -18,6 +16,7 @@
 #include <immintrin.h>
 #endif
 
+#include "threads.h"
 #include "vectors.h"
 #include "xla/ffi/api/ffi.h"
 
@@ -107,29 +106,6 @@ struct Chains {
     return at;
   }
 };
-
-// Waits for all threads.
-struct Barrier {
-  int count;
-  std::atomic<int> waiting{0}, round{0};
-  explicit Barrier(int n) : count(n) {}
-  void wait() {
-    int mine = round.load();
-    if (waiting.fetch_add(1) + 1 == count) {
-      waiting.store(0);
-      round.fetch_add(1);
-      return;
-    }
-    for (int spins = 0; round.load(std::memory_order_acquire) == mine; ++spins) {
-      if (spins > 2000) sched_yield();
-    }
-  }
-};
-
-static int cores() {
-  cpu_set_t set;
-  return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
-}
 
 using Floats = ffi::Buffer<ffi::F32>;
 using Words = ffi::Buffer<ffi::S32>;

@@ -4,12 +4,11 @@
 // is free: first every row's gradients, from the same tables; then, for every word of the update, the sum of its gradients in
 // the order of rows, which is taken from its vector. Results therefore do not depend on the number of threads.
 
-#include <sched.h>
-
 #include <atomic>
 #include <cmath>
 #include <thread>
 
+#include "threads.h"
 #include "vectors.h"
 #include "xla/ffi/api/ffi.h"
 
@@ -262,29 +261,6 @@ struct Adder {
     return norm;
   }
 };
-
-// Waits for all threads.
-struct Barrier {
-  int count;
-  std::atomic<int> waiting{0}, round{0};
-  explicit Barrier(int n) : count(n) {}
-  void wait() {
-    int mine = round.load();
-    if (waiting.fetch_add(1) + 1 == count) {
-      waiting.store(0);
-      round.fetch_add(1);
-      return;
-    }
-    for (int spins = 0; round.load(std::memory_order_acquire) == mine; ++spins) {
-      if (spins > 2000) sched_yield();
-    }
-  }
-};
-
-static int cores() {
-  cpu_set_t set;
-  return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
-}
 
 using Floats = ffi::Buffer<ffi::F32>;
 using Words = ffi::Buffer<ffi::S32>;

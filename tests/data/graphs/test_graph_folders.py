@@ -4,12 +4,7 @@ import pytest
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.data.text import sources
-
-
-def write(folder, train="a\tlikes\tb\nb\tmakes\tc d\n", names="a\tcat, a small animal\nb\tdog\n", long="c d\ta long text\n"):
-    for name, text in (("train.tsv", train), ("entity2text.txt", names), ("entity2textlong.txt", long)):
-        (folder / name).write_text(text)
-    return f"graph:{folder}"
+from support.graphs import write
 
 
 def test_triples_and_texts_of_entities_are_documents(tmp_path):
