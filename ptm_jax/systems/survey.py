@@ -24,7 +24,8 @@ class Row:
 
     table, group, section   the block of the catalogue, its title, and its sections in the survey
     kind                    "system", "task", "corpus" or "method"
-    parts                   classes of the package that implement it (systems, tasks and adaptations name their rows)
+    parts                   classes of the package or commands that implement it, such as "ptm align" (systems, tasks and
+                            adaptations name their rows)
     """
 
     number: int

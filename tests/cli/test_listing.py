@@ -96,8 +96,18 @@ def test_every_row_that_a_value_names_is_there_and_every_part_exists():
     named += [row for name in tasks.names() for row in tasks.get(name).rows]
     named += [row for _, rows in adaptations.NAMES.values() for row in rows]
     assert {*named} <= {*range(1, 271)} and len({*named}) > 50
-    assert {part for row in survey.rows() for part in row.parts} <= {*kinds_of()}
+    commands = {part for row in survey.rows() for part in row.parts if part.startswith("ptm ")}
+    assert {part for row in survey.rows() for part in row.parts} - commands <= {*kinds_of()}
     assert all(system.rows for system in listing.systems())
+
+
+def test_the_help_of_a_command_that_a_row_names_has_its_words(capsys):
+    named = [part.split()[1:] for row in survey.rows() for part in row.parts if part.startswith("ptm ")]
+    assert len(named) > 5
+    for command in {words[0] for words in named}:
+        assert main([command, "--help"]) == 0
+        shown = set(re.findall(r"[\w-]+", capsys.readouterr().out))
+        assert {word for words in named if words[0] == command for word in words[1:]} <= shown
 
 
 def test_rows_as_json_carry_values_and_the_run_that_earned_each_word(ptm):

@@ -24,7 +24,7 @@ def one_kind_is_apart(vectors):
     return (cosines[::2, ::2].mean() + cosines[1::2, 1::2].mean()) / 2 - cosines[::2, 1::2].mean()
 
 
-@pytest.mark.status("LSA", "built")
+@pytest.mark.status("ptm topics lsa", "matches")
 @pytest.mark.parametrize("weights", ["tfidf", "logentropy"])
 def test_lsa_is_the_decomposition(weights, tmp_path):
     given, new = texts(), ["dog and the cat", "the loan", "unknown"]
@@ -47,7 +47,7 @@ def test_lsa_is_the_decomposition(weights, tmp_path):
     back(model, new, tmp_path)
 
 
-@pytest.mark.status("LDA", "built")
+@pytest.mark.status("ptm topics lda", "matches")
 def test_lda_is_scikit_learns(tmp_path):
     decomposition = pytest.importorskip("sklearn.decomposition")
     given, new = texts(), ["dog and the cat", "the loan"]

@@ -41,6 +41,7 @@ def logistic(x, y, new):
     return (new @ p[:-1] + p[-1] > 0).astype(int)
 
 
+@pytest.mark.status("ptm evaluate --task properties", "matches")
 def test_each_measure_equals_its_definition(tmp_path):
     found = properties.evaluate(WordVectors.of(WORDS, X), table(tmp_path)).metrics
     x, test = X.astype(np.float64), np.arange(40) % 4 == 0

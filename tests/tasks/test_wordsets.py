@@ -40,6 +40,7 @@ SCORES = {
 }
 
 
+@pytest.mark.status("ptm evaluate --task analogy", "matches")
 @pytest.mark.parametrize("method", SCORES)
 def test_analogies_equal_a_plain_loop(tmp_path, method):
     path = tmp_path / "q.txt"
@@ -52,6 +53,7 @@ def test_analogies_equal_a_plain_loop(tmp_path, method):
     assert found.metrics["capitals"] == np.mean(right[:2]) and sum(found.remarks.values()) == 1
 
 
+@pytest.mark.status("ptm evaluate --task similarity", "matches")
 def test_similarities_equal_the_definition(tmp_path, capsys):
     path = tmp_path / "s.tsv"
     pairs = [("paris", "rome", 3.0), ("king", "queen", 9.0), ("man", "bread", 1.5), ("ITALY", "France", 4.0)]

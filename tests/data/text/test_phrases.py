@@ -34,6 +34,7 @@ def score(worda_count, wordb_count, bigram_count, len_vocab, min_count, corpus_w
 
 
 @pytest.mark.full
+@pytest.mark.status("ptm prepare --phrases", "matches")
 def test_two_passes_are_those_of_gensim(data):
     peer = pytest.importorskip("gensim.models.phrases")
     lines = (data / "lm/wikitext-2/valid.txt").read_text("utf8").lower().replace("/", " ").splitlines()[:1500]
