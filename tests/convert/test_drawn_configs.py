@@ -122,6 +122,8 @@ KINDS = {
 EACH = 5
 
 
+@pytest.mark.status("ptm import", "matches")
+@pytest.mark.status("ptm export", "matches")
 @pytest.mark.parametrize(("name", "seed"), [(name, seed) for name in KINDS for seed in range(EACH)])
 def test_a_drawn_config(name, seed, tmp_path):
     draw, kind = np.random.default_rng([seed, *map(ord, name)]), getattr(peers.transformers, name)

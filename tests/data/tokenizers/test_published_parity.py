@@ -163,7 +163,10 @@ def test_saved_by_transformers(family, folders, text, tmp_path):
 
 
 @pytest.mark.rotate
-@pytest.mark.parametrize("kind, style", [("wordpiece", "bert"), ("bytebpe", "roberta"), ("unigram", "t5"), ("bpe", "xlnet")])
+@pytest.mark.parametrize("kind, style", [
+    pytest.param(kind, style, marks=pytest.mark.status(f"ptm prepare --tokenizer {kind}", "matches"))
+    for kind, style in (("wordpiece", "bert"), ("bytebpe", "roberta"), ("unigram", "t5"), ("bpe", "xlnet"))
+])  # fmt: skip
 def test_what_is_trained_here_loads_in_transformers(kind, style, text, tmp_path):
     sample, lines = [line for line in text[::60] if line.strip()], [line for line in text[::200] if "<" not in line]
     spec = TokenizerSpec(kind=kind, vocab=3000, specials=style, lowercase=False, sentinels=5 * (style == "t5"))
