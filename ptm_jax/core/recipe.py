@@ -75,6 +75,14 @@ class Adagrad:
 
 
 @spec
+class Adadelta:
+    """Adadelta (Zeiler 2012): Bahdanau et al. 2015, Kim 2014. The paper has the rate 1."""
+
+    rho: float = 0.95
+    eps: float = 1e-6
+
+
+@spec
 class SGD:
     """Gradient descent with optional momentum: word2vec, AWD-LSTM. `nesterov` (Sutskever et al. 2013, in the form of
     Bengio et al. 2013, which stores the look-ahead parameters): fairseq's language models."""
@@ -87,7 +95,7 @@ class SGD:
             raise ValueError("SGD with nesterov=True needs a momentum above 0; give one, or leave nesterov out")
 
 
-Optimizer = AdamW | Adamax | LAMB | Adafactor | Adagrad | SGD
+Optimizer = AdamW | Adamax | LAMB | Adafactor | Adagrad | Adadelta | SGD
 
 
 @spec

@@ -32,7 +32,7 @@ import optax
 
 from ptm_jax.core import paths
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.recipe import LAMB, SGD, Adafactor, Adagrad, Adamax, AdamW, Recipe
+from ptm_jax.core.recipe import LAMB, SGD, Adadelta, Adafactor, Adagrad, Adamax, AdamW, Recipe
 from ptm_jax.train import schedules
 from ptm_jax.train.freedom import Freedom, along, held
 
@@ -261,6 +261,19 @@ def _adagrad(spec: Adagrad) -> Rule:
         return g / (jnp.sqrt(moments["nu"] if spec.scaled else nu) + spec.eps), {"nu": nu}
 
     return Rule(lambda param, axes: {"nu": jnp.full_like(param, spec.initial, jnp.float32)}, update)
+
+
+@rule_of.register
+def _adadelta(spec: Adadelta) -> Rule:
+    """Zeiler 2012, Algorithm 1: g * RMS(updates) / RMS(gradients), both decayed means from 0 with eps inside the root."""
+
+    def update(g, param, moments, *, decay, axes, t, rate):
+        nu = spec.rho * moments["nu"] + (1.0 - spec.rho) * jnp.square(g)
+        direction = g * jnp.sqrt((moments["delta"] + spec.eps) / (nu + spec.eps))
+        delta = spec.rho * moments["delta"] + (1.0 - spec.rho) * jnp.square(direction)
+        return direction, {"nu": nu, "delta": delta}
+
+    return Rule(_zeros("nu", "delta"), update)
 
 
 @rule_of.register

@@ -10,7 +10,7 @@ import pytest
 
 from ptm_jax.core import paths, slots
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.recipe import LAMB, SGD, Adafactor, Adagrad, Adamax, AdamW, Constant, Linear, Phase, Recipe
+from ptm_jax.core.recipe import LAMB, SGD, Adadelta, Adafactor, Adagrad, Adamax, AdamW, Constant, Linear, Phase, Recipe
 from ptm_jax.train import optimizers
 from ptm_jax.train.freedom import Freedom
 
@@ -109,6 +109,7 @@ FACTORED = (optax.scale_by_factored_rms(min_dim_size_to_factor=1), optax.clip_by
         (Adafactor(), [*FACTORED, optax.scale_by_param_block_rms()]),
         (Adafactor(relative=False, momentum=0.9), [*FACTORED, optax.ema(0.9, debias=False)]),
         (Adagrad(), [optax.scale_by_rss()]),
+        (Adadelta(), [optax.scale_by_adadelta(0.95, 1e-6)]),
         (SGD(), [optax.identity()]),
         (SGD(momentum=0.9), [optax.trace(0.9)]),
         (SGD(momentum=0.9, nesterov=True), [optax.trace(0.9, nesterov=True)]),
@@ -148,7 +149,7 @@ def test_a_gradient_of_zero_only_decays_what_decays():
     for path, value in before.items():
         shrink = 1.0 if path.endswith(("bias", "scale")) else 1 - 0.01 * 0.1
         np.testing.assert_allclose(after[path], value * shrink, rtol=1e-6)
-    for optimizer in (Adamax(), LAMB(), Adafactor(), Adagrad(), SGD()):
+    for optimizer in (Adamax(), LAMB(), Adafactor(), Adagrad(), Adadelta(), SGD()):
         assert all(np.isfinite(leaf).all() for leaf in ours(recipe(optimizer), [zero])[0].values())
 
 
@@ -186,7 +187,7 @@ def test_everything_frozen_is_an_error():
         optimizers.build(recipe(AdamW()), Freedom(given=("a",))).init({"a": jnp.ones(3)})
 
 
-@pytest.mark.parametrize("optimizer", [AdamW(), Adamax(), LAMB(), Adafactor(), Adagrad(), SGD(momentum=0.9)])
+@pytest.mark.parametrize("optimizer", [AdamW(), Adamax(), LAMB(), Adafactor(), Adagrad(), Adadelta(), SGD(momentum=0.9)])
 def test_moments_lie_at_the_path_and_rank_of_their_parameter(optimizer):
     params = paths.flatten(ours(recipe(optimizer), [])[0])
     state = ours(recipe(optimizer), [draw(1)])[1]
