@@ -18,12 +18,13 @@ from ptm_jax.convert.sentence_folder import sentence_of
 from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.recipe import AdamW, Linear, Phase, Recipe
+from ptm_jax.core.spec import with_field
 from ptm_jax.core.system import Experiment, System, adapted
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.encoders.model import Model
 from ptm_jax.inference.loading import system_of, tokenizer_of
 from ptm_jax.nn.conv.dynamic import DynamicCNN
-from ptm_jax.nn.heads.tasks import SequenceHead, Summary
+from ptm_jax.nn.heads.tasks import SequenceHead, Summary, TaskHead
 from ptm_jax.runs.run import Run
 from ptm_jax.tasks.catalogue import catalogue
 from ptm_jax.tasks.formats.mixed import MixedTasks
@@ -92,6 +93,36 @@ def experiment(
     )
     system = keeping_towers(system, init)
     return Experiment(system=system, data=tuple(data), init=init if isinstance(init, tuple) else model, seed=seed)
+
+
+def from_scratch(
+    parent: System, task: str, recipe: Recipe, data: Sequence[str], *, min_count: int = 1, dropout: float = 0.5,
+    tagger: Literal["linear", "crf"] = "linear", adapt: Sequence[Any] = (), **fields: Any,
+) -> Experiment:  # fmt: skip
+    """A network of the catalogue with a head for a task, all of it trained on the task from random values.
+
+    min_count  occurrences that a word needs among the training examples to be in the vocabulary
+    dropout    before the last layer
+    adapt      wrappers beside those of the system; fields: of the Experiment
+
+    Raises UserError for an unknown task, or classes that are only in data which cannot be read.
+    """
+    examples = catalogue.get(task).examples.settled(data)
+    system, objective = _headed(parent, examples), kind_of(examples).objective(examples)
+    system = with_field(system, "dropout", dropout, lambda part: isinstance(part, TaskHead))
+    if tagger != "linear":
+        system, objective = _tagged(system, examples, tagger)
+    system = dataclasses.replace(
+        system,
+        name=f"{parent.name}_{task}",
+        tokenizer=dataclasses.replace(parent.tokenizer, min_count=min_count),
+        examples=examples,
+        corruption=None,
+        objective=objective,
+        adapt=(*parent.adapt, *adapt),
+        recipe=recipe,
+    )
+    return Experiment(system=system, data=tuple(data), precision="float32", save_every=0, **fields)
 
 
 def _model(init: Any) -> str:
@@ -181,9 +212,12 @@ def with_head(init: str, examples: TaskExamples) -> System:
     if checkpoint.is_published(folder):
         return _published(init, folder, examples)
     system = system_of(Run.at(folder).system, kinds=Run.at(folder).kinds)
-    name = _tuned(system.towers)
-    if kind.writes:
-        return _writer(system, init)
+    return _writer(system, init) if kind.writes else _headed(system, examples)
+
+
+def _headed(system: System, examples: TaskExamples) -> System:
+    """Returns the encoder of a system with the head of a task, which reads as the system's own head does."""
+    name, kind = _tuned(system.towers), kind_of(examples)
     encoder = system.towers[name].encoder
     # A fine-tuned run keeps the pooling of its fine-tuning (STILTs), a convolutional encoder that of its task.
     heads = system.towers[name].heads

@@ -152,7 +152,7 @@ def test_nothing_mutates_and_untouched_parts_are_shared():
         ("recipe.optimizer", "LAMB(b3=1)", ["field of LAMB 'b3'", "b1, b2"]),
         ("recipe.optimizer", "LAMB(b1=x)", ["recipe.optimizer.b1 must be a number; given 'x'"]),
         ("recipe.optimizer", "LAMB(0.9)", ["write LAMB(name=value, ...)"]),
-        ("recipe.optimizer", "__import__('os').system('x')", ["must be one of Adafactor, Adagrad, AdamW"]),
+        ("recipe.optimizer", "__import__('os').system('x')", ["must be one of Adadelta, Adafactor, Adagrad, AdamW"]),
         ("recipe.phases", "Phase(steps=1),", ["Phase needs batch, length"]),
         ("recipe.lr_rules", "(('a',),)", ["recipe.lr_rules.0 must have 2 entries"]),
         ("corruption.kind", "wrod", ["must be one of token, word; given 'wrod'. Did you mean 'word'"]),

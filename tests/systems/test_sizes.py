@@ -98,6 +98,28 @@ EXACT = {
     "nnlm": 16_383 * (1 + 5 * 60 + 50) + 50 * (1 + 4 * 60) + 60,
     # Collobert et al. 2011, Table 5: |D| d, the two layers, and the padding word
     "senna": 130_000 * 50 + 100 * (1 + 11 * 50) + 100 + 1 + 50,
+    # Mikolov et al. 2013b, section 3: 692,000 words of width 300, twice; the hierarchical softmax has a node less than words
+    **dict.fromkeys(("skipgram", "cbow", "skipgram_hs", "cbow_hs"), 2 * 692_000 * 300),
+    # Mnih and Kavukcuoglu 2013, Eq. 3: a bias for each word, and a vector for each of ten offsets
+    **dict.fromkeys(("vlbl", "ivlbl"), 2 * 692_000 * 300 + 692_000 + 10 * 300),
+    # Pennington et al. 2014, section 4.2 and Eq. 8: two vectors and two biases of 400,000 words
+    "glove": 2 * 400_000 * (300 + 1),
+    # Luong et al. 2015, section 4: width 128
+    **dict.fromkeys(("biskip", "singla_joint"), 2 * 136_000 * 128),
+    # Melamud et al. 2016, section 4.1: two tables, LSTMs of 300 -> 600 with one bias, 1200 -> 1200 -> 600
+    "context2vec": 180_000 * (300 + 600) + 2 * 2400 * (300 + 600 + 1) + 1200 * 1201 + 600 * 1201,
+    # Hinton and Salakhutdinov 2006: 2000-500-250-125-10 (and five special tokens), biases above and below
+    **dict.fromkeys(
+        ("greedy_rbm", "greedy_autoencoder"),
+        sum(i * o + i + o for i, o in ((2005, 500), (500, 250), (250, 125), (125, 10))),
+    ),
+    # Kim 2014, section 3 and Table 1: 18,765 words of width 300, 100 filters of each width; a second table
+    **dict.fromkeys(("textcnn", "textcnn_static"), 18_765 * 300 + 100 * (3 + 4 + 5) * 300 + 300),
+    "textcnn_multichannel": 2 * 18_765 * 300 + 100 * (3 + 4 + 5) * 300 + 300,
+    # Kalchbrenner et al. 2014, section 5.2: widths 7 and 5, maps 6 and 14, folded from 48 to 24 and 12 rows
+    "dcnn": 15_448 * 48 + 7 * 48 * 6 + 24 * 6 + 5 * 24 * 6 * 14 + 12 * 14,
+    # Xie et al. 2016: one table of width 100, convolutions of two words and of one
+    "dkrl": 131_072 * 100 + (2 * 100 + 1) * 100 + (100 + 1) * 100,
 }
 LEFT_OUT = {"spanbert_base": "sbo", "spanbert_large": "sbo"}
 
@@ -313,6 +335,28 @@ def test_the_base_cloze_model_is_three_millions_short_of_the_printed_177():
 def test_mass_is_torchs_transformer_with_learned_positions_norms_and_an_output_bias():
     positions, norms, table = 2 * 512 * 1024, 2 * 2 * 1024, 64_139 * 1024
     assert count("mass_enfr") == TORCH[1024] + positions + norms + table + 64_139
+
+
+DEEP = [(512, 3)] * 9 + [(1024, 3)] * 4 + [(2048, 1)] * 2
+DEEPER = [(512, 3)] * 6 + [(768, 3)] * 4 + [(1024, 3)] * 3 + [(2048, 1), (4096, 1)]
+
+
+@pytest.mark.rotate
+@pytest.mark.parametrize(
+    ("name", "width", "layers"),
+    [("convs2s_enro", 512, [(512, 3)] * 20), ("convs2s_ende", 768, DEEP), ("convs2s_enfr", 768, DEEPER)],
+)
+def test_convs2s_has_the_sizes_of_section_4_2(name, width, layers):
+    """Gehring et al. 2017: 40,000 entries, 1,024 places, the same layers on both sides, 512 features before the output. A
+    weight-normalised layer has a norm and a bias for each output, a gated one twice the outputs."""
+    dense = lambda inputs, outputs: (inputs + 2) * outputs
+    inputs = [layers[0][0], *(channels for channels, _ in layers)]
+    stack = dense(width, inputs[0])
+    for before, (channels, reach) in zip(inputs, layers, strict=False):
+        stack += dense(reach * before, 2 * channels) + (before != channels) * dense(before, channels)
+    attention = sum(dense(channels, width) + dense(width, channels) for channels, _ in layers)
+    ends = dense(inputs[-1], width) + dense(inputs[-1], 512) + dense(512, 40_000)
+    assert count(name) == 2 * stack + attention + ends + 2 * (40_000 + 1024) * width
 
 
 @pytest.mark.full

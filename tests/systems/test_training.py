@@ -52,9 +52,8 @@ def known(baseline, metric):
     return metric, lambda result: result.heldout[baseline]
 
 
-def frequencies(tree=False, k=5, metric="pair_loss", split="heldout", power=0.75, added=1):
-    """Against scores that depend on the word alone, at their best: of noise words, or of a tree. The counts of the held-out
-    text are raised by `added`."""
+def frequencies(tree=False, k=5, metric="pair_loss", split="heldout", power=0.75):
+    """Against scores that depend on the word alone, at their best for the training text: of noise words, or of a tree."""
 
     def loss(result):
         corpus = open_corpus(json.loads((result.workdir / "config.json").read_text())["corpus"]["path"])
@@ -63,7 +62,7 @@ def frequencies(tree=False, k=5, metric="pair_loss", split="heldout", power=0.75
         for counts in (train, text):
             counts[[corpus.vocab.unk, *corpus.vocab.specials]] = 0
         noise = noise_of(train, corpus.vocab, power)
-        p, text = (train + (train > 0)) * rates, (text + added * (train > 0)) * rates
+        p, text = (train + (train > 0)) * rates, np.where(train > 0, text, 0) * rates
         p, text = p / p.sum(), text / text.sum()
         there = p > 0
         if tree:
@@ -84,7 +83,7 @@ def two_languages(k=5):
         for language in (1, 2):
             own = languages == language
             noise = noise_of(np.where(own, train, 0), corpus.vocab, 0.75)
-            p, seen = (np.where(own, counts + (train > 0), 0) * rates for counts in (train, text))
+            p, seen = (np.where(own & (train > 0), counts, 0) * rates for counts in (train + 1, text))
             p, seen, there = p / p.sum(), seen / seen.sum(), p > 0
             odds = p[there] / (k * noise[there])
             total += float(seen[there] @ np.log1p(1 / odds) + k * noise[there] @ np.log1p(odds)) / 2
@@ -155,8 +154,8 @@ TRAINS = {
     "unilmv2_mini": [(unigram("mlm_nll"), 0.2), (unigram("plm_nll"), 0.1)],
     "skipgram_mini": [(frequencies(), 0.2)],
     "cbow_mini": [(frequencies(), 0.3)],
-    "fasttext_mini": [(frequencies(power=0.5, added=0), 0.08)],
-    "fasttext_cbow_mini": [(frequencies(power=0.5, added=0), 0.08)],
+    "fasttext_mini": [(frequencies(power=0.5), 0.08)],
+    "fasttext_cbow_mini": [(frequencies(power=0.5), 0.08)],
     "skipgram_hs_mini": [(frequencies(tree=True), 1.0)],
     "cbow_hs_mini": [(frequencies(tree=True), 1.0)],
     "biskip_mini": [(two_languages(), 0.2)],

@@ -9,12 +9,16 @@ import numpy as np
 import pytest
 
 import ptm_jax
+from ptm_jax import systems
+from ptm_jax.adapt.max_norm import MaxNorm
 from ptm_jax.cli.main import main
 from ptm_jax.convert import checkpoint
 from ptm_jax.core import slots, towers
 from ptm_jax.core.errors import UserError
+from ptm_jax.core.recipe import Phase, Recipe
 from ptm_jax.core.types import add_losses
 from ptm_jax.objectives.base import token_loss
+from ptm_jax.objectives.crf import CRFTagging
 from ptm_jax.objectives.downstream import Classification
 from ptm_jax.runs.run import Run
 from ptm_jax.train import initial, loop
@@ -134,3 +138,16 @@ def test_a_run_keeps_the_towers_that_are_used(published, tmp_path):
 def test_a_learning_rate_that_cannot_be(tmp_path, lr):
     with pytest.raises(UserError, match="lr .*; they must be positive, lr finite and at least 0"):
         finetuning.experiment("sst2", str(tmp_path), str(tmp_path), lr=lr)
+
+
+def test_a_network_from_scratch_has_the_head_of_the_task_and_its_own_pooling(tmp_path):
+    (tmp_path / "train.txt").write_text("Oslo B-loc\nis O\nfar O\n\n" * 20)
+    recipe = Recipe(phases=(Phase(steps=3, batch=4, length=16),), lr=1.0, clip=None)
+    config = finetuning.from_scratch(systems.get("textcnn"), "trec6", recipe, (), min_count=2, adapt=(MaxNorm(),), seed=3)
+    head, parent = config.system.towers["main"].heads["classify"], systems.get("textcnn").towers["main"]
+    assert (head.classes, head.dropout, head.summary) == (6, 0.5, parent.heads["pool"]) and not head.summary.dropout
+    assert config.system.towers["main"].encoder == parent.encoder and config.system.recipe == recipe
+    assert config.system.tokenizer.min_count == 2 and config.system.adapt == (MaxNorm(),) and config.seed == 3
+    config = finetuning.from_scratch(systems.get("senna"), "ner", recipe, (str(tmp_path),), tagger="crf", dropout=0.0)
+    head = config.system.towers["main"].heads["tag"]
+    assert (head.labels, head.dropout) == (("O", "B-loc"), 0.0) and isinstance(config.system.objective, CRFTagging)

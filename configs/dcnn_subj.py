@@ -1,0 +1,17 @@
+"""The dynamic CNN on Subj: is a sentence subjective? As `configs/dcnn.py`. Row 20.
+
+    ptm train configs/dcnn_subj.py --data SUBJ_FOLDER --workdir runs/dcnn_subj
+    ptm train configs/dcnn_subj.py --data SUBJ_FOLDER --init embeddings=runs/skipgram48 --workdir runs/dcnn_subj_given
+
+Paper: Kalchbrenner et al. 2014, arXiv 1404.2188.
+Expected: the paper has no figure for Subj.
+"""
+
+from ptm_jax.core.recipe import Adagrad, Constant, Phase, Recipe
+from ptm_jax.systems import get
+from ptm_jax.tuning.finetuning import from_scratch
+
+recipe = Recipe(
+    phases=(Phase(steps=20 * 54, batch=50, length=128),), lr=0.1, optimizer=Adagrad(), schedule=Constant(), clip=None
+)
+config = from_scratch(get("dcnn"), "subj", recipe, ("../shared/data/classification/subj",), min_count=2)
