@@ -99,22 +99,22 @@ EXACT = {
     # Collobert et al. 2011, Table 5: |D| d, the two layers, and the padding word
     "senna": 130_000 * 50 + 100 * (1 + 11 * 50) + 100 + 1 + 50,
     # Mikolov et al. 2013b, section 3: 692,000 words of width 300, twice; the hierarchical softmax has a node less than words
-    **dict.fromkeys(("skipgram", "cbow", "skipgram_hs", "cbow_hs"), 2 * 692_000 * 300),
+    **{name: 2 * 692_000 * 300 for name in ("skipgram", "cbow", "skipgram_hs", "cbow_hs")},
     # Mnih and Kavukcuoglu 2013, Eq. 3: a bias for each word, and a vector for each of ten offsets
-    **dict.fromkeys(("vlbl", "ivlbl"), 2 * 692_000 * 300 + 692_000 + 10 * 300),
+    **{name: 2 * 692_000 * 300 + 692_000 + 10 * 300 for name in ("vlbl", "ivlbl")},
     # Pennington et al. 2014, section 4.2 and Eq. 8: two vectors and two biases of 400,000 words
     "glove": 2 * 400_000 * (300 + 1),
     # Luong et al. 2015, section 4: width 128
-    **dict.fromkeys(("biskip", "singla_joint"), 2 * 136_000 * 128),
+    **{name: 2 * 136_000 * 128 for name in ("biskip", "singla_joint")},
     # Melamud et al. 2016, section 4.1: two tables, LSTMs of 300 -> 600 with one bias, 1200 -> 1200 -> 600
     "context2vec": 180_000 * (300 + 600) + 2 * 2400 * (300 + 600 + 1) + 1200 * 1201 + 600 * 1201,
     # Hinton and Salakhutdinov 2006: 2000-500-250-125-10 (and five special tokens), biases above and below
-    **dict.fromkeys(
-        ("greedy_rbm", "greedy_autoencoder"),
-        sum(i * o + i + o for i, o in ((2005, 500), (500, 250), (250, 125), (125, 10))),
-    ),
+    **{
+        name: 2005 * 501 + 500 + 500 * 251 + 250 + 250 * 126 + 125 + 125 * 11 + 10
+        for name in ("greedy_rbm", "greedy_autoencoder")
+    },
     # Kim 2014, section 3 and Table 1: 18,765 words of width 300, 100 filters of each width; a second table
-    **dict.fromkeys(("textcnn", "textcnn_static"), 18_765 * 300 + 100 * (3 + 4 + 5) * 300 + 300),
+    **{name: 18_765 * 300 + 100 * (3 + 4 + 5) * 300 + 300 for name in ("textcnn", "textcnn_static")},
     "textcnn_multichannel": 2 * 18_765 * 300 + 100 * (3 + 4 + 5) * 300 + 300,
     # Kalchbrenner et al. 2014, section 5.2: widths 7 and 5, maps 6 and 14, folded from 48 to 24 and 12 rows
     "dcnn": 15_448 * 48 + 7 * 48 * 6 + 24 * 6 + 5 * 24 * 6 * 14 + 12 * 14,
