@@ -24,7 +24,8 @@ BATCH = 32
 
 
 class Filling(NamedTuple):
-    """A token as text, its probability, and the text with the token in place of the mask."""
+    """A token as text, its probability (context2vec: the cosine of word and context), and the text with the token in place
+    of the mask."""
 
     token: str
     probability: float
@@ -34,7 +35,7 @@ class Filling(NamedTuple):
 def fill(model: Any, texts: Sequence[str], top: int) -> list[list[list[Filling]]]:
     """`Pretrained.fill_mask`."""
     vocab = model.vocab
-    if not (model.head == "mlm" or _reconstructs(model)) or vocab.mask is None:
+    if _head(model) is None or vocab.mask is None:
         other = "load one that does, as bert_mini"
         if model.pair and model.generates:
             other = "its decoder writes other text than it reads: use generate"
@@ -85,10 +86,25 @@ def _likeliest(model: Any, rows: Sequence[np.ndarray], top: int) -> list[list[tu
     for number, place in enumerate(places):
         positions[number, : len(place)] = place
     count = min(bucket(top, 8), model.vocab.size)
-    static = model.module, model.head, count, model.vocab.specials
+    static = model.module, _head(model), count, (*model.vocab.specials, *_unknown(model))
     best, probabilities = _fill(*static, model.params[model.tower], batch, positions)
     best, probabilities = np.asarray(best)[..., :top], np.asarray(probabilities)[..., :top]
     return [[(best[r, p], probabilities[r, p]) for p in range(len(place))] for r, place in enumerate(places)]
+
+
+def _head(model: Any) -> str | None:
+    """Returns the head that fills masks. Word vectors do it for an encoder in which no token sees itself (context2vec)."""
+    if model.head == "mlm" or _reconstructs(model):
+        return model.head
+    if model.module.encoder.direction != "both":
+        return None
+    return next((name for name, head in model.module.heads.items() if head.gives_rows), None)
+
+
+def _unknown(model: Any) -> tuple[int, ...]:
+    """Returns the unknown word, if it has a vector that nothing trains."""
+    vectors = model.module.heads[_head(model)].gives_rows
+    return (model.vocab.unk,) if vectors and model.vocab.unk is not None else ()
 
 
 def _reconstructs(model: Any) -> bool:
@@ -101,11 +117,21 @@ def _fill(module, head: str, count: int, specials: tuple[int, ...], params, batc
     """Returns (ids, probabilities) [B, P, count] at positions [B, P]. The vocabulary head runs only there."""
     tower = Tower(module, params)
     hidden = jnp.take_along_axis(tower(batch).hidden, positions[..., None], 1)
-    scores = jax.nn.log_softmax(tower.head(head, hidden).logits(), -1)
+    vectors = module.heads[head].gives_rows
+    if vectors:
+        words = tower.head(head, jnp.arange(module.heads[head].vocab.size))[0]
+        scores = jnp.einsum("bpd,vd->bpv", _unit(hidden), _unit(words))
+    else:
+        scores = jax.nn.log_softmax(tower.head(head, hidden).logits(), -1)
     if specials:
         scores = scores.at[..., jnp.array(specials)].set(NEVER)
     values, ids = jax.lax.top_k(scores, count)
-    return ids, jnp.exp(values)
+    return ids, values if vectors else jnp.exp(values)
+
+
+def _unit(vectors):
+    vectors = vectors.astype(jnp.float32)
+    return vectors / jnp.maximum(jnp.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
 
 
 def _fillings(tokenizer: Any, pieces: Sequence[str], place: int, ids, probabilities) -> list[Filling]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 from ptm_jax.core.recipe import AdamW, Constant, Phase, Recipe
@@ -55,3 +56,9 @@ def context2vec(name: str, width: int = 300, states: int = 600, hidden: int = 12
 
 def systems() -> Iterator[System]:
     yield context2vec("context2vec")
+    small = context2vec("context2vec_mini", 64, 64, 128, 64)
+    yield dataclasses.replace(
+        small,
+        tokenizer=dataclasses.replace(small.tokenizer, vocab=4096, min_count=1),
+        recipe=dataclasses.replace(small.recipe, phases=(Phase(steps=150, batch=64, length=64),), lr=4e-3),
+    )
