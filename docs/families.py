@@ -46,6 +46,7 @@ dkrl, Entity descriptions, dkrl, wang_joint, -, (dkrl|gated_descriptions)\w*
 lbl, Log-bilinear models, vlbl, skipgram, -, i?vlbl\w*
 lstm, LSTM language model, lstm_medium, gpt2, -, lstm_\w+
 context2vec, context2vec, context2vec, cbow, -, context2vec\w*
+skip_thought, Skip-thought, skip_thought, lstm_medium, -, skip_thought\w*
 transformer, Transformer, transformer_base, -, transformer, transformer_(base|big)
 universal_transformer, Universal Transformer, universal_transformer, transformer_base, universal_transformer, universal_\w+
 bart, BART, bart_base, transformer_base, bart, bart_\w+

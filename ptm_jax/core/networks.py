@@ -77,6 +77,7 @@ class Encoder(Slot):
     obeys_order      whether a batch's `order` has an effect
     streams          2 with a query stream (XLNet), else 1
     reads_source     whether it has a decoder, which reads `decoder_input_ids`
+    writes_neighbours  whether it decodes the sentences beside each sentence of a row (skip-thought)
     by_sentence      whether a row consists of sentence slots of equal width (HIBERT)
     ponders          whether its depth is adaptive; the cost is in `extra["ponder"]` [B, L]
     writes           whether it decodes step by step with `empty_cache`
@@ -92,6 +93,7 @@ class Encoder(Slot):
     obeys_order: bool = False
     streams: int = 1
     reads_source: bool = False
+    writes_neighbours: bool = False
     by_sentence: bool = False
     ponders: bool = False
     writes: bool = False

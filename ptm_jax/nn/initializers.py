@@ -56,3 +56,13 @@ class FanIn:
 
     def __call__(self, key, shape, dtype=jnp.float32):
         return (self.scale / math.prod(shape[:-1])) ** 0.5 * jax.random.normal(key, shape, dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class Orthogonal:
+    """Random orthogonal squares side by side, one for each gate (Saxe et al. 2014, arXiv 1312.6120): kernels of a state."""
+
+    def __call__(self, key, shape, dtype=jnp.float32):
+        rows, columns = shape
+        squares = jax.random.orthogonal(key, rows, shape=(-(-columns // rows),), dtype=dtype)
+        return jnp.concatenate(list(squares), -1)[:, :columns]

@@ -31,6 +31,7 @@ ORDER = {
         megatron_bert_1300m megatron_bert_3900m megatron_bert_mini megatron_gpt2_mini turing_nlg
     """,
     "recurrent": "lstm_medium lstm_large lstm_mini",
+    "skip_thought": "skip_thought skip_thought_bi skip_thought_mini skip_thought_bi_mini",
     "context2vec": "context2vec context2vec_mini",
     "t5": """
         t5_small t5_base t5_large t5_3b t5_11b t5_1_1_small t5_1_1_base t5_1_1_large t5_1_1_xl t5_1_1_xxl t5_mini

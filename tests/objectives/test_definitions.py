@@ -14,6 +14,7 @@ from ptm_jax.objectives.language import LM, MLM, PLM, BiLM, Cloze
 from ptm_jax.objectives.ponder import Ponder
 from ptm_jax.objectives.sentence_pairs import NSP, BidirectionalNSP
 from ptm_jax.objectives.seq2seq import Seq2Seq
+from ptm_jax.objectives.skip_thought import NeighbourSentences
 from ptm_jax.objectives.span import SBO
 from support.plain_towers import B, L, P, PlainTower, V, batch_of, check, double, logistic, nll, params_of, pooled, states_of
 
@@ -52,6 +53,14 @@ def lm(p, b):
 def bilm(p, b):
     states = states_of(p, b)
     return neighbours(p, b, states @ p["forward"], 1) + neighbours(p, b, states @ p["backward"], -1)
+
+
+def sentences(p, b):
+    """Of row 0, the second sentence from the first and the first from the second; other rows have one sentence at most."""
+    states, [first, second] = states_of(p, b)[0], [np.flatnonzero(b["segment_ids"][0] == n) for n in (1, 2)]
+    ways = (("forward", second), ("backward", first))
+    terms = [nll(states[t] @ p[way] @ p["lm"], b["input_ids"][0, t]) for way, places in ways for t in places]
+    return [(sum(terms), len(terms))]
 
 
 def cloze(p, b):
@@ -163,6 +172,7 @@ CASES = {
     "lm": (LM(), lm),
     "bilm": (BiLM(), bilm),
     "cloze": (Cloze(), cloze),
+    "sentences beside": (NeighbourSentences(), sentences),
     "plm": (PLM(), plm),
     "three-way pairs": (NSP(name="structure"), pairs),
     "sbo": (SBO(), sbo),

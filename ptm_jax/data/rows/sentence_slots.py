@@ -105,3 +105,39 @@ class Sentences(WholeSentences):
         rows = packing.pieces(out, block.tokens, starts, sizes, rng.permutation(count)[row], column, begin=begin, end=end)
         unread = [*vocab.specials, *([] if vocab.unk is None else [vocab.unk])]
         return rows | {"centres": (~np.isin(rows["input_ids"], unread)).astype(np.int32)}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SentenceRuns(slots.Examples):
+    """Sentences in order, each followed by `end` and in a segment of its own, as many as fit in a row: the sentences beside
+    one are its neighbours in the text where they have its number in `documents` [R, L] int32 (skip-thought).
+
+    A sentence longer than a row is divided. Rows are in the order of the text.
+    """
+
+    begin = None
+    end: str = "eos"
+
+    def spec(self, length: int, vocab) -> Spec:
+        """Returns the fields. Raises UserError where the vocabulary lacks the special token or rows are too short."""
+        packing.special(vocab, self.end)
+        packing.room(length, 1)
+        return packing.fields(length, *COMMON, "documents")
+
+    def rows(self, block: Block, *, length: int, vocab, rng: np.random.Generator) -> Fields:
+        """Returns fields [R, L] with every token of the block once."""
+        lengths = block.sentences.astype(np.int64)
+        starts, sizes = packing.cut(block.sentence_starts[:-1], lengths, packing.room(length, 1))
+        ends, first, row, column = np.cumsum(sizes + 1), 0, np.zeros(len(sizes), np.int64), np.zeros(len(sizes), np.int64)
+        count = 0
+        while first < len(sizes):
+            before = ends[first - 1] if first else 0
+            last = int(np.searchsorted(ends, before + length, "right"))
+            row[first:last], column[first:last] = count, ends[first:last] - sizes[first:last] - 1 - before
+            first, count = last, count + 1
+        out = packing.empty(count, length, vocab.pad, "segment_ids", "positions", "documents")
+        cells = packing.ranges(row * length + column, sizes + 1)
+        number = np.searchsorted(block.document_tokens, starts, "right")
+        out["documents"].reshape(-1)[cells] = np.repeat(number, sizes + 1)
+        end = packing.special(vocab, self.end)
+        return packing.pieces(out, block.tokens, starts, sizes, row, column, begin=None, end=end)
