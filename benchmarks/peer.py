@@ -194,6 +194,29 @@ class _Layer(_Step):
         return seconds
 
 
+class _Recurrent:
+    """nn.LSTM, forward and backward."""
+
+    def __init__(self, request: Mapping[str, Any]):
+        import torch
+
+        self.torch, self.device = torch, _device(torch)
+        width = request["width"]
+        self.module = torch.nn.LSTM(width, width, batch_first=True, proj_size=request["project"]).to(self.device)
+        self.x = torch.randn(request["batch"], request["length"], width, device=self.device, requires_grad=True)
+
+    def __call__(self, variant: Mapping[str, Any]) -> float:
+        torch = self.torch
+        start = _now(torch, self.device)
+        with torch.autocast(self.device, torch.bfloat16, enabled=variant["precision"] == "bfloat16 autocast"):
+            states = self.module(self.x)[0]
+        states.float().sum().backward()
+        seconds = _now(torch, self.device) - start
+        self.x.grad = None
+        self.module.zero_grad(set_to_none=True)
+        return seconds
+
+
 class _Generate:
     """GPT2LMHeadModel.generate, greedy, with its key-value cache."""
 
@@ -296,6 +319,7 @@ _TASKS = {
     "attention": _Attention,
     "cross_entropy": _CrossEntropy,
     "generate": _Generate,
+    "recurrent": _Recurrent,
 }
 
 

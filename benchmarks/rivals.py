@@ -59,6 +59,18 @@ class Installed(Peers):
         _try(field, requests, lambda: 0.0, rounds, say)
         return field
 
+    def recurrent(self, task, ours, rounds, stack, say) -> Field:
+        """Measures torch in both precisions and, without projection, Flax's RNN."""
+        field, requests = Field(), {}
+        if not task["project"]:
+            field.meters["flax, float32"] = timing.clocked(_flax_rnn(**{k: task[k] for k in ("batch", "length", "width")}))
+            requests["flax, float32"] = (None, None)
+        if not self.missing():
+            child = stack.enter_context(peer.Peer("recurrent", task, threads()))
+            requests |= {f"torch, {name}": (child, {"precision": name}) for name in ("float32", "bfloat16 autocast")}
+        _try(field, requests, ours, rounds, say)
+        return field
+
     def attention(self, case: Case, ours, rounds, stack, say) -> Field:
         """Measures torch's and tokamax's attention functions in both precisions."""
         others, failures = tokamax_peer.programs(functools.partial(tokamax_peer.attention, case))
@@ -85,6 +97,18 @@ class Installed(Peers):
             for name in ("float32", "bfloat16 autocast"):
                 field.meters[f"torch, {name}"] = functools.partial(child, {"precision": name})
         return field
+
+
+def _flax_rnn(batch: int, length: int, width: int):
+    """Returns a call of Flax's RNN over its OptimizedLSTMCell, forward and backward."""
+    import flax.linen as nn
+    import jax
+    import jax.numpy as jnp
+
+    module, x = nn.RNN(nn.OptimizedLSTMCell(width)), jnp.ones((batch, length, width))
+    params = module.init(jax.random.key(0), x)
+    program = jax.jit(jax.value_and_grad(lambda params, x: module.apply(params, x).sum(), (0, 1)))
+    return lambda: program(params, x)
 
 
 def lengths(

@@ -70,6 +70,10 @@ class Peers:
         """Measures greedy decoding."""
         return Field()
 
+    def recurrent(self, task: Mapping[str, Any], ours: Meter, rounds: int, stack: ExitStack, say: Say) -> Field:
+        """Measures an LSTM layer, forward and backward."""
+        return Field()
+
     def attention(self, case: Any, ours: Meter, rounds: int, stack: ExitStack, say: Say) -> Field:
         """Measures attention, forward and backward, for a `bench.attention.Case`."""
         return Field()

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ptm_jax.bench import attention, crossentropy, generation, input_stream, programs, steps
+from ptm_jax.bench import attention, crossentropy, generation, input_stream, programs, recurrent, steps
 from ptm_jax.bench.peers import Peers
 from ptm_jax.bench.record import Entry
 from ptm_jax.core import spec
@@ -51,6 +51,12 @@ BENCHMARKS: Mapping[str, Benchmark] = {
         crossentropy.run,
         crossentropy.CrossEntropySizes(),
         {"vocabularies": (30522,), "screening": 1},
+    ),
+    "recurrent": Benchmark(
+        "tokens/s of an LSTM layer, forward and backward",
+        recurrent.run,
+        recurrent.RecurrentSizes(),
+        {"screening": 1},
     ),
     "generate": Benchmark(
         "tokens/s of GPT-2's greedy decoding",

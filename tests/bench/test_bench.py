@@ -18,6 +18,7 @@ TINY = {
     "step": {**NETWORK, "screening": 1, "compile_limit": 0},
     "attention": {"cases": ("t5", "packed"), "batch": 1, "length": 24, "heads": 2, "width": 4, "documents": 8, "gemm": 64},
     "cross_entropy": {"vocabularies": (120,), "tokens": 8, "width": 4, "screening": 1, "gemm": 64},
+    "recurrent": {"batches": (2,), "length": 4, "width": 8, "lengths": (4, 6), "screening": 1, "gemm": 64},
     "generate": {**NETWORK, "length": 4, "new": 4, "batches": (2,), "screening": 1},
 }
 ROWS = {
@@ -26,6 +27,7 @@ ROWS = {
     "step": {"step": {"bfloat16", "float32"}},
     "attention": {f"attention/{case}": {"xla, bfloat16", "xla, float32"} for case in ("t5", "packed")},
     "cross_entropy": {"cross_entropy/120": {"bfloat16", "float32"}},
+    "recurrent": {"recurrent/2": {"bfloat16", "float32"}},
     "generate": {"generate/2": {"bfloat16", "float32"}},
 }
 
