@@ -5,6 +5,7 @@ Example:
   ptm import bert-base-uncased --out models/bert
   ptm import path/to/checkpoint --out models/mine --architecture BertForSequenceClassification
   ptm import path/to/checkpoint --out models/medical --grow words.txt
+  ptm import runs/skip_thought --out models/skip_thought --expand glove.6B.300d.txt
   ptm import glove.6B.300d.txt --out models/glove
   ptm import vectors.kv --allow-pickle --out models/vectors
 
@@ -20,6 +21,7 @@ from typing import Annotated
 import tyro
 
 from ptm_jax.cli import options
+from ptm_jax.core.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,6 +36,9 @@ class Args:
     """Branch, tag or commit on the Hub (default: main)."""
     grow: options.Path = None
     """File of words, one per line, to add to a WordPiece vocabulary; a word's vector is the mean of its pieces' vectors."""
+    expand: options.Path = None
+    """File of word vectors, whose words are added to the whole-word vocabulary of a run (skip-thought); a linear map that is
+    fitted to the words that both know makes their vectors."""
     allow_pickle: options.Flag = False
     """Read a torch pickle (weights_only) if there is no other file, or gensim's KeyedVectors."""
     json: options.Flag = False
@@ -51,6 +56,8 @@ def run(args: Args) -> int:
     run.check_free(args.out)
     if is_words(args.model):
         return word_tables.take(args)
+    if args.expand is not None:
+        return _expanded(args)
     words = {"architecture": args.architecture, "allow_pickle": args.allow_pickle, "revision": args.revision}
     model, found = loading.from_published(args.model, **words)
     if args.grow is not None:
@@ -66,6 +73,23 @@ def run(args: Args) -> int:
         f"  in {args.out}",
     ]
     return options.report(document, "\n".join(lines), args.json)
+
+
+def _expanded(args: Args) -> int:
+    """Writes a run with the words of a file of word vectors."""
+    import ptm_jax
+    from ptm_jax.inference.word_vectors import WordVectors
+
+    if given := options.given(args, ("architecture", "revision", "grow")):
+        raise UserError(f"{given[0]} is for published checkpoints; leave it out with --expand")
+    model, vectors = ptm_jax.load(args.model), ptm_jax.load(args.expand, allow_pickle=args.allow_pickle)
+    if isinstance(model, WordVectors) or not isinstance(vectors, WordVectors):
+        raise UserError("--expand takes a run with a vocabulary of whole words as MODEL and a file of word vectors")
+    found = model.expanded(vectors)
+    found.save(args.out)
+    document = {"words": len(found.tokenizer.pieces), "new": found.vocab.size - model.vocab.size, "out": args.out}
+    line = f"{model.system.name}: {document['words']:,} words, {document['new']:,} of them new\n  in {args.out}"
+    return options.report(document, line, args.json)
 
 
 def _grown(model, found, path: str):

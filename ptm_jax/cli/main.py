@@ -41,7 +41,7 @@ COMMANDS = {
     "doctor": ("ptm_jax.cli.doctor", "show devices, versions, cache, and which kernels the device takes"),
 }
 
-PLACES = ("workdir", "out", "output", "table", "plot", "predictions", "input", "adapter", "config", "grow")
+PLACES = ("workdir", "out", "output", "table", "plot", "predictions", "input", "adapter", "config", "grow", "expand")
 """Options of all commands that name a file or folder."""
 BROKEN_PIPE = 141  # exit status of a writer whose reader has closed, as shells report it
 

@@ -39,6 +39,7 @@ from ptm_jax.core.errors import UserError, unknown
 
 Number = Annotated[float | None, tyro.conf.arg(metavar="X")]
 TASKS = ("fill-mask", "generate", "classify", "tag", "qa", "embed", "similar", "search")
+RANKED = ("embed", "similar", "search")
 EMBEDDING = ("pooling", "prompt", "prompt_name", "truncate", "exact")
 """Options of --task embed, similar and search only."""
 SAMPLING = (
@@ -66,7 +67,8 @@ class Args:
     tower: options.Text = None
     """The network to use if the model has several, as "generator" of ELECTRA (default: main)."""
     ensemble: options.Names = ()
-    """classify, tag, qa and downstream tasks: average the scores of MODEL and these models."""
+    """classify, tag, qa and downstream tasks: average the scores of MODEL and these models. embed, similar, search: put
+    their vectors side by side, each of length 1."""
     beside: options.Text = None
     """Model of the first stage of a two-stage task (squad2_retro: squad2_sketchy; hotpot: hotpot_rank)."""
     output: options.Path = None
@@ -124,11 +126,7 @@ def run(args: Args) -> int:
         return scoring.predict(args)
     words = is_words(args.model)
     word_tables.check(args) if words else _check(args)
-    load = (
-        (lambda: word_tables.load(args.model))
-        if words
-        else lambda: scoring.together(scoring.load((args.model, *args.ensemble), args.adapter, args.tower))
-    )
+    load = (lambda: word_tables.load(args.model)) if words else lambda: _loaded(args)
     if not args.text and args.input is None and sys.stdin.isatty():
         model = load()
         for text in _asked():
@@ -148,6 +146,15 @@ def run(args: Args) -> int:
         _write(Path(args.output), (document + "\n").encode())
         options.say(f"wrote {args.output}")
     return 0
+
+
+def _loaded(args: Args) -> Any:
+    """The model, or several as one."""
+    from ptm_jax.cli import scoring
+    from ptm_jax.inference.vectors import SideBySide
+
+    models = scoring.load((args.model, *args.ensemble), args.adapter, args.tower)
+    return SideBySide(models) if args.ensemble and args.task in RANKED else scoring.together(models)
 
 
 def _check(args: Args) -> None:
@@ -172,11 +179,12 @@ def _check(args: Args) -> None:
         raise UserError(f"--pair needs --task classify or qa; the task is {args.task}")
     if args.pair and len(args.pair) != len(args.text):
         raise UserError(f"{len(args.text)} texts and {len(args.pair)} pairs; give every --text its --pair")
-    if args.ensemble and args.task not in ("classify", "tag", "qa"):
-        raise UserError(f"--ensemble needs --task classify, tag, qa or a downstream task; the task is {args.task}")
+    if args.ensemble and args.task not in ("classify", "tag", "qa", *RANKED):
+        others = "fill-mask and generate take a single model"
+        raise UserError(f"--ensemble is not for --task {args.task}; {others}")
     if args.beside is not None:
         raise UserError("--beside needs a downstream task with two stages, and --input; leave it out")
-    if args.task not in ("embed", "similar", "search") and (given := options.given(args, EMBEDDING)):
+    if args.task not in RANKED and (given := options.given(args, EMBEDDING)):
         raise UserError(f"{given[0]} needs --task embed, similar or search; the task is {args.task}")
     if args.task != "generate" and (given := options.given(args, SAMPLING)):
         raise UserError(f"{given[0]} needs --task generate; the task is {args.task}")

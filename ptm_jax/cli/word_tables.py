@@ -149,7 +149,7 @@ def export(args: Any) -> int:
 
 def take(args: Any) -> int:
     """Writes word vectors as a folder of ours."""
-    if given := options.given(args, ("architecture", "revision", "grow")):
+    if given := options.given(args, ("architecture", "revision", "grow", "expand")):
         raise UserError(f"{given[0]} is for models with an encoder; {args.model} holds word vectors: leave it out")
     model = load(args.model, args.allow_pickle)
     model.save(args.out, "folder")

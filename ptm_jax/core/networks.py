@@ -77,7 +77,8 @@ class Encoder(Slot):
     obeys_order      whether a batch's `order` has an effect
     streams          2 with a query stream (XLNet), else 1
     reads_source     whether it has a decoder, which reads `decoder_input_ids`
-    writes_neighbours  whether it decodes the sentences beside each sentence of a row (skip-thought)
+    writes_neighbours  whether it decodes the sentences beside each sentence of a row (skip-thought). The vector of a token's
+                     sentence is in `extra["vectors"]` [B, L, D]; `encode` takes it as that of a text
     by_sentence      whether a row consists of sentence slots of equal width (HIBERT)
     ponders          whether its depth is adaptive; the cost is in `extra["ponder"]` [B, L]
     writes           whether it decodes step by step with `empty_cache`

@@ -122,6 +122,7 @@ def cuts(rows: int, length: int, target: int) -> dict[str, Any]:
         "layers": np.s_[:, :rows, :target],
         "attention": np.s_[:, :rows, :, :target, :target],
         "pooled": np.s_[:rows],
+        "vectors": np.s_[:rows],
         "logits": np.s_[:rows, :target],
         "source": np.s_[:rows, :length],
         "source_layers": np.s_[:, :rows, :length],
@@ -132,10 +133,10 @@ def cuts(rows: int, length: int, target: int) -> dict[str, Any]:
 
 def framed(model: Any, row: Sequence[int]) -> np.ndarray:
     """Adds the special tokens of the published tokenizer, or of the examples, to the ids of a text; none for a decoder."""
-    tokenizer = model.tokenizer
-    if tokenizer.published is not None and not model.causal:
+    tokenizer, goes_on = model.tokenizer, model.causal and not model.module.encoder.writes_neighbours
+    if tokenizer.published is not None and not goes_on:
         return tokenizer.frame(np.asarray(row, np.int32))[0]
-    names = () if model.causal else (model.examples.begin, model.examples.end)
+    names = () if goes_on else (model.examples.begin, model.examples.end)
     begin, end = ([] if name is None or (i := model.vocab.id(name)) is None else [i] for name in names or (None, None))
     return np.array([*begin, *row, *end], np.int32)
 

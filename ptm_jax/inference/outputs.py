@@ -17,6 +17,7 @@ class Output:
     layers            [N+1, B, L, D]: the embeddings first, `hidden` last
     attention         [N, B, H, L, L]
     pooled            [B, D]
+    vectors           [B, D] of an encoder that has a vector for a text (skip-thought)
     logits            [B, L, V] of the vocabulary head; without one, the scores of the only task head, as [B, C] of classes
     scores            {task head: array, or the pair of a span's ends}
     source, source_layers, source_attention, cross_attention [N, B, H, T, L]
@@ -27,6 +28,7 @@ class Output:
     layers: np.ndarray | None = None
     attention: np.ndarray | None = None
     pooled: np.ndarray | None = None
+    vectors: np.ndarray | None = None
     logits: np.ndarray | None = None
     source: np.ndarray | None = None
     source_layers: np.ndarray | None = None

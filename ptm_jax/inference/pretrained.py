@@ -27,7 +27,7 @@ from ptm_jax.encoders.seq2seq import EncoderDecoder
 from ptm_jax.inference import answering, classifying, filling, generating, inputs, tags, vectors
 from ptm_jax.inference.outputs import Output
 from ptm_jax.nn.attention.multihead import with_maps
-from ptm_jax.runs import run
+from ptm_jax.runs import growing, run
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -149,6 +149,7 @@ class Pretrained:
             target = np.shape(decoder_input_ids)[1]
         asked = {"hidden": True, "layers": layers, "attention": attention, "pooled": "pool" in self.module.heads}
         asked["logits"] = logits and self.head is not None
+        asked["vectors"] = self.module.encoder.writes_neighbours
         if self.pair:
             asked |= {"source": True, "source_layers": layers, "source_attention": attention, "cross_attention": attention}
         scored = self.scored if logits and decoder_input_ids is None else ()
@@ -254,6 +255,10 @@ class Pretrained:
         """
         options = {"prompt": prompt, "prompt_name": prompt_name, "truncate": truncate, "exact": exact, "progress": progress}
         return vectors.encode(self, texts, pooling, batch_size, normalize, specials, **options)
+
+    def expanded(self, vectors: Any) -> Pretrained:
+        """Returns the model with the words of `WordVectors` beside its own (`runs.growing.expanded`). Raises UserError."""
+        return growing.expanded(self, vectors.table)
 
     def similarity(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Returns the similarity [n, m] float32 of vectors [n, D] and [m, D]: that of the model's sentence-transformers
@@ -375,6 +380,7 @@ def _forward(module, head, wanted: tuple[str, ...], params, batch) -> dict[str, 
         **{name: lambda name=name: encoded.extra[name] for name in ("source", "source_attention", "cross_attention")},
         "attention": lambda: encoded.attention,
         "pooled": lambda: tower.head("pool", encoded.hidden),
+        "vectors": lambda: encoded.extra["vectors"][:, 0],
         "logits": lambda: tower.head(head, encoded.hidden).logits(),
     }
     read = lambda name: tower.read(name.removeprefix("scores/"), encoded, batch)

@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.spatial
@@ -92,6 +93,8 @@ def encode(
     if pooling is None and sentence.refused:
         raise UserError(f"{sentence.refused}; give a pooling, for example pooling={sentence.modes[0]!r} (--pooling)")
     modes, layers = (sentence.modes, sentence.dense) if pooling is None else ((pooling,), ())
+    if pooling is None and model.sentence is None and model.module.encoder.writes_neighbours:
+        modes = ()
     if wrong := [mode for mode in modes if mode not in MODES]:
         raise unknown("pooling", str(wrong[0]), MODES)
     prompt, texts = prompt_of(sentence, prompt, prompt_name), inputs.texts_of(texts)
@@ -157,6 +160,29 @@ def search(model: Any, queries: Sequence[str], corpus: Any, top: int, **options:
     return found
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class SideBySide:
+    """Several models as one. A text's vector is the concatenation of theirs, each of length 1: combine-skip, of uni-skip and
+    bi-skip (Kiros et al. 2015, section 3; the norm is that of the authors' code)."""
+
+    models: Sequence[Any]
+
+    sentence: ClassVar[None] = None
+
+    def encode(self, texts: Sequence[str], normalize: bool | None = None, **options: Any) -> np.ndarray:
+        """Returns vectors [n, sum of D] float32; `options` are those of `Pretrained.encode`. Raises UserError as that."""
+        found = np.concatenate([model.encode(texts, normalize=True, **options) for model in self.models], -1)
+        return unit(found) if normalize else found
+
+    def similarity(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """Returns the cosines [n, m] of vectors."""
+        return similarity(a, b)
+
+    def search(self, queries: Sequence[str], corpus: Any, top: int = 5, **options: Any) -> list[list[Found]]:
+        """`Pretrained.search`."""
+        return search(self, queries, corpus, top, **options)
+
+
 def _rows(model: Any, sentence: Sentence, texts: Sequence[str], specials: bool, truncate: bool) -> list[np.ndarray]:
     """Returns ids [l] of each text with special tokens, cut to the longest that is allowed if `truncate`."""
     limit = min((n for n in (sentence.max_length, model.limit) if n is not None), default=None)
@@ -214,8 +240,11 @@ def _agree(model: Any, block: tuple[np.ndarray, ...], few: int) -> bool:
 
 
 def _vectors(model: Any, modes: Sequence[str], layers: Sequence[Dense], ids, mask, skip: int) -> np.ndarray:
-    """Returns the vectors [B, F] of rows, pooled without their first `skip` tokens."""
-    hidden = model(ids, mask, logits=False).hidden.astype(np.float32)
+    """Returns the vectors [B, F] of rows, pooled without their first `skip` tokens; without modes, the encoder's own."""
+    output = model(ids, mask, logits=False)
+    if not modes:
+        return output.vectors.astype(np.float32)
+    hidden = output.hidden.astype(np.float32)
     mask = np.where(np.arange(mask.shape[1]) < skip, 0, mask)
     found = np.concatenate([pooled(mode, hidden, mask) for mode in modes], -1)
     for layer in layers:

@@ -120,6 +120,10 @@ EXACT = {
     "dcnn": 15_448 * 48 + 7 * 48 * 6 + 24 * 6 + 5 * 24 * 6 * 14 + 12 * 14,
     # Xie et al. 2016: one table of width 100, convolutions of two words and of one
     "dkrl": 131_072 * 100 + (2 * 100 + 1) * 100 + (100 + 1) * 100,
+    # Kiros et al. 2015, section 3: words of 620, three GRU of 2400 (the encoder of bi-skip: two of 1200), C_r, C_z and C of
+    # Eq. 5 to 8 in each decoder, one softmax for both
+    "skip_thought": 20_000 * 620 + 3 * 7_200 * (620 + 1 + 2_400) + 2 * 2_400 * 7_200 + 20_000 * 2_401,
+    "skip_thought_bi": 20_000 * 620 + 2 * 7_200 * (620 + 1 + 2_400 + 2_400) + 2 * 3_600 * (620 + 1 + 1_200) + 20_000 * 2_401,
 }
 LEFT_OUT = {"spanbert_base": "sbo", "spanbert_large": "sbo"}
 

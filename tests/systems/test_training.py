@@ -52,11 +52,8 @@ def known(baseline, metric):
     return metric, lambda result: result.heldout[baseline]
 
 
-def frequencies(tree=False, k=5, metric="pair_loss", split="heldout", power=0.75):
+def frequencies(tree=False, k=5, metric="pair_loss", split="heldout", power=0.75, sample=1e-3):
     """Against scores that depend on the word alone, at their best for the training text: of noise words, or of a tree."""
-def frequencies(tree=False, k=5, metric="pair_loss", split="heldout", power=0.75, added=1, sample=1e-3):
-    """Against scores that depend on the word alone, at their best: of noise words, or of a tree. The counts of the held-out
-    text are raised by `added`."""
 
     def loss(result):
         corpus = open_corpus(json.loads((result.workdir / "config.json").read_text())["corpus"]["path"])
@@ -165,7 +162,9 @@ TRAINS = {
     "singla_joint_mini": [(two_languages(), 0.2), (("sentence_distance", lambda result: 1.0), 0.3)],
     "dkrl_mini": [(("hinge_loss", lambda result: 1.0), 0.3)],
     "gated_descriptions_mini": [(("hinge_loss", lambda result: 2.0), 0.6)],
-    "context2vec_mini": [(frequencies(k=10, sample=None, added=0), 0.3)],
+    "skip_thought_mini": [(unigram("nll"), 0.3)],
+    "skip_thought_bi_mini": [(unigram("nll"), 0.3)],
+    "context2vec_mini": [(frequencies(k=10, sample=None), 0.3)],
     "vlbl_mini": [(noise_words(5), 0.5)],
     "ivlbl_mini": [(noise_words(25), 0.1)],
     "pv_dm_mini": [(frequencies(split="train"), 0.05)],

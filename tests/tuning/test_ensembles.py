@@ -124,7 +124,10 @@ def test_by_command(three, tmp_path, capsys):
     assert main(["predict", first, "--ensemble", *rest, "--task", "sst2", "--input", str(data / "dev.tsv")]) == 0
     assert capsys.readouterr().out.splitlines()[1:] == rows
     for words, line in (
-        (["predict", first, "--ensemble", *rest, "--task", "embed", "--text", "x"], "--ensemble needs --task classify"),
+        (
+            ["predict", first, "--ensemble", *rest, "--task", "fill-mask", "--text", "x"],
+            "--ensemble is not for --task fill-mask",
+        ),
         (["evaluate", first, "--ensemble", *rest], "--ensemble, --beside and --split test need a downstream task"),
         (["evaluate", first, "--ensemble", rest[0], "--adapter", "x", "--task", "sst2"], "--adapter needs a single model"),
         (["evaluate", first, "--ensemble", "nowhere/at/all", "--task", "sst2", "--data", str(data)], "nowhere/at/all"),

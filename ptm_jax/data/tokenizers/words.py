@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Literal
 
@@ -9,6 +10,7 @@ import numpy as np
 from tokenizers import Tokenizer as Backend
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
+from ptm_jax.core.errors import UserError
 from ptm_jax.data.tokenizers.tokenizing import ROLES, STYLES, HuggingFace, Tokenizer, TokenizerSpec
 
 Style = Literal["bytes", "elmo"]
@@ -56,3 +58,16 @@ def spellings(tokenizer: Tokenizer, length: int, style: Style = "bytes") -> np.n
             codes += [260] * (length - len(codes))
         table[i, : len(codes)] = np.array(list(codes), np.int16) + 1
     return table
+
+
+def extended(tokenizer: Tokenizer, words: Iterable[str]) -> Tokenizer:
+    """Returns a tokenizer of whole words with `words` after its pieces; those that it knows are left out. A word counts as
+    it is written, in lower case if the tokenizer writes text so. Raises UserError for a tokenizer of another kind."""
+    if tokenizer.kind not in ("word", "spaced") or tokenizer.published is not None or tokenizer.sentinels:
+        raise UserError(f"a {tokenizer.kind} tokenizer takes no new words; load a model with a vocabulary of whole words")
+    whole = json.loads(tokenizer._backend.bytes)
+    pieces = whole["model"]["vocab"]
+    for word in words:
+        pieces.setdefault(word.lower() if tokenizer.lowercase else word, len(pieces))
+    backend = HuggingFace(Backend.from_str(json.dumps(whole, ensure_ascii=False)))
+    return Tokenizer(backend, kind=tokenizer.kind, lowercase=tokenizer.lowercase)
