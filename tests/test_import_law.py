@@ -46,7 +46,7 @@ SAME = {
     "adversarial", "agreement", "albert", "answers", "auxiliary", "averaging", "base", "bitext", "blocked",
     "catalogue", "cloze", "context2vec", "convolutional", "crf", "electra", "glove", "graphs", "greedy", "hotpot",
     "paragraphs", "prepare", "recurrent", "sentence_pairs", "seq2seq", "side", "skip_thought", "static", "t5", "tpu",
-    "windows", "xl", "xlnet",
+    "trees", "windows", "xl", "xlnet",
 }  # fmt: skip
 HEAVY = {"tensorflow", "torch", "transformers"}
 

@@ -19,12 +19,17 @@ from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.recurrent import LSTMEncoder
 from ptm_jax.encoders.seq2seq import BridgedEncoderDecoder
 from ptm_jax.encoders.transformer import transformer
+from ptm_jax.encoders.trees import TreeEncoder
 from ptm_jax.encoders.windows import SentenceEncoder
 from ptm_jax.nn.embeddings.summed import Embeddings, LearnedPositions
+from ptm_jax.nn.graph.convolution import SyntacticGCN
 from ptm_jax.nn.layers import Dense
 from ptm_jax.nn.recurrent.gru import GRU
 from ptm_jax.nn.recurrent.lstm import LSTM
+from ptm_jax.nn.recurrent.qrnn import QRNN
 from ptm_jax.nn.recurrent.recurrence import Bidirectional
+from ptm_jax.nn.tree.recursive import RecursiveNN
+from ptm_jax.nn.tree.tree_lstm import BinaryTreeLSTM, ChildSumTreeLSTM
 from support import registered
 from support.corrupting import VOCAB
 
@@ -52,6 +57,11 @@ OWN |= {"two_ways": LSTMEncoder(embed=EMBED, layers=(BOTH,))}
 WAYS = [LSTM(hidden=6, backward=backward) for backward in (False, True)]
 OWN |= {"context2vec": ContextLSTM(vocab=VOCAB, width=6, right=WAYS[0], left=WAYS[1], hidden=12, out=12)}
 OWN |= {"senna_sentence": SentenceEncoder(embed=EMBED, filters=12, features=12)}
+OWN |= {"qrnn": LSTMEncoder(embed=EMBED, layers=(QRNN(12, 12),))}
+UP = RecursiveNN(tensor=True), BinaryTreeLSTM(hidden=6)
+OWN |= {"tree_up": TreeEncoder(embed=EMBED, layers=UP)}
+GRAPH = ChildSumTreeLSTM(hidden=6, both=True), SyntacticGCN(hidden=12, labels=3)
+OWN |= {"tree_both": TreeEncoder(embed=EMBED, below=(BOTH,), layers=GRAPH)}
 """Encoders that no system of the catalogue has."""
 ROWS, LENGTH, TARGET, PLACE = 4, 16, 8, 5
 

@@ -14,6 +14,7 @@ from ptm_jax.core.types import Vocab
 from ptm_jax.data.rows import annotated, columns, examples, sentence_pairs, sentence_slots
 from ptm_jax.data.rows.bitext import Translations
 from ptm_jax.data.rows.spelled import Spelled
+from ptm_jax.data.rows.trees import Trees
 from ptm_jax.data.rows.windows import Chunks
 from support import cutting, registered
 from support.cutting import FIRST, VOCAB
@@ -24,6 +25,7 @@ OWN = {
     "sentences of documents": sentence_slots.DocumentSentences(),
     "even pairs": sentence_pairs.OrderedPairs(short_probability=0.9),
     "columns": columns.WithColumns(),
+    "trees": Trees(classes="phrases"),
     "few next": examples.SentencePairs(next_probability=0.1, short_probability=0.5),
 }
 SLOTS = {"sentences": 4, "width": 8}
@@ -116,7 +118,7 @@ def test_a_vocabulary_without_specials_and_rows_without_room_are_refused(name):
     with pytest.raises(UserError) as error:
         CASES[name].spec(0, VOCAB)
     assert registered.one_clause(str(error.value))
-    if has(name, (examples.Contiguous, examples.Coded, Chunks, Translations)):
+    if has(name, (examples.Contiguous, examples.Coded, Chunks, Translations, Trees)):
         return  # they may do without specials
     bare, length = Vocab(size=VOCAB.size, pad=0), lengths(name)[0]
     with pytest.raises(UserError, match="no (cls|sep|eos|bos) token"):

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from ptm_jax.core import trees
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.data.corpora import bigrams, cooccurrence
 from ptm_jax.data.tokenizers import saved, tokenizing
@@ -170,8 +171,11 @@ class Corpus:
 
     @property
     def uncounted(self) -> tuple[int, ...]:
-        """Special ids, which a baseline leaves out of `counts` because no model predicts them."""
-        return self.vocab.specials
+        """Special ids and marks of trees, which a baseline leaves out of `counts` because no model predicts them."""
+        specials = self.vocab.specials
+        if self.manifest["tokenizer"]["kind"] != "word":
+            return specials
+        return tuple(sorted({*specials, *np.flatnonzero(trees.digits(self.tokenizer().pieces) != -1).tolist()}))
 
     def counts(self, split: str = "train") -> np.ndarray:
         """Returns [V] int64: the number of occurrences of every id in a split."""

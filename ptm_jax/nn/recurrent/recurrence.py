@@ -65,7 +65,7 @@ def _recur(cell, backward, precision, inputs, kernels, masks, segments, h, c, se
 
 
 def _forward(cell, backward, precision, inputs, kernels, masks, segments, h, c, segment):
-    real, same, last = _continuing(segments, segment, backward)
+    real, same, last = continuing(segments, segment, backward)
     rounded = _rounded(kernels, precision)
 
     def step(state, token):
@@ -133,7 +133,7 @@ def _known_backward(precision, kernel, g):
 _known.defvjp(lambda precision, x, kernel, value: (value, kernel), _known_backward)
 
 
-def _continuing(segments, segment, backward):
+def continuing(segments, segment, backward):
     """Returns [L, B] whether a token is real, and whether the state before it is of its own segment; and the last segment
     [B]."""
     length = len(segments)
