@@ -1,10 +1,13 @@
-"""Skip-gram and CBOW beside gensim: raw corpus words/s and the quality of both tables. Writes benchmarks/word_vectors.md.
+"""Skip-gram, CBOW and fastText beside gensim: raw corpus words/s and the quality of both tables. Writes
+benchmarks/word_vectors.md.
 
     python -m benchmarks.word_vectors --data SOURCE --kind skipgram cbow --width 100 300 --epochs 5 --sets WORDSIM
+    python -m benchmarks.word_vectors --data SOURCE --kind fasttext fasttext_cbow --width 100 --epochs 5 --sets WORDSIM
     python -m benchmarks.word_vectors --planted --kind skipgram cbow --width 100
 
 Both sides train on the same words (unknown ones left out), vocabulary, window 5, 5 noise words, subsampling 1e-3, rate 0.025
-(CBOW: 0.05) to 0.0001 and epochs, on all cores of the process. The time is that of training: vocabularies are there,
+(CBOW, fastText: 0.05) to 0.0001 and epochs, on all cores of the process. fastText has n-grams of 3 to 6 characters in two
+million buckets, and draws noise by the square roots of counts. The time is that of training: vocabularies are there,
 programs compiled. The loss is the mean per pair of the plain objective over the held-out text, with the same draws for both
 tables. `--sets` is a folder with `analogy/*.txt` and `word-sim/*.txt`: accuracy and Spearman's correlation in points, where
 20 examples at least are known. `--planted` is a text whose relations are known. Needs `pip install -e ".[parity]"`.
@@ -27,6 +30,7 @@ import numpy as np
 import tyro
 
 from ptm_jax import systems
+from ptm_jax.convert.words.wordtable import Subwords, WordTable
 from ptm_jax.core import spec
 from ptm_jax.core.recipe import Phase
 from ptm_jax.core.system import Experiment
@@ -40,8 +44,10 @@ from ptm_jax.tasks import wordsets
 from ptm_jax.train import differing, evaluation, setup
 from ptm_jax.train.step import program
 
-Tables = tuple[np.ndarray, np.ndarray]
+Tables = dict[str, np.ndarray]
+"""Input vectors `token`, output vectors `table`, and with n-grams `ngrams`."""
 TABLE = Path(__file__).with_suffix(".md")
+BUCKETS = 2_000_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,12 +67,12 @@ class Sizes:
 
 
 def sentences(corpus: Corpus) -> list[list[str]]:
-    """Returns the known words of every sentence of the training text, as numbers in text."""
-    blocks, found = Blocks(corpus, "train"), []
+    """Returns the known words of every sentence of the training text."""
+    blocks, pieces, found = Blocks(corpus, "train"), corpus.tokenizer().pieces, []
     for number in range(len(blocks)):
         block = blocks[number]
         for words in np.split(block.tokens, block.sentence_starts[1:-1]):
-            found.append([str(word) for word in words if word != corpus.vocab.unk])
+            found.append([pieces[word] for word in words if word != corpus.vocab.unk])
     return found
 
 
@@ -93,10 +99,11 @@ def planted(folder: Path, relations: int = 5, pairs: int = 40, sentences: int = 
     return folder / "text.txt"
 
 
-def points(corpus: Corpus, table: np.ndarray, sets: Path | None) -> dict[str, float]:
-    """Returns {set: accuracy or Spearman's correlation in points, of a table [V, D]}."""
-    pieces, found = corpus.tokenizer().pieces, {}
-    model = WordVectors.of(list(pieces), table[: len(pieces)])
+def points(corpus: Corpus, tables: Tables, sets: Path | None) -> dict[str, float]:
+    """Returns {set: accuracy or Spearman's correlation in points}."""
+    pieces, found, rows = list(corpus.tokenizer().pieces), {}, tables.get("ngrams")
+    subwords = None if rows is None else Subwords(rows=rows, shortest=3, longest=6, buckets=len(rows))
+    model = WordVectors(WordTable(words=pieces, rows=tables["token"][: len(pieces)], subwords=subwords))
     for task, metric in (("analogy", "accuracy"), ("similarity", "spearman")):
         for file in sorted(sets.glob(f"{'word-sim' if task == 'similarity' else task}/*.txt")) if sets else ():
             outcome = wordsets.evaluate(model, task, file)
@@ -107,25 +114,30 @@ def points(corpus: Corpus, table: np.ndarray, sets: Path | None) -> dict[str, fl
 
 def theirs(corpus: Corpus, text: Sequence[list[str]], kind: str, width: int, sizes: Sizes) -> tuple[float, Tables]:
     """Returns gensim's seconds and its tables."""
-    from gensim.models import Word2Vec
+    from gensim.models import FastText, Word2Vec
 
-    options = {"sg": 1} if kind == "skipgram" else {"sg": 0, "cbow_mean": 1, "alpha": 0.05}
-    options |= {"negative": 5, "sample": 1e-3, "min_count": 1, "workers": len(os.sched_getaffinity(0)), "seed": 1}
-    model = Word2Vec(vector_size=width, window=5, **options)
+    subwords, sg = kind.startswith("fasttext"), int("cbow" not in kind)
+    options = {"sg": sg, "cbow_mean": 1, "alpha": rate_of(kind), "min_alpha": 0.0001, "negative": 5, "sample": 1e-3}
+    options |= {"min_count": 1, "workers": len(os.sched_getaffinity(0)), "seed": 1, "vector_size": width, "window": 5}
+    model = FastText(**options, ns_exponent=0.5, bucket=BUCKETS) if subwords else Word2Vec(**options)
     model.build_vocab(text)
     start = time.perf_counter()
     model.train(text, total_examples=len(text), epochs=sizes.epochs)
     took = time.perf_counter() - start
-    tables = np.zeros((2, corpus.vocab.size, width), np.float32)
-    ids = [int(word) for word in model.wv.index_to_key]
-    tables[0, ids], tables[1, ids] = model.wv.vectors, model.syn1neg
-    return took, (tables[0], tables[1])
+    tables = {name: np.zeros((corpus.vocab.size, width), np.float32) for name in ("token", "table")}
+    ids = [corpus.tokenizer().id(word) for word in model.wv.index_to_key]
+    tables["token"][ids], tables["table"][ids] = model.wv.vectors_vocab if subwords else model.wv.vectors, model.syn1neg
+    return took, {**tables, "ngrams": model.wv.vectors_ngrams} if subwords else tables
+
+
+def rate_of(kind: str) -> float:
+    return 0.025 if kind == "skipgram" else 0.05
 
 
 def experiment(corpus: Corpus, kind: str, width: int, sizes: Sizes) -> Experiment:
-    """Returns skip-gram or CBOW in the sizes of the comparison."""
+    """Returns a model in the sizes of the comparison."""
     system = spec.with_field(systems.get(kind), "width", width)
-    system = spec.with_field(system, "limit", 0.5 / width)
+    system = spec.with_field(system, "limit", (1.0 if kind.startswith("fasttext") else 0.5) / width)
     examples = dataclasses.replace(system.examples, sample=1e-3)
     corruption = dataclasses.replace(system.corruption, noise=sizes.noise)
     config = Experiment(
@@ -138,7 +150,7 @@ def experiment(corpus: Corpus, kind: str, width: int, sizes: Sizes) -> Experimen
         config.system.recipe,
         phases=(Phase(steps=steps, batch=sizes.batch, length=static.CHUNK),),
         updates=sizes.batch // sizes.each,
-        lr=static.rate(0.025 if kind == "skipgram" else 0.05, sizes.each),
+        lr=static.rate(rate_of(kind), sizes.each),
     )
     return dataclasses.replace(config, system=dataclasses.replace(config.system, recipe=recipe))
 
@@ -162,13 +174,13 @@ def ours(config: Experiment, corpus: Corpus) -> tuple[float, Tables, Any]:
     evaluate = jax.jit(work.evaluate)
 
     def loss(tables: Tables) -> float:
-        token, table = map(jnp.asarray, tables)
-        params = {"main": {"encoder": {"token": token}, "heads_context": {"table": table}}}
+        encoder = {name: jnp.asarray(table) for name, table in tables.items() if name != "table"}
+        params = {"main": {"encoder": encoder, "heads_context": {"table": jnp.asarray(tables["table"])}}}
         heldout = setup.stream(config, corpus, 0, "heldout", epochs=1)
         return evaluation.evaluate(evaluate, params, heldout, mesh=mesh)[0]["pair_loss"]
 
     main = state.params["main"]
-    return took, (np.asarray(main["encoder"]["token"]), np.asarray(main["heads_context"]["table"])), loss
+    return took, jax.tree.map(np.asarray, {**main["encoder"], **main["heads_context"]}), loss
 
 
 def write(rows: Sequence[dict[str, str]]) -> None:
@@ -200,7 +212,7 @@ def main(sizes: Sizes) -> None:
         for kind, width in itertools.product(sizes.kind, sizes.width):
             their_time, their_tables = theirs(corpus, text, kind, width, sizes)
             our_time, our_tables, loss = ours(experiment(corpus, kind, width, sizes), corpus)
-            both = (points(corpus, tables[0], sets) for tables in (our_tables, their_tables))
+            both = (points(corpus, tables, sets) for tables in (our_tables, their_tables))
             pairs = [
                 f"{set_}: {a:.1f} / {b:.1f}" for (set_, a), b in zip(next(both).items(), next(both).values(), strict=True)
             ]

@@ -83,9 +83,10 @@ class Encoder(Slot):
     ponders          whether its depth is adaptive; the cost is in `extra["ponder"]` [B, L]
     writes           whether it decodes step by step with `empty_cache`
     start            first id of a decoder's input; "last": the document's last token; None: the vocabulary's bos
-    bare             whether its states are the rows of its table `token`, one for each token
+    bare             whether its states are the rows of its table `token`, one a token (with `subwords`: means of rows)
     biased           whether a word has a bias besides its vector, in `extra["bias"]` [B, L]
-    averages         the window if its states are the means of the neighbours' rows of its table `token` alone, or None
+    averages         the window if its states are the means of the neighbours' rows of its table `token`, or None
+    subwords         the rows of a table `ngrams` that a word has besides (`nn.embeddings.subwords`), or None
     paragraphs       number of documents in its table `document`, whose rows the batch names (`document_ids`); 0: none
     stacks           {path inside the encoder: stack of layers}, from the input up; {} if layers are not stacked
     """
@@ -102,6 +103,7 @@ class Encoder(Slot):
     bare: bool = False
     biased: bool = False
     averages: int | None = None
+    subwords: Any = None
     paragraphs: int = 0
     stacks: Mapping[str, Layered] = MappingProxyType({})
 

@@ -92,7 +92,7 @@ class WordVectors(_Words):
 
     @property
     def bare(self) -> bool:
-        return self.window is None and not self.biased and self.subwords is None
+        return self.window is None and not self.biased
 
     def setup(self):
         self._tables()
@@ -126,7 +126,7 @@ class ContextWords(_Words):
 
     @property
     def averages(self) -> int | None:
-        return self.window if self.weights == "mean" and self.subwords is None else None
+        return self.window if self.weights == "mean" else None
 
     def setup(self):
         self._tables()

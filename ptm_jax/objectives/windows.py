@@ -154,7 +154,8 @@ class NegativeSampling(_Noise):
         fits = encoder.averages == self.window if self.predicts == "centre" else encoder.bare
         if not fits or self.impl == "plain":
             return None
-        return "sampling", (f"{self.tower}/encoder/token", f"{self.tower}/heads_{self.head}/table")
+        ngrams = () if encoder.subwords is None else (f"{self.tower}/encoder/ngrams",)
+        return "sampling", (f"{self.tower}/encoder/token", f"{self.tower}/heads_{self.head}/table", *ngrams)
 
     def weights(self, near, batch):
         same = (batch["target_ids"][..., None] == batch["noise_ids"][:, None]).astype(jnp.float32)

@@ -53,7 +53,7 @@ def step(system: System, native: Native, state: Any, batch: Batch) -> tuple[Para
     rates = {path: jnp.asarray(rate * first_match(recipe.lr_rules, path, 1.0)) for path in chosen}
     tables = {path: params[path] for path in chosen}
     run = words.STEPS[name].run
-    tables, moved, metrics = run(system.objective, tables, moments, batch, rates, recipe.updates)
+    tables, moved, metrics = run(system, tables, moments, batch, rates)
     metrics["tokens"] = jnp.sum(batch["segment_ids"] > 0)
     moved = {part: unflatten({**moments[part], **leaves}) for part, leaves in moved.items()}
     after = {**state.opt_state, **moved, "count": state.opt_state["count"] + recipe.updates}

@@ -15,21 +15,24 @@ from ptm_jax.core.types import Vocab
 from ptm_jax.data.tokenizers.hashed_ngrams import ngrams_of
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.data.tokenizers.vocabularies import make
+from ptm_jax.kernels import words
+from ptm_jax.mesh import rules
 from ptm_jax.nn.embeddings.subwords import HashedNGrams
 from ptm_jax.objectives.windows import NegativeSampling
+from ptm_jax.train import in_place
 from ptm_jax.train.step import program
 
 ROWS = [[], [], [], [1, 4, 1], [9], [2, 3, 4, 5], [], [0, 11], [11], [7, 8], [6, 6], [10]]
 """The n-grams of 12 words in 12 buckets; the first three are special."""
+VALUES = np.concatenate([[0], np.cumsum([len(row) for row in ROWS]), sum(ROWS, [])]).astype(np.int32)
 
 
-def small(name, rows=1, updates=1):
-    """A system on the words of `ROWS`, of width 4, with random parameters, and a batch of random words."""
+def small(name, rows=1, updates=1, width=4):
+    """A system on the words of `ROWS`, with random parameters, and a batch of random words."""
     vocab = Vocab(size=len(ROWS), pad=0, eos=1, unk=2)
-    system = spec.with_field(spec.respell(systems.get(name), Vocab, lambda _: vocab), "width", 4)
+    system = spec.with_field(spec.respell(systems.get(name), Vocab, lambda _: vocab), "width", width)
     system = facts.stand_ins(spec.with_field(system, "buckets", 12), vocab)
-    values = np.concatenate([[0], np.cumsum([len(row) for row in ROWS]), sum(ROWS, [])]).astype(np.int32)
-    system = spec.respell(system, HashedNGrams, lambda fact: fact.filled(values))
+    system = spec.respell(system, HashedNGrams, lambda fact: fact.filled(VALUES))
     phases = (Phase(steps=10, batch=rows, length=20),)
     recipe = dataclasses.replace(system.recipe, phases=phases, updates=updates, lr=1.0, optimizer=SGD(), schedule=Constant())
     work, draw = program(dataclasses.replace(system, recipe=recipe), 0), np.random.default_rng(0)
@@ -44,9 +47,37 @@ def sigmoid(x):
     return 1 / (1 + np.exp(-x))
 
 
+def native_of(work):
+    """The program with the kernel."""
+    if why := words.refusal("sampling"):
+        pytest.skip(f"no native kernel here: {why}")
+    native = in_place.kernel_of(work.system, rules.make_mesh(devices=jax.devices()[:1]))
+    assert native == ("sampling", ("main/encoder/token", "main/heads_context/table", "main/encoder/ngrams"))
+    return dataclasses.replace(work, native=native)
+
+
 @pytest.mark.rotate
 @pytest.mark.parametrize("name", ["fasttext", "fasttext_cbow"])
-def test_a_step_is_fasttexts_update_of_every_row(name):
+def test_the_native_step_is_the_plain_one_whatever_the_threads(name):
+    """Two updates of two rows: the kernel against XLA; one thread and three have the same bits."""
+    work, state, batch = small(name, rows=4, updates=2, width=21)
+    batch["segment_ids"] = batch["segment_ids"].at[1, 12:].set(2).at[2, 15:].set(0)
+    plain, expected = jax.jit(work.step)(state, batch)
+    native = native_of(work)
+    found, metrics = jax.jit(native.step)(state, batch)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6, rtol=1e-5), found.params, plain.params)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), metrics, expected)
+    encoder, drawn = found.params["main"]["encoder"], work._corrupt(batch, "train", 0, None)
+    tables = encoder["token"], found.params["main"]["heads_context"]["table"], encoder["ngrams"]
+    sizes = {"updates": 2, "window": 5, "k": 5, "means": name == "fasttext_cbow", "pieces": VALUES}
+    run = lambda threads: words.descend(tables, drawn, jnp.float32(1), threads=threads, **sizes)
+    jax.tree.map(np.testing.assert_array_equal, jax.jit(run, static_argnums=0)(1), jax.jit(run, static_argnums=0)(3))
+
+
+@pytest.mark.rotate
+@pytest.mark.parametrize("impl", ["plain", "native"])
+@pytest.mark.parametrize("name", ["fasttext", "fasttext_cbow"])
+def test_a_step_is_fasttexts_update_of_every_row(name, impl):
     """The state is the mean of a word's row and its n-grams'; each of them gets the whole error."""
     work, state, batch = small(name)
     drawn = jax.tree.map(np.asarray, work._corrupt(batch, "train", 0, None))
@@ -68,7 +99,7 @@ def test_a_step_is_fasttexts_update_of_every_row(name):
                     d_out[n] += count * (label - sigmoid(score)) * hidden
                 np.add.at(d_words, inputs, error)
                 np.add.at(d_ngrams, grams, error)
-    after, metrics = jax.jit(work.step)(state, batch)
+    after, metrics = jax.jit((native_of(work) if impl == "native" else work).step)(state, batch)
     np.testing.assert_allclose(metrics["loss"].sum, loss, rtol=1e-5)
     found = after.params["main"]
     for table, before, change in zip(

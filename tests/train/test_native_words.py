@@ -36,7 +36,7 @@ def logged(workdir, name):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", ["skipgram", "cbow"])
+@pytest.mark.parametrize("name", ["skipgram", "cbow", "fasttext"])
 def test_a_killed_run_goes_on_and_shares_of_rows_make_the_same_bits(name, tmp_path):
     config = experiment(name, tiny_runs.write_text(tmp_path / "text.txt"))
     loop.train(config, tmp_path / "whole", quiet=True)

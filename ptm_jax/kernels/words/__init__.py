@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ptm_jax.core import cache
+from ptm_jax.core import cache, slots
 from ptm_jax.core.recipe import SGD, Adagrad
 from ptm_jax.core.types import Array, Batch, Ratio
 
@@ -72,28 +72,38 @@ def _compiled(compiler: str, name: str) -> Path:
     return path
 
 
-Pair = tuple[Array, Array]
+Several = tuple[Array, ...]
 
 
-def descend(tables: Pair, batch: Batch, rate: Array, *, updates: int, window: int, k: int, means=False, threads: int = 0):
-    """Returns (input table, output table, [loss, centres, pairs, sum of gradient norms]) after `updates` of the rows m,
-    m + updates, ... each.
+def descend(
+    tables: Several,
+    batch: Batch,
+    rate: Array,
+    *,
+    updates: int,
+    window: int,
+    k: int,
+    means=False,
+    pieces=None,
+    threads: int = 0,
+) -> tuple[Several, Array]:
+    """Returns (tables, [loss, centres, pairs, sum of gradient norms]) after `updates` of the rows m, m + updates, ... each.
 
-    tables   input and output vectors, [V, D] float32; both are donated
+    tables   input and output vectors, [V, D] float32; with `pieces` those of n-grams too, [M, D]; all are donated
     batch    `input_ids`, `segment_ids`, `windows` [B, L], `noise_ids` [B, K]
     rate     the learning rate of the mean over the centres of an update
     means    CBOW: the mean of the neighbours predicts the word
+    pieces   [V + 1 + N] int32, n-grams of the words (`nn.embeddings.subwords.HashedNGrams`), or None
     threads  0: the cores of this process
     """
     fields = [batch[name].astype(jnp.int32) for name in ("input_ids", "segment_ids", "windows", "noise_ids")]
-    shapes = [jax.ShapeDtypeStruct(table.shape, jnp.float32) for table in tables]
-    made = (*shapes, jax.ShapeDtypeStruct((4,), jnp.float32))
-    call = jax.ffi.ffi_call(TARGETS["sampling"], made, input_output_aliases={0: 0, 1: 1})
+    given = tables if pieces is not None else (*tables, jnp.zeros((0, tables[0].shape[1]), jnp.float32))
+    rows = jnp.asarray(pieces if pieces is not None else (), jnp.int32)
+    made = (*(jax.ShapeDtypeStruct(table.shape, jnp.float32) for table in given), jax.ShapeDtypeStruct((4,), jnp.float32))
+    call = jax.ffi.ffi_call(TARGETS["sampling"], made, input_output_aliases={n: n for n in range(3)})
     numbers = {"updates": np.int64(updates), "window": np.int64(window), "k": np.float32(k), "threads": np.int64(threads)}
-    return call(*tables, *fields, jnp.reshape(rate, (1,)).astype(jnp.float32), means=means, **numbers)
-
-
-Several = tuple[Array, ...]
+    *found, sums = call(*given, rows, *fields, jnp.reshape(rate, (1,)).astype(jnp.float32), means=means, **numbers)
+    return tuple(found[: len(tables)]), sums
 
 
 def fit(tables: Several, sums: Several, cells: Several, rates: Array, *, updates: int, threads: int = 0) -> Several:
@@ -118,22 +128,25 @@ Arrays = Mapping[str, Array]
 
 
 class Step(NamedTuple):
-    """A kernel in the trainer. `makes(recipe)`: whether it makes the updates of a recipe. `run(objective, tables,
-    moments, batch, rates, updates) -> (tables, moments, metrics)`: tables and rates by path, moments by name and path."""
+    """A kernel in the trainer. `makes(recipe)`: whether it makes the updates of a recipe. `run(system, tables, moments,
+    batch, rates) -> (tables, moments, metrics)`: tables and rates by path, moments by name and path."""
 
     makes: Callable[[Any], bool]
     run: Callable[..., tuple[Arrays, Mapping[str, Arrays], dict[str, Ratio]]]
 
 
-def _sampling(objective: Any, tables: Arrays, moments: Any, batch: Batch, rates: Arrays, updates: int):
+def _sampling(system: Any, tables: Arrays, moments: Any, batch: Batch, rates: Arrays):
+    objective, updates = system.objective, system.recipe.updates
     numbers = {"updates": updates, "window": objective.window, "k": objective.k, "means": objective.predicts == "centre"}
-    given, read, sums = descend(tuple(tables.values()), batch, next(iter(rates.values())), **numbers)
+    subwords = slots.encoder_of(system, objective.tower).subwords
+    numbers["pieces"] = None if subwords is None else subwords.values
+    found, sums = descend(tuple(tables.values()), batch, next(iter(rates.values())), **numbers)
     metrics = {"loss": Ratio(sums[0], sums[1]), "pair_loss": Ratio(sums[0], sums[2]), "grad_norm": sums[3] / updates}
-    return dict(zip(tables, (given, read), strict=True)), {}, metrics
+    return dict(zip(tables, found, strict=True)), {}, metrics
 
 
-def _cells(objective: Any, tables: Arrays, moments: Any, batch: Batch, rates: Arrays, updates: int):
-    cells = (batch["input_ids"], batch["context_ids"], *objective.targets(batch))
+def _cells(system: Any, tables: Arrays, moments: Any, batch: Batch, rates: Arrays):
+    cells, updates = (batch["input_ids"], batch["context_ids"], *system.objective.targets(batch)), system.recipe.updates
     own = tuple(moments["nu"][path] for path in tables)
     *found, sums = fit(tuple(tables.values()), own, cells, jnp.stack(list(rates.values())), updates=updates)
     metrics = dict.fromkeys(("loss", "cell_loss"), Ratio(sums[0], sums[1])) | {"grad_norm": sums[2] / updates}

@@ -2,31 +2,27 @@
 //
 // The definition is objectives/windows.py (NegativeSampling) under SGD. An update has two parts, each done by whichever thread
 // is free: first every row's gradients, from the same tables; then, for every word of the update, the sum of its gradients in
-// the order of rows, which is taken from its vector. Results therefore do not depend on the number of threads.
+// the order of rows, which is taken from its vector. Results therefore do not depend on the number of threads. With n-grams
+// (encoders/static.py) an update has one part before these, the vectors of its distinct words, and one after: the change of
+// a word's vector is that of all of its rows.
 
 #include <atomic>
 #include <cmath>
 #include <thread>
 
+#include "adding.h"
+#include "ngrams.h"
 #include "threads.h"
 #include "vectors.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace ffi = xla::ffi;
 
-constexpr int PARTS = 8;  // of the words of an update, taken by threads one after another
-
 struct Sizes {
   int length, noise, width, padded, columns, reach;  // columns: of noise words, padded
   float share;
   bool means;  // CBOW: states are means of the neighbours, and predict the word
   float* of(const Numbers& rows, int i) const { return rows.data + size_t(i) * padded; }
-};
-
-// The gradient of a word's vector. Keys are 2 * word, + 1 in the output table.
-struct Entry {
-  uint32_t key;
-  const float* slope;
 };
 
 // The gradients of a row: by places those of input and output vectors, and those of noise words.
@@ -39,9 +35,9 @@ struct Row {
       : in(size_t(s.length) * s.padded), out(size_t(s.length) * s.padded), noise(size_t(s.columns) * s.padded) {}
 };
 
-// The words and the draws of a row.
+// The words and the draws of a row; `given` are their numbers in the table of input vectors, of `shares` rows each (null: 1).
 struct Text {
-  const int32_t *ids, *segments, *windows, *noise;
+  const int32_t *ids, *segments, *windows, *noise, *given, *shares;
 };
 
 // Computes the gradients of a row.
@@ -114,17 +110,19 @@ struct Computer {
 
   void read(const float* input, const float* output, const Text& text) {
     for (int u = 0; u < s.length; ++u) {
-      if (u + 4 < s.length) soon(input, text.ids[u + 4]), soon(output, text.ids[u + 4]);
-      if (count[u]) fetch(s.of(s.means ? in : out, u), s.means ? input : output, text.ids[u]);
+      if (u + 4 < s.length) soon(input, text.given[u + 4]), soon(output, text.ids[u + 4]);
+      if (count[u]) fetch(s.of(s.means ? in : out, u), s.means ? input : output, s.means ? text.given[u] : text.ids[u]);
     }
     for (int c = 0; c < int(places.size()); ++c) {
       int t = places[c], n = starts[c + 1] - starts[c];
       if (!s.means) {
-        fetch(s.of(x, c), input, text.ids[t]);
+        fetch(s.of(x, c), input, text.given[t]);
         continue;
       }
       fetch(s.of(out, t), output, text.ids[t]);
-      for (int i = 0; i < n; ++i) terms[i] = {s.of(in, words[starts[c] + i]), 1.0f / n};
+      int rows = text.shares ? 0 : n;
+      for (int i = 0; text.shares && i < n; ++i) rows += text.shares[text.given[words[starts[c] + i]]];
+      for (int i = 0; i < n; ++i) terms[i] = {s.of(in, words[starts[c] + i]), 1.0f / rows};
       combine(s.of(x, c), s.padded, terms.data(), n);
     }
     for (int m = 0; m < s.noise; ++m) {
@@ -196,69 +194,13 @@ struct Computer {
   }
 
   void list(const Text& text, Row& row) const {
-    auto add = [&](int32_t id, bool side, const float* slope) { row.entries[id % PARTS].push_back({2u * id + side, slope}); };
-    for (int t : places) add(text.ids[t], s.means, s.of(s.means ? row.out : row.in, t));
+    auto add = [&](int32_t id, Table table, const float* slope) { row.entries[id % PARTS].push_back({4u * id + table, slope}); };
+    Table side = text.shares ? CHANGE : INPUT;
+    for (int t : places) s.means ? add(text.ids[t], OUTPUT, s.of(row.out, t)) : add(text.given[t], side, s.of(row.in, t));
     for (int u = 0; u < s.length; ++u) {
-      if (count[u]) add(text.ids[u], !s.means, s.of(s.means ? row.in : row.out, u));
+      if (count[u]) s.means ? add(text.given[u], side, s.of(row.in, u)) : add(text.ids[u], OUTPUT, s.of(row.out, u));
     }
-    for (int m = 0; m < s.noise; ++m) add(text.noise[m], true, s.of(row.noise, m));
-  }
-};
-
-// Adds up the gradients of every word of a part and changes its vector.
-struct Adder {
-  std::vector<uint32_t> slots;  // of words: 1 + the place in `found`, 0 where free
-  struct Found {
-    uint32_t key, slot;
-    int head, tail;
-  };
-  std::vector<Found> found;
-  std::vector<const float*> slopes;
-  std::vector<int> next;
-  std::vector<Term> terms;
-  Sizes s;
-  Numbers total;
-  explicit Adder(const Sizes& s) : s(s), total(s.padded) {}
-
-  // Returns the square of the gradient's norm.
-  double add(const std::vector<Row>& rows, int part, float rate, float* in, float* out) {
-    size_t all_of = 0, size = 256;
-    for (auto& row : rows) all_of += row.entries[part].size();
-    while (size < 2 * all_of) size *= 2;
-    if (slots.size() < size) slots.assign(size, 0);
-    size = slots.size();
-    found.clear(), slopes.clear(), next.clear(), terms.reserve(all_of);
-    auto vector = [&](uint32_t key) { return (key & 1 ? out : in) + size_t(key >> 1) * s.width; };
-    for (auto& row : rows) {
-      for (auto& entry : row.entries[part]) {
-        uint32_t slot = (entry.key * 2654435769u >> 8) & (size - 1);
-        while (slots[slot] && found[slots[slot] - 1].key != entry.key) slot = (slot + 1) & (size - 1);
-        int place = slopes.size();
-        slopes.push_back(entry.slope), next.push_back(-1);
-        if (slots[slot]) {
-          Found& one = found[slots[slot] - 1];
-          next[one.tail] = place, one.tail = place;
-        } else {
-          found.push_back({entry.key, slot, place, place});
-          slots[slot] = found.size();
-          for (int d = 0; d < s.width; d += 16) __builtin_prefetch(vector(entry.key) + d, 1);
-        }
-      }
-    }
-    double norm = 0;
-    for (auto& one : found) {
-      slots[one.slot] = 0;
-      terms.clear();
-      for (int n = one.head; n >= 0; n = next[n]) terms.push_back({slopes[n], 1.0f});
-      if (terms.size() > 1) combine(total.data, s.padded, terms.data(), terms.size());
-      float* to = vector(one.key);
-      const float* from = terms.size() > 1 ? total.data : slopes[one.head];
-      for (int d = 0; d < s.width; ++d) to[d] -= rate * from[d];
-      Vec squares{};
-      for (int d = 0; d < s.padded; d += LANES) squares += load(from + d) * load(from + d);
-      norm += sum(squares);
-    }
-    return norm;
+    for (int m = 0; m < s.noise; ++m) add(text.noise[m], OUTPUT, s.of(row.noise, m));
   }
 };
 
@@ -266,42 +208,73 @@ using Floats = ffi::Buffer<ffi::F32>;
 using Words = ffi::Buffer<ffi::S32>;
 
 // sums = [loss, centres, pairs, gradient norms] of all updates. Update m has the rows m, m + updates, ...
-static ffi::Error descend(Floats in0, Floats out0, Words ids, Words segments, Words windows, Words noise, Floats rate,
-                          ffi::Result<Floats> in1, ffi::Result<Floats> out1, ffi::Result<Floats> sums, int64_t updates,
-                          int64_t window, float k, bool means, int64_t threads) {
+static ffi::Error descend(Floats in0, Floats out0, Floats ngrams0, Words pieces, Words ids, Words segments, Words windows,
+                          Words noise, Floats rate, ffi::Result<Floats> in1, ffi::Result<Floats> out1,
+                          ffi::Result<Floats> ngrams1, ffi::Result<Floats> sums, int64_t updates, int64_t window, float k,
+                          bool means, int64_t threads) {
   auto dims = ids.dimensions();
   int rows = dims[0], length = dims[1], width = in0.dimensions()[1], drawn = noise.dimensions()[1];
-  float *in = in1->typed_data(), *out = out1->typed_data();
-  if (in != in0.typed_data()) std::memcpy(in, in0.typed_data(), in0.size_bytes());
-  if (out != out0.typed_data()) std::memcpy(out, out0.typed_data(), out0.size_bytes());
+  float* tables[] = {in1->typed_data(), out1->typed_data(), ngrams1->typed_data(), nullptr};
+  const Floats* before[] = {&in0, &out0, &ngrams0};
+  for (int n = 0; n < 3; ++n) {
+    if (tables[n] != before[n]->typed_data()) std::memcpy(tables[n], before[n]->typed_data(), before[n]->size_bytes());
+  }
+  bool several = pieces.element_count() > 0;
+  NGrams ngrams{pieces.typed_data(), pieces.typed_data() + in0.dimensions()[0] + 1, width, means};
   Sizes s{length, drawn, width, whole(width), whole(drawn), int(window), k / drawn, means};
   int each = rows / updates, team = std::max<int>(1, std::min<int>(threads > 0 ? threads : cores(), each));
   std::vector<Row> row;
+  std::vector<Lists> pieces_of(several ? each : 0);
   row.reserve(each);
   for (int r = 0; r < each; ++r) row.emplace_back(s);
   double loss = 0, centres = 0, pairs = 0, norms = 0;
-  std::vector<std::atomic<int>> next(updates), part(updates);
+  std::vector<std::atomic<int>> next(updates), part(updates), word(updates), piece(updates);
   std::vector<double> norm(updates * PARTS);
+  std::vector<Distinct> distinct(several ? updates : 0);
+  Staged staged(several ? size_t(each) * length : 0, s.padded);
   Barrier barrier(team);
   auto work = [&](int me) {
     Computer computer(s);
-    Adder adder(s);
+    Adder adder(width, s.padded);
+    auto at = [&](const Words& field, int m, int r, int size) {
+      return field.typed_data() + size_t(m + r * updates) * size;
+    };
+    for (int m = me; several && m < updates; m += team) {
+      distinct[m].find(each, length, means, [&](int r) {
+        return Places{at(ids, m, r, length), at(segments, m, r, length), at(windows, m, r, length)};
+      });
+    }
+    if (several) barrier.wait();
     for (int m = 0; m < updates; ++m) {
-      auto at = [&](const Words& field, int r, int size) { return field.typed_data() + size_t(m + r * updates) * size; };
+      const Distinct* words = several ? &distinct[m] : nullptr;
+      for (int r = several ? word[m]++ : each; r < each; r = word[m]++) {
+        ngrams.read(tables, *words, r, staged, pieces_of[r]);
+      }
+      if (several) barrier.wait();
       for (int r = next[m]++; r < each; r = next[m]++) {  // a core may be shared with the stream of batches
-        Text text{at(ids, r, length), at(segments, r, length), at(windows, r, length), at(noise, r, drawn)};
-        computer.compute(in, out, text, row[r]);
+        Text text{at(ids, m, r, length), at(segments, m, r, length), at(windows, m, r, length), at(noise, m, r, drawn)};
+        text.given = several ? &words->slots[size_t(r) * length] : text.ids;
+        text.shares = several ? staged.rows.data() : nullptr;
+        computer.compute(several ? staged.vectors.data : tables[INPUT], tables[OUTPUT], text, row[r]);
       }
       barrier.wait();
       size_t there = 0;
       for (auto& one : row) there += one.centres;
       float step = there ? rate.typed_data()[0] / float(there) : 0.0f;
-      for (int p = part[m]++; p < PARTS; p = part[m]++) norm[m * PARTS + p] = adder.add(row, p, step, in, out);
+      auto entries = [&](int r, int p) -> const std::vector<Entry>& { return row[r].entries[p]; };
+      auto more = [&](int r, int p) -> const std::vector<Entry>& { return pieces_of[r].of[p]; };
+      for (int p = part[m]++; p < PARTS; p = part[m]++) {
+        norm[m * PARTS + p] = adder.add(each, p, entries, step, tables, staged.changes.data);
+      }
       if (!me) {
         for (auto& one : row) loss += one.loss, pairs += one.pairs;
         centres += double(there);
       }
       barrier.wait();
+      for (int p = several ? piece[m]++ : PARTS; p < PARTS; p = piece[m]++) {
+        norm[m * PARTS + p] += adder.add(each, p, more, step, tables, nullptr);
+      }
+      if (several) barrier.wait();
       double squares = 0;
       for (int p = 0; p < PARTS; ++p) squares += norm[m * PARTS + p];
       if (!me && there) norms += std::sqrt(squares) / there;
@@ -320,11 +293,14 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(ptm_words_descend, descend,
                               ffi::Ffi::Bind()
                                   .Arg<Floats>()
                                   .Arg<Floats>()
+                                  .Arg<Floats>()
+                                  .Arg<Words>()
                                   .Arg<Words>()
                                   .Arg<Words>()
                                   .Arg<Words>()
                                   .Arg<Words>()
                                   .Arg<Floats>()
+                                  .Ret<Floats>()
                                   .Ret<Floats>()
                                   .Ret<Floats>()
                                   .Ret<Floats>()

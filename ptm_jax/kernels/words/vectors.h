@@ -1,6 +1,8 @@
 // Vectors of the registers' size, 8 or 16 numbers: the compiler is given the processor (-march=native). Small products, sums of
 // vectors with factors, and the logistic function.
 
+#pragma once
+
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -117,6 +119,16 @@ static void combine(float* to, int padded, const Term* terms, int count) {
   for (; at + 8 * LANES <= padded; at += 8 * LANES) some<8>(to, terms, count, at);
   for (; at + 4 * LANES <= padded; at += 4 * LANES) some<4>(to, terms, count, at);
   for (; at < padded; at += LANES) some<1>(to, terms, count, at);
+}
+
+// The same of rows [width] without room behind them.
+static void combine_rows(float* to, int width, const Term* terms, int count) {
+  combine(to, width / LANES * LANES, terms, count);
+  if (width % LANES && width > LANES) return some<1>(to, terms, count, width - LANES);
+  for (int d = width / LANES * LANES; d < width; ++d) {
+    to[d] = 0;
+    for (int n = 0; n < count; ++n) to[d] += terms[n].factor * terms[n].row[d];
+  }
 }
 
 // Turns four vectors of four numbers.
