@@ -41,6 +41,9 @@ greedy, Greedy layer-wise pre-training, greedy_rbm, -, -, greedy_\w+
 textcnn, TextCNN, textcnn, -, -, textcnn\w*
 dcnn, Dynamic CNN, dcnn, textcnn, -, dcnn\w*
 convs2s, ConvS2S, convs2s_ende, transformer_base, -, convs2s_\w+
+rnnsearch, RNNsearch, rnnsearch_50, transformer_base, -, rnnsearch_\w+
+luong, Luong's attention, luong_local_p, rnnsearch_50, -, luong_\w+
+cove, CoVe, cove, luong_general, -, cove
 graphs, Joint models of graphs and text, wang_joint, skipgram, -, (wang|zhong)_joint\w*
 dkrl, Entity descriptions, dkrl, wang_joint, -, (dkrl|gated_descriptions)\w*
 lbl, Log-bilinear models, vlbl, skipgram, -, i?vlbl\w*

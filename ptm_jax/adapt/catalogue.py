@@ -26,6 +26,7 @@ from ptm_jax.core.errors import UserError, unknown
 NAMES: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "embedding": (lambda: Representation(kind="embedding"), (189,)),
     "mix": (Representation, (189,)),
+    "vectors": (lambda: Representation(kind="vectors"), (33, 205)),
     "bilstm": (Recurrent, (205,)),
     "esim": (Aligned, (205,)),
     "bcn": (Biattentive, (33, 205)),

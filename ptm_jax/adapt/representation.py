@@ -13,20 +13,28 @@ from ptm_jax.core import slots
 from ptm_jax.encoders.readers import reading
 from ptm_jax.nn.heads.alignment import AlignedReader, PairHead
 from ptm_jax.nn.heads.biattention import BiattentiveHead, BiattentiveReader
-from ptm_jax.nn.heads.layer_mix import EmbeddingReader, LayerMix
+from ptm_jax.nn.heads.layer_mix import EmbeddingReader, LayerMix, VectorsReader
 from ptm_jax.nn.recurrent.lstm import BiLSTMReader
+
+READERS = {
+    "embedding": lambda rules: EmbeddingReader(),
+    "mix": lambda rules: LayerMix(rules.top, rules.normalise),
+    "vectors": lambda rules: VectorsReader(),
+}
+"""{kind of a `Representation`: function of it that returns the reader}."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Representation(slots.Wrapper):
-    """Lets the heads read only the embeddings ("embedding"; no layer is trained) or a learned mixture of the layers ("mix",
-    Eq. 6). `top` limits the mixture to the last layers; `normalise` normalises each layer first.
+    """Lets the heads read only the embeddings ("embedding"; no layer is trained), a learned mixture of the layers ("mix",
+    Eq. 6), or the word vectors beside the top layer ("vectors"; of an encoder-decoder those of its encoder: CoVe). `top`
+    limits the mixture to the last layers; `normalise` normalises each layer first.
 
     Without this adaptation the heads read the top layer. With `FeatureExtraction` only the mixture and the heads are
     trained.
     """
 
-    kind: Literal["embedding", "mix"] = "mix"
+    kind: Literal["embedding", "mix", "vectors"] = "mix"
     top: int | None = None
     normalise: bool = False
     towers: tuple[str, ...] = ("main",)
@@ -34,17 +42,16 @@ class Representation(slots.Wrapper):
     owns = r"/readers_mix/"
 
     def __post_init__(self):
-        if self.kind not in ("embedding", "mix"):
-            raise ValueError(f"kind is {self.kind!r}; it must be 'embedding' or 'mix'")
+        if self.kind not in READERS:
+            raise ValueError(f"kind is {self.kind!r}; it must be 'embedding', 'mix' or 'vectors'")
         if self.top is not None and self.top < 1:
             raise ValueError(f"top is {self.top}; at least one layer must be read")
 
     def wrap(self, module: Any) -> Any:
-        reader = EmbeddingReader() if self.kind == "embedding" else LayerMix(self.top, self.normalise)
-        return reading(module, {self.kind: reader})
+        return reading(module, {self.kind: READERS[self.kind](self)})
 
     def trainable(self, path: Any, step: Any) -> bool:
-        if self.kind == "mix" or tower_of(path) not in self.towers or is_head(path):
+        if self.kind != "embedding" or tower_of(path) not in self.towers or is_head(path):
             return True
         return bool(np.all(np.asarray(path.level) == 0))
 

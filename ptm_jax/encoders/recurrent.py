@@ -33,7 +33,8 @@ class LSTMEncoder(Embedded):
     Each document of a packed row begins with a state of zeros. The first document of a row continues from `batch["carry"]`
     if both have the same segment number (truncated back-propagation through time); `stateful=False` turns this off.
     `dropout` applies to the embeddings and to the states of each layer, not to the recurrent products. `locked`: all tokens
-    of a row lose the same units (Gal and Ghahramani 2016).
+    of a row lose the same units (Gal and Ghahramani 2016). `extra` has the layers' last `States`,
+    `states`, and the word vectors, `embedded` [B, L, E].
     """
 
     embed: nn.Module
@@ -51,6 +52,11 @@ class LSTMEncoder(Embedded):
     def level_of(self, path: str) -> int | None:
         part = path.split("/")[1]
         return 1 + int(part.removeprefix("layers_")) if part.startswith("layers_") else 0
+
+    @property
+    def width(self) -> int:
+        """Width of the states."""
+        return self.layers[-1].width
 
     @property
     def writes(self) -> bool:
@@ -79,6 +85,6 @@ class LSTMEncoder(Embedded):
             found.append(x)
             last.append(state)
         alike = all(states.shape == x.shape for states in found)
-        last = States(tuple(last)) if self.writes else None
-        memory = last if self.stateful else None
-        return Encoded(x, jnp.stack(found) if alike else None, None, memory, last)
+        last = States(tuple(last))
+        cache, memory = (last if on else None for on in (self.writes, self.writes and self.stateful))
+        return Encoded(x, jnp.stack(found) if alike else None, None, memory, cache, {"states": last, "embedded": found[0]})

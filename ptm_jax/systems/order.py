@@ -53,6 +53,7 @@ ORDER = {
         pv_dbow_words_mini paragraph_vectors_mini
     """,
     "bitext": "biskip singla_joint biskip_mini singla_joint_mini",
+    "attentive": "rnnsearch_50 luong_location luong_general luong_local_m luong_local_p cove rnnsearch_mini luong_mini",
     "convolutional": """
         textcnn textcnn_static textcnn_multichannel dcnn convs2s_enro convs2s_ende convs2s_enfr textcnn_mini dcnn_mini
         convs2s_mini

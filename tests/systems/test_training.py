@@ -180,6 +180,8 @@ TRAINS = {
     "textcnn_mini": [(classes("pair_nll", 16), 0.3)],
     "dcnn_mini": [(classes("pair_nll", 16), 0.15)],
     "convs2s_mini": [(unigram("nll"), 0.3)],
+    "rnnsearch_mini": [(unigram("nll"), 0.4)],
+    "luong_mini": [(unigram("nll"), 0.2)],
     "greedy_rbm_mini": [(known("bag_baseline", "bag_nll"), 1.0)],
     "greedy_autoencoder_mini": [(known("bag_baseline", "bag_nll"), 1.0)],
     "senna_mini": [(("ranking_loss", lambda result: 1.0), 0.5)],

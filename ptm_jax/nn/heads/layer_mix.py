@@ -34,6 +34,19 @@ class EmbeddingReader(nn.Module):
         return dataclasses.replace(encoded, hidden=layers_of(encoded)[0])
 
 
+class VectorsReader(nn.Module):
+    """Returns the word vectors beside the states [B, L, E + D], as CoVe does (McCann et al. 2017, arXiv 1708.00107, section
+    4). Of an encoder-decoder it takes those of the encoder."""
+
+    def __call__(self, encoded: Encoded, batch, train: bool = False) -> Encoded:
+        extra, states = encoded.extra or {}, encoded.hidden
+        if "source" in extra:
+            encoded = dataclasses.replace(encoded, hidden=extra["source"], layers=extra.get("source_layers"))
+            states = encoded.hidden
+        vectors = extra["embedded"] if "embedded" in extra else layers_of(encoded)[0]
+        return dataclasses.replace(encoded, hidden=jnp.concatenate([vectors, states], -1), layers=None)
+
+
 class LayerMix(nn.Module):
     """r = gamma * sum_l softmax(alpha)_l h_l over the last `top` layers (None: all N, without the embeddings) (survey
     Eq. 6; Peters et al. 2018, Eq. 1). `normalise` first scales each layer to mean 0 and variance 1 over its features."""

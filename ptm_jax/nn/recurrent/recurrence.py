@@ -214,7 +214,9 @@ class Recurrent(nn.Module):
 
 
 class Bidirectional(nn.Module):
-    """Two layers side by side, one in each direction: x [B, L, D], segments [B, L] -> (h [B, L, 2 P], None)."""
+    """Two layers side by side, one in each direction: x [B, L, D], segments [B, L] -> (h [B, L, 2 P], `State`).
+
+    The state is that of both side by side. Its segment is -1 where the directions end in two documents."""
 
     right: Recurrent
     left: Recurrent
@@ -224,5 +226,7 @@ class Bidirectional(nn.Module):
         return self.right.width + self.left.width
 
     def __call__(self, x, segments, state: None = None, context: Context | None = None):
-        ways = (self.right, self.left)
-        return jnp.concatenate([way(x, segments, context=context)[0] for way in ways], -1), state
+        (right, last), (left, first) = (way(x, segments, context=context) for way in (self.right, self.left))
+        both = lambda x, y: None if x is None or y is None else jnp.concatenate([x, y], -1)
+        segment = jnp.where(last.segment == first.segment, last.segment, -1)
+        return both(right, left), State(both(last.h, first.h), both(last.c, first.c), segment)
