@@ -81,12 +81,12 @@ class Loops:
     def attend(self, query, values, t):
         torch, p, rules = self.torch, self.p["decoder"].get("attention", {}), self.rules
         if rules.score == "additive":
-            keys = self.dense(self.p["keys"]["key"], values)
-            scores = torch.stack([torch.tanh(self.dense(p["query"], query) + key) @ p["score"] for key in keys])
+            keys = self.dense(self.p["keys"]["of_source"], values)
+            scores = torch.stack([torch.tanh(self.dense(p["of_query"], query) + key) @ p["score"] for key in keys])
         elif rules.score == "location":
             scores = self.dense(p["location"], query)[: len(values)]
         else:
-            keys = self.dense(self.p["keys"]["key"], values) if rules.score == "general" else values
+            keys = self.dense(self.p["keys"]["of_source"], values) if rules.score == "general" else values
             scores = keys @ query
         places, centre, scale = torch.arange(len(values)), torch.tensor(float(t)), 1.0
         if rules.score == "location" and len(values) > rules.longest:

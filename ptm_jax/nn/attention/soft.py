@@ -82,7 +82,7 @@ class SoftAttention(nn.Module):
     def _scores(self, query, keys, place):
         """[B, S] float32."""
         if self.score == "additive":
-            found = Dense(self.width, bias=False, initializer=self.initializer, precision=self.precision, name="query")
+            found = Dense(self.width, bias=False, initializer=self.initializer, precision=self.precision, name="of_query")
             units = jnp.tanh(found(query)[:, None] + keys)
             return self.precision.einsum("bsa,a->bs", units, self.param("score", Zeros(), (self.width,)), jnp.float32)
         if self.score == "location":
@@ -106,4 +106,4 @@ class Keys(nn.Module):
         if rules.score not in ("additive", "general"):
             return values
         size = rules.width_of_keys(values.shape[-1], self.query)
-        return Dense(size, bias=False, initializer=rules.initializer, precision=rules.precision, name="key")(values)
+        return Dense(size, bias=False, initializer=rules.initializer, precision=rules.precision, name="of_source")(values)
