@@ -113,6 +113,35 @@ EXACT = {
         name: 2005 * 501 + 500 + 500 * 251 + 250 + 250 * 126 + 125 + 125 * 11 + 10
         for name in ("greedy_rbm", "greedy_autoencoder")
     },
+    # Bahdanau et al. 2015, appendix A and B: two tables of 30,000 words; GRUs of 620 -> 1000 both ways; alignment; start;
+    # a GRU that reads a word and a context of 2000; maxout 500; output words
+    "rnnsearch_50": 2 * 30_000 * 620
+    + 2 * 3000 * (620 + 1000 + 1)
+    + 1000 * (1000 + 2000 + 1)
+    + 1000 * 1001
+    + 3000 * (620 + 2000 + 1000 + 1)
+    + 1000 * (1000 + 620 + 2000 + 1)
+    + 30_000 * 501,
+    # Luong et al. 2015, section 4.1: 50,000 words, 4 layers of 1000 cells on both sides, input feeding, W_c, and the score:
+    # location for 50 places; W_a; local-p has W_p and v_p besides
+    **{
+        name: 2 * 50_000 * 1000 + 50_000 * 1001 + 8 * 4000 * 2001 + 4000 * 1000 + 2000 * 1000 + score
+        for name, score in {
+            "luong_location": 50 * 1000,
+            "luong_general": 1000 * 1000,
+            "luong_local_m": 1000 * 1000,
+            "luong_local_p": 2 * 1000 * 1000 + 1000,
+        }.items()
+    },
+    # McCann et al. 2017, section 3: two layers of 300 -> 2 x 300 -> 2 x 300, a decoder of 300 + 600 -> 600 -> 600
+    "cove": 2 * 50_000 * 300
+    + 2 * 1200 * (300 + 300 + 1)
+    + 2 * 1200 * (600 + 300 + 1)
+    + 2400 * (300 + 600 + 600 + 1)
+    + 2400 * (600 + 600 + 1)
+    + 600 * 600
+    + 600 * 1200
+    + 50_000 * 601,
     # Kim 2014, section 3 and Table 1: 18,765 words of width 300, 100 filters of each width; a second table
     **{name: 18_765 * 300 + 100 * (3 + 4 + 5) * 300 + 300 for name in ("textcnn", "textcnn_static")},
     "textcnn_multichannel": 2 * 18_765 * 300 + 100 * (3 + 4 + 5) * 300 + 300,
