@@ -43,8 +43,8 @@ LINEN = {"nn", "encoders", "adapt", "compress"}
 OUTSIDE = {"benchmarks", "configs", "launch", "tests"}
 # One thing on several floors: a wrapper beside its objective, a system beside its encoder and its checkpoints.
 SAME = {
-    "adversarial", "agreement", "albert", "answers", "auxiliary", "averaging", "base", "bitext", "blocked",
-    "attentive", "catalogue", "cloze", "context2vec", "convolutional", "crf", "electra", "glove", "graphs", "greedy", "hotpot",
+    "adversarial", "agreement", "albert", "answers", "attentive", "auxiliary", "averaging", "base", "bitext", "blocked",
+    "catalogue", "cloze", "context2vec", "convolutional", "crf", "electra", "glove", "graphs", "greedy", "hotpot",
     "paragraphs", "prepare", "recurrent", "sentence_pairs", "seq2seq", "side", "skip_thought", "static", "t5", "tpu",
     "trees", "windows", "xl", "xlnet",
 }  # fmt: skip
