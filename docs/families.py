@@ -48,6 +48,9 @@ graphs, Joint models of graphs and text, wang_joint, skipgram, -, (wang|zhong)_j
 dkrl, Entity descriptions, dkrl, wang_joint, -, (dkrl|gated_descriptions)\w*
 lbl, Log-bilinear models, vlbl, skipgram, -, i?vlbl\w*
 lstm, LSTM language model, lstm_medium, gpt2, -, lstm_\w+
+charlstm, Character-aware language model, charlstm_small, lstm_medium, -, charlstm_\w+
+awd_lstm, AWD-LSTM, awd_lstm, lstm_medium, -, awd_lstm\w*
+elmo, ELMo, elmo, charlstm_large, -, elmo\w*
 context2vec, context2vec, context2vec, cbow, -, context2vec\w*
 skip_thought, Skip-thought, skip_thought, lstm_medium, -, skip_thought\w*
 transformer, Transformer, transformer_base, -, transformer, transformer_(base|big)

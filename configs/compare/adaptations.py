@@ -6,8 +6,10 @@
 
 Every way is `ptm train --task --adapt` as the table prints it, with the rate that its paper finds right for it, and goes on
 where it was stopped. `random` begins with nothing of the model but its size. The ways of `ROUTES` have a command before it:
-further pre-training on the task's own texts, another task first (--other), texts made by conditional BERT. Ways that the
-task does not take are left out, and named. Trained parameters count the heads. The table goes to --out.
+further pre-training on the task's own texts, another task first (--other), texts made by conditional BERT.
+`features_of_all_layers` is ELMo's use (Peters et al. 2018, section 3.3), and `features_of_none` the same network above its
+own embeddings, which begin anew and are trained. Ways that the task does not take are left out, and named. Trained
+parameters count the heads. The table goes to --out.
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ WAYS: dict[str, tuple[tuple[str, ...], float]] = {
     "feature_mix_bilstm": (("feature", "mix", "bilstm"), 6.0),
     "feature_mix_bcn": (("feature", "mix", "bcn"), 6.0),
     "feature_mix_esim": (("feature", "mix", "esim"), 6.0),
+    "features_of_all_layers": (("feature", "mix(embeddings=True)", "bilstm"), 20.0),
+    "features_of_none": (("restart(fresh='/encoder/')", "embedding", "bilstm"), 20.0),
     "embedding": (("embedding",), 2.0),
     "mix": (("mix",), 1.0),
     "frozen": (("frozen(pattern='/embed/')",), 1.0),

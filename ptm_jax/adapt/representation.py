@@ -18,7 +18,7 @@ from ptm_jax.nn.recurrent.lstm import BiLSTMReader
 
 READERS = {
     "embedding": lambda rules: EmbeddingReader(),
-    "mix": lambda rules: LayerMix(rules.top, rules.normalise),
+    "mix": lambda rules: LayerMix(rules.top, rules.normalise, rules.embeddings),
     "vectors": lambda rules: VectorsReader(),
 }
 """{kind of a `Representation`: function of it that returns the reader}."""
@@ -28,7 +28,8 @@ READERS = {
 class Representation(slots.Wrapper):
     """Lets the heads read only the embeddings ("embedding"; no layer is trained), a learned mixture of the layers ("mix",
     Eq. 6), or the word vectors beside the top layer ("vectors"; of an encoder-decoder those of its encoder: CoVe). `top`
-    limits the mixture to the last layers; `normalise` normalises each layer first.
+    limits the mixture to the last layers; `normalise` normalises each layer first; with `embeddings` they are a layer of the mixture,
+    as in ELMo (Peters et al. 2018, Eq. 1).
 
     Without this adaptation the heads read the top layer. With `FeatureExtraction` only the mixture and the heads are
     trained.
@@ -37,6 +38,7 @@ class Representation(slots.Wrapper):
     kind: Literal["embedding", "mix", "vectors"] = "mix"
     top: int | None = None
     normalise: bool = False
+    embeddings: bool = False
     towers: tuple[str, ...] = ("main",)
 
     owns = r"/readers_mix/"

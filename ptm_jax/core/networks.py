@@ -76,6 +76,8 @@ class Encoder(Slot):
     direction        see `Direction`
     obeys_order      whether a batch's `order` has an effect
     streams          2 with a query stream (XLNet), else 1
+    apart            whether `extra` has the states of each direction alone, "forward" and "backward" [B, L, D]
+    keeps_last       whether `extra` has the last layer's states before dropout, "last" [B, L, D]
     reads_source     whether it has a decoder, which reads `decoder_input_ids`
     writes_neighbours  whether it decodes the sentences beside each sentence of a row (skip-thought). The vector of a token's
                      sentence is in `extra["vectors"]` [B, L, D]; `encode` takes it as that of a text
@@ -94,6 +96,8 @@ class Encoder(Slot):
     direction: Direction = "bidirectional"
     obeys_order: bool = False
     streams: int = 1
+    apart: bool = False
+    keeps_last: bool = False
     reads_source: bool = False
     writes_neighbours: bool = False
     by_sentence: bool = False

@@ -76,8 +76,8 @@ class Examples(Slot):
         """Returns the prepared corpus of labelled files; prepares it in `folder` if necessary."""
         raise NotImplementedError
 
-    def table(self, tokenizer: Any) -> Any:
-        """Returns the spelling of every token id, [V, C]."""
+    def table(self, tokenizer: Any, ids: Any = None) -> Any:
+        """Returns the spelling of every token id, [V, C]; with an `alphabet`, also of `ids` alone."""
         raise NotImplementedError
 
     def source(self, corpus: Any, split: str) -> Any:
@@ -88,6 +88,10 @@ class Examples(Slot):
     def spec(self, length: int, vocab: Any) -> Mapping[str, Field]:
         """Returns {field: Field}, the shape and type of one row. Raises UserError if vocabulary or length do not fit."""
         raise NotImplementedError
+
+    def fields(self, length: int, vocab: Any) -> Mapping[str, Field]:
+        """Returns `spec` and the fields that a batch has besides."""
+        return self.spec(length, vocab)
 
     def rows(self, block: Any, *, length: int, vocab: Any, rng: Any) -> Mapping[str, Any]:
         """Returns {field: [R, ...]} of the rows of a block."""

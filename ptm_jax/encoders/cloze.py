@@ -60,6 +60,8 @@ class TwoTowers(Embedded):
     combine: Literal["attention", "sum"] = "attention"
     masked: bool = True
 
+    apart = True
+
     @property
     def direction(self) -> slots.Direction:
         return "both" if self.masked else "bidirectional"

@@ -13,7 +13,7 @@ from ptm_jax.core import slots
 from ptm_jax.core.types import Batch, Encoded, record
 from ptm_jax.encoders.context import Embedded, context_of
 from ptm_jax.nn.layers import Dropout
-from ptm_jax.nn.recurrent.recurrence import Bidirectional
+from ptm_jax.nn.recurrent.recurrence import Bidirectional, Recurrent
 
 
 @record
@@ -32,16 +32,21 @@ class LSTMEncoder(Embedded):
 
     Each document of a packed row begins with a state of zeros. The first document of a row continues from `batch["carry"]`
     if both have the same segment number (truncated back-propagation through time); `stateful=False` turns this off.
-    `dropout` applies to the embeddings and to the states of each layer, not to the recurrent products. `locked`: all tokens
-    of a row lose the same units (Gal and Ghahramani 2016). `extra` has the layers' last `States`,
-    `states`, and the word vectors, `embedded` [B, L, E].
+    `dropout` applies to the embeddings and to the states of each layer, not to the recurrent products; `input_dropout` and
+    `output_dropout` replace it for the embeddings and for the last layer. `locked`: all tokens of a row lose the same units
+    (Gal and Ghahramani 2016). `extra` has the layers' last `States`, "states", the word vectors, "embedded" [B, L, E], and
+    the last layer's states before dropout, "last".
     """
 
     embed: nn.Module
     layers: tuple[nn.Module, ...]
     dropout: float = 0.0
+    input_dropout: float | None = None
+    output_dropout: float | None = None
     stateful: bool = True
     locked: bool = False
+
+    keeps_last = True
 
     @property
     def direction(self) -> slots.Direction:
@@ -74,17 +79,75 @@ class LSTMEncoder(Embedded):
 
     @nn.compact
     def __call__(self, batch: Batch, train: bool = False, cache: States | None = None) -> Encoded:
-        context, drop = context_of(batch, self.direction, train), Dropout(self.dropout, self.locked)
+        context = context_of(batch, self.direction, train)
+        rates = [self.input_dropout, *[self.dropout] * (len(self.layers) - 1), self.output_dropout]
+        drops = [Dropout(self.dropout if rate is None else rate, self.locked) for rate in rates]
         before = batch.get("carry") if cache is None and self.stateful else cache
         before = States((None,) * len(self.layers)) if before is None else before
-        x, last = drop(self.embed(batch, context), context), []
+        x, last = drops[0](self.embed(batch, context), context), []
         found = [x]
-        for layer, state in zip(self.layers, before.layers, strict=True):
-            x, state = layer(x, context.visibility.k_segments, state, context)
-            x = drop(x, context)
+        for layer, state, drop in zip(self.layers, before.layers, drops[1:], strict=True):
+            raw, state = layer(x, context.visibility.k_segments, state, context)
+            x = drop(raw, context)
             found.append(x)
             last.append(state)
         alike = all(states.shape == x.shape for states in found)
         last = States(tuple(last))
         cache, memory = (last if on else None for on in (self.writes, self.writes and self.stateful))
-        return Encoded(x, jnp.stack(found) if alike else None, None, memory, cache, {"states": last, "embedded": found[0]})
+        extra = {"states": last, "embedded": found[0], "last": raw}
+        return Encoded(x, jnp.stack(found) if alike else None, None, memory, cache, extra)
+
+
+class BiLanguageLSTM(Embedded):
+    """ELMo's two language models over one token layer (Peters et al. 2018, section 3.1): `right` reads a row from the left,
+    `left` from the right, each a stack of layers that never sees the other one.
+
+    `extra` has the last states "forward" and "backward" [B, L, P], which the objective `BiLM` reads, and the former again as
+    "words" for a vocabulary head. `hidden` and `layers` have both side by side, [B, L, 2 P], the token layer twice.
+    `residual`: a layer above the first adds its input to its output. `dropout` applies to the inputs of each layer and to the
+    last output, with masks of its own in each direction.
+
+    Both directions continue from `batch["carry"]`, as allenai/bilm-tf and AllenNLP do: the first document of a row from the
+    last state of the row before, and its last document, read from its end, from the state at that row's first token. The
+    segment numbers must be equal; `stateful=False` turns this off.
+    """
+
+    embed: nn.Module
+    right: tuple[Recurrent, ...]
+    left: tuple[Recurrent, ...]
+    dropout: float = 0.0
+    residual: bool = True
+    stateful: bool = True
+
+    direction = "bidirectional"
+    apart = True
+
+    def level_of(self, path: str) -> int:
+        way, _, layer = path.split("/")[1].partition("_")
+        return 1 + int(layer) if way in ("right", "left") else 0
+
+    def empty_memory(self, batch: int) -> States | None:
+        empty = tuple(layer.empty_state(batch) for layer in (*self.right, *self.left))
+        return States(empty) if self.stateful else None
+
+    def without_memory(self) -> BiLanguageLSTM:
+        return dataclasses.replace(self, stateful=False)
+
+    @nn.compact
+    def __call__(self, batch: Batch, train: bool = False) -> Encoded:
+        context = context_of(batch, "bidirectional", train)
+        before = batch.get("carry") if self.stateful else None
+        states = [None] * (len(self.right) + len(self.left)) if before is None else list(before.layers)
+        x, last, ways = self.embed(batch, context), [], []
+        for stack in (self.right, self.left):
+            found = [x]
+            for number, layer in enumerate(stack):
+                given = Dropout(self.dropout)(found[-1], context)
+                y, state = layer(given, context.visibility.k_segments, states[len(last)], context)
+                found.append(given + y if self.residual and number else y)
+                last.append(state)
+            ways.append(found)
+        layers = jnp.stack([jnp.concatenate(both, -1) for both in zip(*ways, strict=True)])
+        ahead, behind = (Dropout(self.dropout)(found[-1], context) for found in ways)
+        memory = States(tuple(last)) if self.stateful else None
+        return Encoded(layers[-1], layers, None, memory, extra={"forward": ahead, "backward": behind, "words": ahead})

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ptm_jax.convert import adapterfile, checkpoint
+from ptm_jax.convert import adapterfile, checkpoint, elmo_folder
 from ptm_jax.convert.checkpoint import is_published
 from ptm_jax.convert.config import Config
 from ptm_jax.convert.hub import locate
@@ -55,7 +55,8 @@ def load(
     path          a workdir of `ptm train` (its newest intact checkpoint), or one checkpoint (WORKDIR/checkpoints/step_...);
                   a directory with config.json and tensors; a name on the Hugging Face Hub ("bert-base-uncased"); or a
                   file of word vectors (word2vec, GloVe, fastText, gensim) or folder of them, which gives `WordVectors`,
-                  or model2vec's layout, which gives a `StaticModel`; or a folder of `ptm topics`, which gives a `TopicModel`
+                  or model2vec's layout, which gives a `StaticModel`; or a folder of `ptm topics`, which gives a
+                  `TopicModel`; or AllenNLP's folder of ELMo (options.json, lm_weights.hdf5)
     precision     compute type of matrix products: float32 or bfloat16
     tower         the network to use if the system has several (default: "main", or the last)
     adapter       a file written by `ptm export --adapter` for a run on this model; its parameters are applied to the model
@@ -75,6 +76,9 @@ def load(
             return TopicModel.read(path)
         return StaticModel.read(path) if static_folder.is_static(path) else WordVectors(wordfiles.read(path, allow_pickle))
     published = {"architecture": architecture, "allow_pickle": allow_pickle, "revision": revision}
+    if elmo_folder.is_elmo(path):
+        system, params, tokenizer = elmo_folder.read(path)
+        return Pretrained(with_precision(system, precision), params, tokenizer)
     if not path.exists() or is_published(path):
         model, _ = from_published(path, precision=precision, **published)
         if adapter is None:
@@ -136,8 +140,7 @@ def from_published(
     )
     for line in found.report.lines():
         print(f"{folder}: {line}", file=sys.stderr)
-    towers = spec.respell(found.system.towers, Precision, Precision(precision))
-    system = dataclasses.replace(found.system, towers=towers)
+    system = with_precision(found.system, precision)
     published, sentence = _with_generation(found.config), sentence_of(folder, allow_pickle)
     if sentence is not None and "problem_type" in published:
         main, params, rest = classifier(system.towers["main"], found.params["main"], sentence, published.labels)
@@ -175,9 +178,12 @@ def system_of(record: Any, precision: Compute = "float32", kinds: Kinds | None =
         for name, part in record.items()
         if name != "kind"
     }
-    system = adapted(System(**slots))
-    towers = spec.respell(dict(system.towers), Precision, Precision(precision))
-    return dataclasses.replace(system, towers=towers)
+    return with_precision(adapted(System(**slots)), precision)
+
+
+def with_precision(system: System, precision: Compute) -> System:
+    """Returns the system with another compute type of matrix products."""
+    return dataclasses.replace(system, towers=spec.respell(dict(system.towers), Precision, Precision(precision)))
 
 
 def _lenient(part: Any, kinds: Any) -> Any:

@@ -24,7 +24,7 @@ from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Params, Vocab
 from ptm_jax.encoders.seq2seq import EncoderDecoder
-from ptm_jax.inference import answering, classifying, filling, generating, inputs, tags, vectors
+from ptm_jax.inference import answering, classifying, filling, generating, inputs, tags, token_states, vectors
 from ptm_jax.inference.outputs import Output
 from ptm_jax.nn.attention.multihead import with_maps
 from ptm_jax.runs import growing, run
@@ -184,7 +184,9 @@ class Pretrained:
         given = input_ids, attention_mask, token_type_ids, position_ids, language_ids
         batch = inputs.batch_of(encoder, self.vocab, *given, multiple=self._readings)
         if self.examples.alphabet is not None:  # words are read by their characters
-            batch["characters"] = self._spellings[batch["input_ids"]]
+            ids, places = np.unique(batch["input_ids"], return_inverse=True)
+            table = self.examples.table(self._tokenizer(), ids).astype(np.int32)
+            batch["characters"] = table[places.reshape(batch["input_ids"].shape)]
         return inputs.fields_of(self.examples, self.vocab, fields or {}, batch, np.shape(input_ids))
 
     @property
@@ -192,11 +194,6 @@ class Pretrained:
         """Names of the task heads: all but the vocabulary head and heads that read only the first token."""
         heads = self.module.heads.items()
         return tuple(name for name, head in heads if not (head.scores_words or head.reads_first))
-
-    @functools.cached_property
-    def _spellings(self) -> np.ndarray:
-        """[V, C] int32: the characters of every id."""
-        return self.examples.table(self._tokenizer()).astype(np.int32)
 
     @functools.cached_property
     def _agreeing(self) -> dict[int, bool]:
@@ -235,7 +232,9 @@ class Pretrained:
         truncate: bool = False,
         exact: bool = False,
         progress: bool | None = None,
-    ) -> np.ndarray:
+        layers: bool = False,
+        carry: bool = False,
+    ) -> Any:
         """Returns vectors [n, D] float32 of texts, pooled from all tokens, including special ones (`inference.vectors`).
 
         pooling    "cls", "max", "mean", "mean_sqrt_len", "weightedmean" or "lasttoken". Default: that of the model's
@@ -248,11 +247,16 @@ class Pretrained:
         exact      whether a text's vector has the same bits whatever the other texts are. Then its batch has a shape of its
                    own length, and batch_size has no effect
         progress   whether a bar on stderr shows the progress. Default: at a terminal, after a second
+        layers     returns for each text the states [N+1, T, D] of its tokens without special ones, the embeddings first
+        carry      with `layers`: `texts` are lists of as many texts each, which follow one another: a text begins with the
+                   state after the text in its place of the list before (ELMo). Returns a list for each
 
         Texts of similar length share a batch. Note that the first token of a causal model does not depend on other tokens.
         Raises UserError for an unknown pooling or prompt, or where the folder has a step that is not supported and none is
         given.
         """
+        if layers or carry:
+            return token_states.encode(self, texts, batch_size, specials, carry)
         options = {"prompt": prompt, "prompt_name": prompt_name, "truncate": truncate, "exact": exact, "progress": progress}
         return vectors.encode(self, texts, pooling, batch_size, normalize, specials, **options)
 
@@ -381,7 +385,7 @@ def _forward(module, head, wanted: tuple[str, ...], params, batch) -> dict[str, 
         "attention": lambda: encoded.attention,
         "pooled": lambda: tower.head("pool", encoded.hidden),
         "vectors": lambda: encoded.extra["vectors"][:, 0],
-        "logits": lambda: tower.head(head, encoded.hidden).logits(),
+        "logits": lambda: tower.read(head, encoded, batch).logits(),
     }
     read = lambda name: tower.read(name.removeprefix("scores/"), encoded, batch)
     return {name: makers[name]() if name in makers else read(name) for name in wanted}

@@ -52,7 +52,7 @@ LOGICAL: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     (r"/filter\d*/kernel$", (None, None, "width")),
     (r"/layer\d+_kernel$", (None, "width", None, None)),
     (r"/first/kernel$", (None, "width")),
-    (r"/(kernel|state\d*)$", ("width", None)),
+    (r"/(kernel|state\d*|projection)$", ("width", None)),
 )
 
 Axes = str | tuple[str, ...]

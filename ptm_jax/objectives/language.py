@@ -5,13 +5,16 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ptm_jax.core import slots
 from ptm_jax.core.batch import segments_of
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, Batch, Encoded, Loss, Ratio, add_losses
 from ptm_jax.objectives.base import OnePass, corruptions_of, gather, real_tokens, token_loss
+from ptm_jax.objectives.sampled import word_nll
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,30 +82,65 @@ class LM(OnePass):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class RegularisedLM(LM):
+    """`LM` with two penalties of the last layer's states (Merity et al. 2018, arXiv 1708.02182, section 4.5).
+
+    activation   times the mean of h^2 over the features and tokens, after dropout (AR)
+    change       times the mean of (h_t - h_{t+1})^2 before dropout (TAR); both tokens lie in one segment
+    """
+
+    activation: float = 2.0
+    change: float = 1.0
+
+    def of(self, tower: Tower, encoded: Encoded, batch: Batch) -> Loss:
+        loss, h, raw = super().of(tower, encoded, batch), encoded.hidden, encoded.extra["last"].astype(jnp.float32)
+        size = jnp.square(h.astype(jnp.float32)).mean(-1)
+        step = jnp.square(raw[:, 1:] - raw[:, :-1]).mean(-1)
+        penalties = (
+            token_loss(size, real_tokens(batch), name="activation"),
+            token_loss(step, _followers(batch), name="change"),
+        )
+        return add_losses((1.0, loss), (self.activation, penalties[0]), (self.change, penalties[1]))
+
+    def refusal(self, system: Any) -> str | None:
+        encoder = slots.encoder_of(system, self.tower)
+        if encoder is not None and not encoder.keeps_last:
+            return "RegularisedLM reads the last states before dropout, which this encoder does not return; take LM"
+        return super().refusal(system)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class BiLM(OnePass):
     """The mean forward loss -log p(x_t | x_<t) plus the mean backward loss -log p(x_t | x_>t), with a shared head (survey
     Table 1, row BiLM; Peters et al. 2018, section 3.1).
 
     Reads `forward` and `backward` [B, L, D] from the encoder's `extra`: forward[t] predicts x_{t+1}, backward[t] predicts
-    x_{t-1}. The metric `nll` is the mean of both directions. Deviation: allenai/bilm-tf halves the sum.
+    x_{t-1}. The metric `nll` is the mean of both directions. Deviation: allenai/bilm-tf halves the sum. `sampled`: noise
+    words of the training loss (`objectives.sampled`; 0: the whole vocabulary); evaluation reads the whole vocabulary.
     """
 
     baseline = "nll"
 
     tower: str = "main"
     head: str = "lm"
+    sampled: int = 0
 
     def of(self, tower: Tower, encoded: Encoded, batch: Batch) -> Loss:
         ids, weights = batch["input_ids"], _followers(batch)
-        forward = tower.head(self.head, encoded.extra["forward"][:, :-1]).nll(ids[:, 1:])
-        backward = tower.head(self.head, encoded.extra["backward"][:, 1:]).nll(ids[:, :-1])
+        keys = jax.random.split(batch["noise"]) if self.sampled and tower.train and "noise" in batch else (None, None)
+        readout = lambda way, part: tower.head(self.head, encoded.extra[way][:, part])
+        forward = word_nll(readout("forward", np.s_[:-1]), ids[:, 1:], self.sampled, keys[0])
+        backward = word_nll(readout("backward", np.s_[1:]), ids[:, :-1], self.sampled, keys[1])
         ways = token_loss(forward, weights, name="forward_nll"), token_loss(backward, weights, name="backward_nll")
         loss = add_losses(*((1.0, way) for way in ways))
         both = Ratio(loss.sum.sum(), loss.weight.sum())
         return dataclasses.replace(loss, metrics={**loss.metrics, "nll": both})
 
     def refusal(self, system: Any) -> str | None:
-        return _needs_both(system, self.tower, "BiLM")
+        encoder = slots.encoder_of(system, self.tower)
+        if encoder is None or encoder.apart:
+            return None
+        return f"BiLM needs two directions in which no token sees itself; this is {_KINDS[encoder.direction]}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -122,14 +160,10 @@ class Cloze(OnePass):
         return token_loss(nll, real_tokens(batch), name="cloze_nll")
 
     def refusal(self, system: Any) -> str | None:
-        return _needs_both(system, self.tower, "Cloze")
-
-
-def _needs_both(system: Any, tower: str, name: str) -> str | None:
-    encoder = slots.encoder_of(system, tower)
-    if encoder is None or encoder.direction == "both":
-        return None
-    return f"{name} needs two directions in which no token sees itself; this is {_KINDS[encoder.direction]}"
+        encoder = slots.encoder_of(system, self.tower)
+        if encoder is None or encoder.direction == "both":
+            return None
+        return f"Cloze needs two directions in which no token sees itself; this is {_KINDS[encoder.direction]}"
 
 
 _KINDS = {

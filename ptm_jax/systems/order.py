@@ -30,7 +30,10 @@ ORDER = {
         megatron_gpt2_1200m megatron_gpt2_2500m megatron_gpt2_4200m megatron_gpt2_8300m megatron_bert_336m
         megatron_bert_1300m megatron_bert_3900m megatron_bert_mini megatron_gpt2_mini turing_nlg
     """,
-    "recurrent": "lstm_medium lstm_large lstm_mini",
+    "recurrent": """
+        lstm_medium lstm_large lstm_mini charlstm_small charlstm_large charlstm_mini awd_lstm awd_lstm_mini
+    """,
+    "elmo": "elmo elmo_mini",
     "skip_thought": "skip_thought skip_thought_bi skip_thought_mini skip_thought_bi_mini",
     "context2vec": "context2vec context2vec_mini",
     "t5": """

@@ -1,21 +1,25 @@
-"""Recurrent language models over words."""
+"""Recurrent language models that predict words."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
-from ptm_jax.core.recipe import SGD, Phase, Recipe, Staircase
+from ptm_jax.core.recipe import SGD, Constant, Phase, Recipe, Staircase
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
 from ptm_jax.data.rows.examples import Contiguous
+from ptm_jax.data.rows.spelled import Spelled
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
+from ptm_jax.data.tokenizers.words import ALPHABETS
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.recurrent import LSTMEncoder
-from ptm_jax.nn.embeddings.summed import Embeddings
+from ptm_jax.nn.embeddings.characters import CharacterCNN
+from ptm_jax.nn.embeddings.summed import DroppedWords, Embeddings
 from ptm_jax.nn.heads.vocabulary import LMHead
 from ptm_jax.nn.initializers import Uniform
 from ptm_jax.nn.recurrent.lstm import LSTM
-from ptm_jax.objectives.language import LM
+from ptm_jax.objectives.language import LM, RegularisedLM
 from ptm_jax.systems.transformers import miniature
 
 PENN = Vocab(size=10_000, eos=0, unk=1)
@@ -59,7 +63,88 @@ def lstm(
     )
 
 
+def charlstm(name: str, filters: tuple[tuple[int, int], ...], highway: int, width: int, spelling: int = 50) -> System:
+    """Two layers of LSTM over a character CNN (Kim et al. 2016, arXiv 1508.06615, Table 2, sections 2 and 4). Row 13.
+
+    25 epochs of rows of 35 tokens, 20 in a batch; rate 1 on the sum over a row, so 35 here; the gradient is clipped at 5;
+    dropout 0.5; all parameters from U(-0.05, 0.05), the highway's gates begin at -2. Deviations: the paper halves the rate
+    after an epoch in which the perplexity of validation falls by less than 1, here after the 10th and every 3rd epoch; an
+    LSTM has one bias, 0 at the start; words have ELMo's marks of begin and end.
+    """
+    plain, init, total = lstm(name, width, 0.05, 0.5, (25, 10), 2.0, 5.0), Uniform(0.05), sum(n for _, n in filters)
+    embed = CharacterCNN(
+        vocab=PENN,
+        width=total,
+        filters=filters,
+        size=15,
+        alphabet=ALPHABETS["elmo"],
+        highway=highway,
+        project=False,
+        carry=2.0,
+        activation="tanh",
+        symbols=(),
+        initializer=init,
+        character_init=init,
+    )
+    main = plain.towers["main"]
+    encoder = dataclasses.replace(main.encoder, embed=embed, input_dropout=0.0)
+    return dataclasses.replace(
+        plain,
+        paper="Kim et al. 2016, arXiv 1508.06615",
+        rows=(13,),
+        towers={"main": dataclasses.replace(main, encoder=encoder)},
+        examples=Spelled(examples=plain.examples, length=spelling, style="elmo"),
+        recipe=dataclasses.replace(
+            plain.recipe, schedule=Staircase(full=10 * EPOCH, every=3 * EPOCH, divisor=2.0), clip=5.0 / UNROLL
+        ),
+    )
+
+
+def awd_lstm(name: str, vocab: Vocab, width: int, hidden: int, rates: tuple[float, ...], epochs: int, epoch: int) -> System:
+    """AWD-LSTM (Merity et al. 2018, arXiv 1708.02182, sections 3 to 5). Row 37.
+
+    rates    dropout of words, of embeddings, between layers, of the last layer, and of the recurrent kernels
+
+    Three layers of LSTM, the last as wide as the tied table; the masks are those of a whole row; AR 2, TAR 1; SGD with rate
+    30 and clip 0.25, batches of 80 rows of 70 tokens. Deviations: the length of a row is not drawn anew for each batch;
+    NT-ASGD's average is not taken (`ptm average` averages checkpoints); the forget gate has no added bias, an LSTM one bias.
+    """
+    words, inputs, between, last, recurrent = rates
+    init = Uniform(hidden**-0.5)
+    embed = DroppedWords(vocab=vocab, width=width, words=words, initializer=Uniform(0.1))
+    sizes = (hidden, hidden, width)
+    layers = tuple(LSTM(size, forget=0.0, weight_drop=recurrent, initializer=Uniform(size**-0.5)) for size in sizes)
+    encoder = LSTMEncoder(
+        embed=embed, layers=layers, dropout=between, input_dropout=inputs, output_dropout=last, locked=True
+    )
+    return System(
+        name=name,
+        paper="Merity et al. 2018, arXiv 1708.02182",
+        section="2.3.1",
+        group="Recurrent models",
+        rows=(37,),
+        towers={"main": Model(encoder=encoder, heads={"lm": LMHead(bias=True, initializer=init)})},
+        tokenizer=TokenizerSpec(kind="word", vocab=vocab.size, lowercase=True, specials="t5"),
+        examples=Contiguous(separator="eos", continuing=True),
+        objective=RegularisedLM(),
+        recipe=Recipe(
+            phases=(Phase(steps=epochs * epoch, batch=80, length=70),),
+            lr=30.0,
+            optimizer=SGD(),
+            schedule=Constant(),
+            clip=0.25,
+        ),
+    )
+
+
 def systems() -> Iterator[System]:
     yield lstm("lstm_medium", 650, 0.05, 0.5, (39, 6), 1.2, 5.0)
     yield lstm("lstm_large", 1500, 0.04, 0.65, (55, 14), 1.15, 10.0)
     yield miniature(lstm("", 128, 0.1, 0.0, (1, 1), 1.0, 1.0), "lstm_mini", steps=700, lr=4e-3, length=32)
+    yield charlstm("charlstm_small", tuple((w, 25 * w) for w in range(1, 7)), 1, 300)
+    yield charlstm("charlstm_large", tuple((w, min(200, 50 * w)) for w in range(1, 8)), 2, 650)
+    small = charlstm("", ((1, 16), (2, 32), (3, 48)), 1, 96, spelling=12)
+    yield miniature(small, "charlstm_mini", steps=120, lr=6e-3, length=32)
+    yield awd_lstm("awd_lstm", PENN, 400, 1150, (0.1, 0.4, 0.25, 0.4, 0.5), 500, 929_589 // 5600)
+    small = awd_lstm("", PENN, 96, 192, (0.0,) * 5, 1, 1)
+    yield miniature(small, "awd_lstm_mini", steps=450, lr=6e-3, length=32)

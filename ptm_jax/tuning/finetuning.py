@@ -20,6 +20,7 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.recipe import AdamW, Linear, Phase, Recipe
 from ptm_jax.core.spec import with_field
 from ptm_jax.core.system import Experiment, System, adapted
+from ptm_jax.data.rows.spelled import Spelled
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.encoders.model import Model
 from ptm_jax.inference.loading import system_of, tokenizer_of
@@ -69,6 +70,8 @@ def experiment(
     if kind.writes and examples.start is None:
         examples = dataclasses.replace(examples, start=_start(model))
     system = with_head(model, examples)
+    if system.examples.alphabet is not None:
+        examples = dataclasses.replace(examples, spelling=_spelling(system.examples))
     objective = kind.objective(examples)
     if tagger != "linear":
         system, objective = _tagged(system, examples, tagger)
@@ -123,6 +126,11 @@ def from_scratch(
         recipe=recipe,
     )
     return Experiment(system=system, data=tuple(data), precision="float32", save_every=0, **fields)
+
+
+def _spelling(examples: Any) -> Spelled:
+    """How the words of a model's rows are spelled."""
+    return examples.spelling if isinstance(examples, TaskExamples) else Spelled(length=examples.length, style=examples.style)
 
 
 def _model(init: Any) -> str:

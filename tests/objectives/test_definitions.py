@@ -10,7 +10,7 @@ import pytest
 from ptm_jax.objectives.contrastive import DIM, InfoNCE, PairwiseRanking
 from ptm_jax.objectives.detection import RTD, AddedWords
 from ptm_jax.objectives.joint import Joint
-from ptm_jax.objectives.language import LM, MLM, PLM, BiLM, Cloze
+from ptm_jax.objectives.language import LM, MLM, PLM, BiLM, Cloze, RegularisedLM
 from ptm_jax.objectives.ponder import Ponder
 from ptm_jax.objectives.sentence_pairs import NSP, BidirectionalNSP
 from ptm_jax.objectives.seq2seq import Seq2Seq
@@ -61,6 +61,14 @@ def sentences(p, b):
     ways = (("forward", second), ("backward", first))
     terms = [nll(states[t] @ p[way] @ p["lm"], b["input_ids"][0, t]) for way, places in ways for t in places]
     return [(sum(terms), len(terms))]
+
+
+def regularised(p, b):
+    states, segments = states_of(p, b), b["segment_ids"]
+    raw, follows = states @ p["match"], (segments[:, 1:] == segments[:, :-1]) & (segments[:, 1:] > 0)
+    size = over(segments > 0, lambda i, t: np.square(states[i, t]).mean())
+    change = over(follows, lambda i, t: np.square(raw[i, t] - raw[i, t + 1]).mean())
+    return lm(p, b) + scaled(2.0, size) + scaled(1.0, change)
 
 
 def cloze(p, b):
@@ -170,6 +178,7 @@ CASES = {
     "mlm": (MLM(), mlm),
     "mlm of another prefix": (MLM(prefix="plm"), lambda p, b: mlm(p, b, "plm")),
     "lm": (LM(), lm),
+    "regularised": (RegularisedLM(), regularised),
     "bilm": (BiLM(), bilm),
     "cloze": (Cloze(), cloze),
     "sentences beside": (NeighbourSentences(), sentences),

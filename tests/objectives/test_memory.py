@@ -154,6 +154,7 @@ class Facts(slots.Encoder):
     direction: str = "bidirectional"
     obeys_order: bool = True
     streams: int = 1
+    apart = property(lambda self: self.direction == "both")
 
 
 @dataclasses.dataclass(frozen=True)

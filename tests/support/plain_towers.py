@@ -111,7 +111,13 @@ class PlainTower:
         both |= layer_of(self.params, ids, batch.get("segment_ids", jnp.ones_like(ids)))
         return Encoded(
             states,
-            extra=both | {"query": states @ self.params["forward"], "ponder": ponder, "bias": self.params["word_bias"][ids]},
+            extra=both
+            | {
+                "last": states @ self.params["match"],
+                "query": states @ self.params["forward"],
+                "ponder": ponder,
+                "bias": self.params["word_bias"][ids],
+            },
         )
 
     def read(self, name, encoded, batch, key=None):

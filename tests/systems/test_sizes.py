@@ -171,6 +171,12 @@ PRINTED = {
     # Zaremba et al. 2014 as counted by Merity et al. 2017 (Table 1)
     "lstm_medium": (20, 1, None),
     "lstm_large": (66, 1, None),
+    # Kim et al. 2016, Table 3, and Merity et al. 2018, Table 1
+    "charlstm_small": (5, 1, None),
+    "charlstm_large": (19, 1, None),
+    "awd_lstm": (24, 1, None),
+    # "Original" of allennlp.org/elmo, whose file has no softmax
+    "elmo": (93.6, 0.1, "heads_"),
     # Baevski et al. 2019, without the (adaptive) softmax, for which there is no room
     "cloze_cnn_large": (330, 10, "heads_"),
     "cloze_large": (370, 10, "heads_"),

@@ -41,9 +41,9 @@ class Spelled(Around):
         """Number of character ids."""
         return ALPHABETS[self.style]
 
-    def table(self, tokenizer: Tokenizer) -> np.ndarray:
-        """Returns [V, C] for `Block.spellings`."""
-        return spellings(tokenizer, self.length, self.style)
+    def table(self, tokenizer: Tokenizer, ids: Any = None) -> np.ndarray:
+        """Returns [V, C] for `Block.spellings`, or the rows of `ids`."""
+        return spellings(tokenizer, self.length, self.style, ids)
 
     def spec(self, length: int, vocab) -> Spec:
         """Returns the fields of `examples` and the characters. Raises UserError as `examples` do."""

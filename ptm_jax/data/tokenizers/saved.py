@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.data.tokenizers import published
+from ptm_jax.data.tokenizers.open_words import WORDS, OpenWords
 from ptm_jax.data.tokenizers.tokenizing import HuggingFace, SentencePiece, Tokenizer
 
 
@@ -28,7 +29,11 @@ def load(folder: str | Path) -> Tokenizer:
                 backend = HuggingFace  # a unigram model that was read from a tokenizer.json
             read = backend.read(folder / backend.file)
             options = {name: facts[name] for name in ("kind", "sentinels", "lowercase")}
-            tokenizer = Tokenizer(read, **options)
+            if (folder / WORDS).exists():
+                known = json.loads((folder / WORDS).read_text(encoding="utf8"))
+                tokenizer = OpenWords(read, lowercase=facts["lowercase"], known=known)
+            else:
+                tokenizer = Tokenizer(read, **options)
     except UserError:
         raise
     except Exception as error:  # both libraries raise bare Exceptions for damaged files

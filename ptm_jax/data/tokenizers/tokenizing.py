@@ -141,6 +141,12 @@ class HuggingFace:
         whole["model"]["vocab"] = [[f"\uffff{p}\uffff" if p in special else p, score] for p, score in rows]
         return tokenizers.Tokenizer.from_str(json.dumps(whole | {"post_processor": None}))
 
+    def divided(self, texts: Sequence[str]) -> list[list[str]]:
+        """Returns the words of every text, normalised, as its normaliser and pre-tokeniser divide it."""
+        normal, before = self._tokenizer.normalizer, self._tokenizer.pre_tokenizer
+        texts = [text if normal is None else normal.normalize_str(text) for text in texts]
+        return [[word for word, _ in before.pre_tokenize_str(text)] for text in texts]
+
     def decode(self, ids: Sequence[int]) -> str:
         """Returns the text of ids."""
         return self._tokenizer.decode(list(ids), skip_special_tokens=False)

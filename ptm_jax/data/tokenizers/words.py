@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import numpy as np
@@ -38,16 +38,18 @@ def train(spec: TokenizerSpec, size: int, texts: Iterable[str]) -> HuggingFace:
     return HuggingFace(backend)
 
 
-def spellings(tokenizer: Tokenizer, length: int, style: Style = "bytes") -> np.ndarray:
-    """Returns [V, C] int16: the UTF-8 bytes of every piece, cut to C = `length`.
+def spellings(tokenizer: Tokenizer, length: int, style: Style = "bytes", ids: Sequence[int] | None = None) -> np.ndarray:
+    """Returns [V, C] int16: the UTF-8 bytes of every piece, or of those of `ids`, cut to C = `length`.
 
     bytes   byte + 1, then 0; special tokens are all 0 (fairseq's character embedder)
     elmo    258, the bytes, 259, then 260, all plus 1; the byte of <s> is 256, of </s> 257, and padding is all 0
             (allenai/bilm-tf; Peters et al. 2018)
     """
-    table = np.zeros((len(tokenizer.pieces), length), np.int16)
+    ids = range(len(tokenizer.pieces)) if ids is None else ids
+    table = np.zeros((len(ids), length), np.int16)
     special, vocab = set(tokenizer.special_pieces.values()), tokenizer.vocab
-    for i, piece in enumerate(tokenizer.pieces):
+    for row, i in enumerate(ids):
+        piece = tokenizer.pieces[i].rstrip("\0")
         if style == "bytes":
             codes = [] if i in special else piece.encode()[:length]
         elif i == vocab.pad:
@@ -56,7 +58,7 @@ def spellings(tokenizer: Tokenizer, length: int, style: Style = "bytes") -> np.n
             marks = {vocab.bos: [256], vocab.eos: [257]}
             codes = [258, *marks.get(i, piece.encode()[: length - 2]), 259]
             codes += [260] * (length - len(codes))
-        table[i, : len(codes)] = np.array(list(codes), np.int16) + 1
+        table[row, : len(codes)] = np.array(list(codes), np.int16) + 1
     return table
 
 

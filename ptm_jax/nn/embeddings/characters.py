@@ -55,6 +55,7 @@ class CharacterCNN(slots.Embedding, nn.Module):
     size        width of a character's vector
     alphabet    number of characters; character 0 is no character, its vector is 0
     highway     number of `Highway` layers before the projection to D
+    project     whether there is a projection; without one D is the number of all filters (Kim et al. 2016)
     symbols     special tokens of the vocabulary with their own vectors, as they have no spelling; padding has 0
 
     `position`, `norm`, `dropout` and `scale` are as in `Embeddings`. There is no table for a head to share.
@@ -66,6 +67,7 @@ class CharacterCNN(slots.Embedding, nn.Module):
     size: int = 128
     alphabet: int = 257
     highway: int = 2
+    project: bool = True
     carry: float = 1.0
     activation: Activation = "relu"
     symbols: tuple[str, ...] = ("eos", "unk")
@@ -79,6 +81,9 @@ class CharacterCNN(slots.Embedding, nn.Module):
 
     def refusal(self, system) -> str | None:
         """Refuses rows without characters or with another alphabet, and heads that share a table of words."""
+        total = sum(number for _, number in self.filters)
+        if not self.project and total != self.width:
+            return f"CharacterCNN has {total} filters, no projection and the width {self.width}; set width={total}"
         found = system.examples.alphabet
         if found is None:
             return "CharacterCNN reads characters, which these rows lack; wrap the examples in Spelled"
@@ -121,7 +126,7 @@ class CharacterCNN(slots.Embedding, nn.Module):
         x = activate(self.activation, jnp.concatenate(found, -1))
         for i in range(self.highway):
             x = Highway(self.carry, name=f"highway{i}", **dense)(x)
-        return Dense(self.width, name="project", **dense)(x)
+        return Dense(self.width, name="project", **dense)(x) if self.project else x
 
     def _symbols(self, ids, x):
         """Returns x with the vectors of special tokens in their places and zeros on padding."""

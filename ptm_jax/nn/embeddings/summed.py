@@ -10,6 +10,7 @@ import numpy as np
 
 from ptm_jax.core import slots
 from ptm_jax.core.precision import Precision
+from ptm_jax.core.streams import keep_mask
 from ptm_jax.core.types import Vocab
 from ptm_jax.nn.attention.relative import sinusoids
 from ptm_jax.nn.embeddings.parts import Languages, Part, TaskTypes, Types, WordTypes
@@ -163,3 +164,17 @@ class Embeddings(slots.Embedding, nn.Module):
             x = x + part(batch, table, x.shape[-1], self.initializer)
         x = self.norm(x.astype(jnp.float32))
         return self.project(self.drop(x.astype(self.precision.dtype), context))
+
+
+class DroppedWords(Embeddings):
+    """`Embeddings` that lose whole words in training: all tokens of a batch with the same id keep or lose their vector, with
+    probability `words` (Gal and Ghahramani 2016; Merity et al. 2018, section 4.3). A head reads the whole table."""
+
+    words: float = 0.1
+
+    def __call__(self, batch, context: Context, table=None):
+        table = self.token if table is None else table
+        if context.train and self.words:
+            keep = keep_mask(self.make_rng("dropout"), jnp.zeros((1,), jnp.int32), (len(table), 1), self.words)[0]
+            table = jnp.where(keep, table / (1.0 - self.words), 0.0)
+        return super().__call__(batch, context, table)

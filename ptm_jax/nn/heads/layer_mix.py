@@ -48,15 +48,17 @@ class VectorsReader(nn.Module):
 
 
 class LayerMix(nn.Module):
-    """r = gamma * sum_l softmax(alpha)_l h_l over the last `top` layers (None: all N, without the embeddings) (survey
-    Eq. 6; Peters et al. 2018, Eq. 1). `normalise` first scales each layer to mean 0 and variance 1 over its features."""
+    """r = gamma * sum_l softmax(alpha)_l h_l over the last `top` layers (None: all N) (survey Eq. 6; Peters et al. 2018,
+    Eq. 1). `normalise` first scales each layer to mean 0 and variance 1 over its features. `embeddings`: the embeddings
+    count as a layer, as ELMo's token layer does."""
 
     top: int | None = None
     normalise: bool = False
+    embeddings: bool = False
 
     @nn.compact
     def __call__(self, encoded: Encoded, batch, train: bool = False) -> Encoded:
-        layers = layers_of(encoded)[1:]
+        layers = layers_of(encoded)[0 if self.embeddings else 1 :]
         layers = layers if self.top is None else layers[-self.top :]
         f = layers.astype(jnp.float32)
         if self.normalise:

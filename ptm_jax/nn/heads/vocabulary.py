@@ -58,7 +58,7 @@ class Readout:
 
 class WordHead(slots.Head, slots.Kernel, nn.Module):
     """The base class of heads that score the vocabulary, by the encoder's table if `tied`. `impl` selects the kernel for
-    the loss (`kernels.cross_entropy`)."""
+    the loss (`kernels.cross_entropy`). It reads `extra["words"]` where an encoder has other states than `hidden` for it."""
 
     scores_words = True
     tied = True
@@ -67,9 +67,12 @@ class WordHead(slots.Head, slots.Kernel, nn.Module):
     def shares_table(self) -> bool:
         return self.tied
 
+    def reads(self, encoded, batch):
+        return ((encoded.extra or {}).get("words", encoded.hidden),)
+
     @staticmethod
     def example(encoded):
-        return (encoded.hidden[:, :1],)
+        return ((encoded.extra or {}).get("words", encoded.hidden)[:, :1],)
 
 
 class MLMHead(WordHead):

@@ -22,6 +22,7 @@ import numpy as np
 from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError
 from ptm_jax.data.corpora import store
+from ptm_jax.data.rows.spelled import Spelled
 from ptm_jax.data.tokenizers import saved, vocabularies
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.tasks.formats import tabular
@@ -40,6 +41,7 @@ class TaskExamples(slots.Examples):
 
     train, heldout, test   names or patterns of the files in a directory of the data; the first that exists is read
     encoding               of the files
+    spelling               the examples of the initial model, if it reads words by their characters (`Spelled`)
     """
 
     fill: ClassVar[Mapping[str, float]] = {}
@@ -49,8 +51,21 @@ class TaskExamples(slots.Examples):
     heldout: tuple[str, ...] = ("dev.*", "val.*", "valid.*", "devel.*", "validation.*", "dev", "*dev*", "*val*")
     test: tuple[str, ...] = ("test.*", "test", "*test*")
     encoding: str = "utf-8-sig"
+    spelling: Spelled | None = dataclasses.field(default=None, repr=False)  # prepared data do not depend on it
 
     labelled: ClassVar[bool] = True
+
+    @property
+    def alphabet(self) -> int | None:
+        return None if self.spelling is None else self.spelling.alphabet
+
+    def table(self, tokenizer: Any, ids: Any = None) -> np.ndarray:
+        """Returns the spellings of the tokenizer's words, or of `ids` (`Spelled.table`)."""
+        return self.spelling.table(tokenizer, ids)
+
+    def fields(self, length: int, vocab: Any) -> Mapping[str, Any]:
+        fields = self.spec(length, vocab)
+        return fields if self.spelling is None else {**fields, "characters": ((length, self.spelling.length), np.int32)}
 
     @property
     def outputs(self) -> int:
@@ -232,6 +247,7 @@ def _prepare(examples: TaskExamples, files, folder: Path, spec: TokenizerSpec, r
         records = examples.encode(tokenizer, found[split])
         progress(f"tokenizing {source.name}", count, count)
         save_records(folder / f"{split}.npz", records)
+        tokenizer.save(folder / "tokenizer")  # an open vocabulary has more words now
         splits[split] = {
             "examples": len(records),
             "counts": examples.frequencies(records),

@@ -38,6 +38,7 @@ class TaskStream:
         self._vocab, self._examples, self._batch, self._seed, self._epochs = corpus.vocab, examples, batch, seed, epochs
         self._groups, self.remarks = examples.features(corpus.tokenizer(), corpus.records(split), length)
         self.cut = self.remarks.pop("cut", 0)
+        self._spellings = None if examples.alphabet is None else examples.table(corpus.tokenizer())
         self._sizes = np.array([max(len(row["input_ids"]) for row in group) for group in self._groups])
         share = batch // process_count
         self._length, self._part = length, (process_index * share, (process_index + 1) * share)
@@ -100,6 +101,8 @@ class TaskStream:
         width = min(1 << (longest - 1).bit_length(), self._length)
         batch = padded(rows, self._examples, self._vocab, width, self._batch)
         batch["rows"] = np.arange(self._batch, dtype=np.int32)
+        if self._spellings is not None:
+            batch["characters"] = self._spellings[batch["input_ids"]].astype(np.int32)
         return {name: value[slice(*self._part)] for name, value in batch.items()}
 
 

@@ -1,0 +1,68 @@
+"""Words without a vocabulary, for models that read spellings alone (Peters et al. 2018, section 3.4)."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ptm_jax.core.types import Vocab
+from ptm_jax.data.tokenizers import words
+from ptm_jax.data.tokenizers.tokenizing import HuggingFace, Tokenizer, TokenizerSpec
+
+WORDS = "words.json"
+"""The file of the words so far."""
+
+
+class OpenWords(Tokenizer):
+    """A vocabulary that never ends: a word that `backend` does not know gets the next id, and its spelling is kept.
+
+    Ids above those of `backend` hold for this value, and for what `saved.load` reads after `save`. `hash` does not depend on
+    them. `vocab.size` is the number of int32 ids.
+    """
+
+    def __init__(self, backend: HuggingFace, *, lowercase: bool = False, known: Iterable[str] = ()):
+        super().__init__(backend, kind="word", lowercase=lowercase)
+        self._first = len(self.pieces)
+        for word in known:
+            self._id(word)
+
+    @functools.cached_property
+    def vocab(self) -> Vocab:
+        """The special ids of `backend`; any id is in the vocabulary."""
+        roles = Tokenizer(self._backend, kind="word").vocab
+        return dataclasses.replace(roles, size=np.iinfo(np.int32).max)
+
+    def encode_batch(self, texts: Sequence[str], specials: bool = False) -> list[np.ndarray]:
+        """Returns ids [T] int32 of every text; special tokens that a text spells are ordinary words."""
+        del specials
+        return [np.array([self._id(word) for word in row], np.int32) for row in self._backend.divided(texts)]
+
+    def decode(self, ids: Sequence[int], skip_specials: bool = True) -> str:
+        """Returns the words of ids with blanks between them."""
+        special = set(self.special_pieces.values()) if skip_specials else set()
+        return " ".join(self.pieces[int(i)] for i in ids if int(i) not in special)
+
+    def save(self, folder: str | Path) -> None:
+        """Writes the tokenizer and its words so far."""
+        super().save(folder)
+        (Path(folder) / WORDS).write_text(json.dumps(self.pieces[self._first :]), encoding="utf8")
+
+    def _id(self, word: str) -> int:
+        found = self._ids.get(word)
+        # A word that is spelled like a special token is not that token.
+        if found is None or (found < self._first and found in self.special_pieces.values()):
+            word = word if found is None else word + "\0"
+            found = self._ids.setdefault(word, len(self.pieces))
+            if found == len(self.pieces):
+                self.pieces.append(word)
+        return found
+
+
+def spaced(specials: str = "roberta") -> OpenWords:
+    """Returns a tokenizer of whatever stands between blanks, with the special tokens of a style."""
+    return OpenWords(words.train(TokenizerSpec(kind="spaced", lowercase=False, specials=specials), 0, []))
