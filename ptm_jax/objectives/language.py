@@ -14,7 +14,7 @@ from ptm_jax.core.batch import segments_of
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, Batch, Encoded, Loss, Ratio, add_losses
 from ptm_jax.objectives.base import OnePass, corruptions_of, gather, real_tokens, token_loss
-from ptm_jax.objectives.sampled import word_nll
+from ptm_jax.objectives.noise_words import word_nll
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -116,7 +116,7 @@ class BiLM(OnePass):
 
     Reads `forward` and `backward` [B, L, D] from the encoder's `extra`: forward[t] predicts x_{t+1}, backward[t] predicts
     x_{t-1}. The metric `nll` is the mean of both directions. Deviation: allenai/bilm-tf halves the sum. `sampled`: noise
-    words of the training loss (`objectives.sampled`; 0: the whole vocabulary); evaluation reads the whole vocabulary.
+    words of the training loss (`objectives.noise_words`; 0: the whole vocabulary); evaluation reads the whole vocabulary.
     """
 
     baseline = "nll"
