@@ -69,16 +69,10 @@ def load(
     """
     path = model_folder(path)
     if wordfiles.is_words(path):
-        given = {"adapter": adapter, "architecture": architecture, "tower": tower, "revision": revision}
-        if extra := [name for name, value in given.items() if value is not None]:
-            raise UserError(f"{path} holds word vectors; {extra[0]} is for models with an encoder: leave it out")
-        if is_topics(path):
-            return TopicModel.read(path)
-        return StaticModel.read(path) if static_folder.is_static(path) else WordVectors(wordfiles.read(path, allow_pickle))
+        return _words(path, allow_pickle, adapter=adapter, architecture=architecture, tower=tower, revision=revision)
     published = {"architecture": architecture, "allow_pickle": allow_pickle, "revision": revision}
     if elmo_folder.is_elmo(path):
-        system, params, tokenizer = elmo_folder.read(path)
-        return Pretrained(with_precision(system, precision), params, tokenizer)
+        return _elmo(path, precision)
     if not path.exists() or is_published(path):
         model, _ = from_published(path, precision=precision, **published)
         if adapter is None:
@@ -103,6 +97,22 @@ def load(
         return ParagraphModel.read(Run.at(path), system, params, tokenizer)
     model = Pretrained(system, params, tokenizer, tower=name, published=config, sentence=sentence)
     return _vectors(model, Run.at(path)) if _is_table(model) else model
+
+
+def _words(path: Path, allow_pickle: bool, **given: Any) -> Any:
+    """Returns the topic model, `StaticModel` or `WordVectors` of a file or folder. Raises UserError for options that are
+    given."""
+    if extra := [name for name, value in given.items() if value is not None]:
+        raise UserError(f"{path} holds word vectors; {extra[0]} is for models with an encoder: leave it out")
+    if is_topics(path):
+        return TopicModel.read(path)
+    return StaticModel.read(path) if static_folder.is_static(path) else WordVectors(wordfiles.read(path, allow_pickle))
+
+
+def _elmo(path: Path, precision: Compute) -> Pretrained:
+    """Returns the model of AllenNLP's folder."""
+    system, params, tokenizer = elmo_folder.read(path)
+    return Pretrained(with_precision(system, precision), params, tokenizer)
 
 
 def _is_table(model: Pretrained) -> bool:

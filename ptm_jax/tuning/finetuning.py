@@ -70,8 +70,7 @@ def experiment(
     if kind.writes and examples.start is None:
         examples = dataclasses.replace(examples, start=_start(model))
     system = with_head(model, examples)
-    if system.examples.alphabet is not None:
-        examples = dataclasses.replace(examples, spelling=_spelling(system.examples))
+    examples = _spelled(examples, system.examples)
     objective = kind.objective(examples)
     if tagger != "linear":
         system, objective = _tagged(system, examples, tagger)
@@ -94,8 +93,8 @@ def experiment(
             clip=1.0,
         ),
     )
-    system = keeping_towers(system, init)
-    return Experiment(system=system, data=tuple(data), init=init if isinstance(init, tuple) else model, seed=seed)
+    begin = init if isinstance(init, tuple) else model
+    return Experiment(system=keeping_towers(system, init), data=tuple(data), init=begin, seed=seed)
 
 
 def from_scratch(
@@ -128,9 +127,13 @@ def from_scratch(
     return Experiment(system=system, data=tuple(data), precision="float32", save_every=0, **fields)
 
 
-def _spelling(examples: Any) -> Spelled:
-    """How the words of a model's rows are spelled."""
-    return examples.spelling if isinstance(examples, TaskExamples) else Spelled(length=examples.length, style=examples.style)
+def _spelled(examples: TaskExamples, before: Any) -> TaskExamples:
+    """The examples with words spelled as those that a model read before, if it reads spellings."""
+    if before.alphabet is None:
+        return examples
+    own = isinstance(before, TaskExamples)
+    spelling = before.spelling if own else Spelled(length=before.length, style=before.style)
+    return dataclasses.replace(examples, spelling=spelling)
 
 
 def _model(init: Any) -> str:
