@@ -75,8 +75,7 @@ def experiment(
     if tagger != "linear":
         system, objective = _tagged(system, examples, tagger)
     length = min(length, system.towers["main"].encoder.limit or length)
-    count = examples.count(data, _tokenizer(model), length)
-    steps = math.ceil(epochs * math.ceil(count / batch))
+    steps = math.ceil(epochs * math.ceil(examples.count(data, _tokenizer(model), length) / batch))
     system = dataclasses.replace(
         system,
         name=f"{task}_{Path(model).name}",
