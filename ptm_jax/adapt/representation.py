@@ -28,8 +28,8 @@ READERS = {
 class Representation(slots.Wrapper):
     """Lets the heads read only the embeddings ("embedding"; no layer is trained), a learned mixture of the layers ("mix",
     Eq. 6), or the word vectors beside the top layer ("vectors"; of an encoder-decoder those of its encoder: CoVe). `top`
-    limits the mixture to the last layers; `normalise` normalises each layer first; with `embeddings` they are a layer of the mixture,
-    as in ELMo (Peters et al. 2018, Eq. 1).
+    limits the mixture to the last layers; `normalise` normalises each layer first; with `embeddings` they are a layer of the
+    mixture, as in ELMo (Peters et al. 2018, Eq. 1).
 
     Without this adaptation the heads read the top layer. With `FeatureExtraction` only the mixture and the heads are
     trained.

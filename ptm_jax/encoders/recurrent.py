@@ -104,8 +104,8 @@ class BiLanguageLSTM(Embedded):
 
     `extra` has the last states "forward" and "backward" [B, L, P], which the objective `BiLM` reads, and the former again as
     "words" for a vocabulary head. `hidden` and `layers` have both side by side, [B, L, 2 P], the token layer twice.
-    `residual`: a layer above the first adds its input to its output. `dropout` applies to the inputs of each layer and to the
-    last output, with masks of its own in each direction.
+    `residual`: a layer above the first adds its input to its output. `dropout` applies to the inputs of each layer and to
+    the last output, with masks of its own in each direction.
 
     Both directions continue from `batch["carry"]`, as allenai/bilm-tf and AllenNLP do: the first document of a row from the
     last state of the row before, and its last document, read from its end, from the state at that row's first token. The

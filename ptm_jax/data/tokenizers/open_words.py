@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ptm_jax.core.errors import UserError
 from ptm_jax.core.types import Vocab
 from ptm_jax.data.tokenizers import words
 from ptm_jax.data.tokenizers.tokenizing import HuggingFace, Tokenizer, TokenizerSpec
@@ -66,3 +67,13 @@ class OpenWords(Tokenizer):
 def spaced(specials: str = "roberta") -> OpenWords:
     """Returns a tokenizer of whatever stands between blanks, with the special tokens of a style."""
     return OpenWords(words.train(TokenizerSpec(kind="spaced", lowercase=False, specials=specials), 0, []))
+
+
+def opened(tokenizer: Tokenizer) -> OpenWords:
+    """Returns a tokenizer of whole words with the ids of `tokenizer` and an id for every other word. Raises UserError for a
+    tokenizer of another kind."""
+    if isinstance(tokenizer, OpenWords):
+        return tokenizer
+    if tokenizer.kind != "word" or tokenizer.published is not None or tokenizer.sentinels:
+        raise UserError(f"a {tokenizer.kind} tokenizer has no whole words to spell; take a model with kind word or spaced")
+    return OpenWords(tokenizer._backend, lowercase=tokenizer.lowercase)

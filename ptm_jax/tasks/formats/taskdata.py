@@ -24,6 +24,7 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.data.corpora import store
 from ptm_jax.data.rows.spelled import Spelled
 from ptm_jax.data.tokenizers import saved, vocabularies
+from ptm_jax.data.tokenizers.open_words import opened
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.tasks.formats import tabular
 from ptm_jax.tasks.formats.tabular import Source
@@ -240,6 +241,8 @@ def _prepare(examples: TaskExamples, files, folder: Path, spec: TokenizerSpec, r
     texts = (text for example in found["train"] for text in examples.texts(example))
     vocabularies.make(spec, texts).save(folder / "tokenizer")
     tokenizer, splits = saved.load(folder / "tokenizer"), {}
+    if examples.alphabet is not None:
+        tokenizer = opened(tokenizer)
     progress = progress or (lambda what, done, total: None)
     for split, source in files.items():
         count = len(found[split])
