@@ -45,8 +45,8 @@ OUTSIDE = {"benchmarks", "configs", "launch", "tests"}
 SAME = {
     "adversarial", "agreement", "albert", "answers", "attentive", "auxiliary", "averaging", "base", "bitext", "blocked",
     "catalogue", "cloze", "context2vec", "convolutional", "crf", "electra", "glove", "graphs", "greedy", "hotpot",
-    "paragraphs", "prepare", "recurrent", "sentence_pairs", "seq2seq", "side", "skip_thought", "static", "t5", "tpu",
-    "trees", "windows", "xl", "xlnet",
+    "information", "paragraphs", "prepare", "recurrent", "sentence_pairs", "seq2seq", "side", "skip_thought", "static",
+    "t5", "tpu", "trees", "windows", "xl", "xlnet",
 }  # fmt: skip
 HEAVY = {"tensorflow", "torch", "transformers"}
 

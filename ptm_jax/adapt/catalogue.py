@@ -12,6 +12,7 @@ from ptm_jax.adapt.agreement import RDrop
 from ptm_jax.adapt.auxiliary import AuxiliaryLanguage
 from ptm_jax.adapt.averaging import SelfDistillation, SelfEnsemble
 from ptm_jax.adapt.freezing import BitFit, FeatureExtraction, Frozen, Restart
+from ptm_jax.adapt.information import InformationBottleneck
 from ptm_jax.adapt.lora import LoRA
 from ptm_jax.adapt.max_norm import MaxNorm
 from ptm_jax.adapt.pals import PALs
@@ -29,6 +30,7 @@ NAMES: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "vectors": (lambda: Representation(kind="vectors"), (33, 205)),
     "bilstm": (Recurrent, (205,)),
     "esim": (Aligned, (205,)),
+    "vib": (InformationBottleneck, (41,)),
     "bcn": (Biattentive, (33, 205)),
     "feature": (FeatureExtraction, (190, 205)),
     "frozen": (lambda: Frozen(pattern="/encoder/"), (190,)),

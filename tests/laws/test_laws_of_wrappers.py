@@ -26,10 +26,15 @@ from support.classifier import batch, classifier
 SMALL = {
     "bilstm": "hidden=2", "esim": "hidden=2", "bcn": "hidden=2, reductions=(2,), pieces=2", "houlsby": "width=2",
     "pfeiffer": "width=2", "k_adapter": "width=4, heads=2, layers=1", "pals": "width=4, heads=2", "lora": "rank=2",
-    "prefix": "length=2", "gradual": "steps=2", "chain_thaw": "steps=2", "sequential": "steps=2",
+    "prefix": "length=2", "vib": "width=2", "gradual": "steps=2", "chain_thaw": "steps=2", "sequential": "steps=2",
     "adversarial": "virtual=0.5", "rates": "table=(('/embed/', 0.5),)",
 }  # fmt: skip
-MORE = {"hidden prefix": "prefix(length=2, hidden=3)", "vote": "self_distillation(kind=vote, last=2)", "top": "mix(top=2)"}
+MORE = {
+    "tags": "vib(code=discrete, width=2, tags=3)",
+    "hidden prefix": "prefix(length=2, hidden=3)",
+    "vote": "self_distillation(kind=vote, last=2)",
+    "top": "mix(top=2)",
+}
 CASES = {name: f"{name}({SMALL.get(name, '')})" for name in catalogue.NAMES} | MORE
 PAIRS = 2
 """Token types: some adaptations read pairs of texts."""
