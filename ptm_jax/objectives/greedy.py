@@ -37,8 +37,8 @@ Weights = tuple[Array, Array, Array]
 class GreedyLayers(OnePass):
     """Trains layer l of `extra["weights"]` in steps (l - 1) `steps` ... l `steps`, and all layers afterwards.
 
-    Metrics, per text in nats: `bag_nll` of the reconstruction of h_0 through all layers, and `bag_baseline`, that of the
-    batch's own frequencies of words. Reads the batch's `step`; without it all layers are trained.
+    The metric `bag_nll` is the cross-entropy of the reconstruction of h_0 through all layers, per text in nats. Reads the
+    batch's `step`; without it all layers are trained.
     """
 
     kind: Literal["rbm", "autoencoder"] = "rbm"
@@ -59,11 +59,7 @@ class GreedyLayers(OnePass):
         nll = _cross_entropy(levels[0], unrolled(weights, levels[-1]))
         losses = [*self._layers(levels, weights, batch), nll]
         total = sum(jnp.where(stage == number, (loss * real).sum(), 0.0) for number, loss in enumerate(losses))
-        share = (levels[0] * real[..., None]).sum((0, 1)) / jnp.maximum(real.sum(), 1)
-        frequencies = _logits(share)
-        baseline = _cross_entropy(levels[0], jnp.broadcast_to(frequencies, levels[0].shape))
-        metrics = {"bag_nll": Ratio((nll * real).sum(), real.sum())}
-        return Loss(total, real.sum(), metrics | {"bag_baseline": Ratio((baseline * real).sum(), real.sum())})
+        return Loss(total, real.sum(), {"bag_nll": Ratio((nll * real).sum(), real.sum())})
 
     def _layers(self, levels: Sequence[Array], weights: Sequence[Weights], batch: Batch) -> list[Array]:
         """Returns the losses [B, S] of the single layers."""
@@ -107,11 +103,6 @@ def _up(layer: Weights, v: Array) -> Array:
 
 def _down(layer: Weights, h: Array) -> Array:
     return h @ layer[0].T + layer[2]
-
-
-def _logits(p: Array) -> Array:
-    p = jnp.clip(p, 1e-6, 1 - 1e-6)
-    return jnp.log(p) - jnp.log1p(-p)
 
 
 def _cross_entropy(v: Array, logits: Array) -> Array:

@@ -53,15 +53,17 @@ def greedy(name: str, kind: Literal["rbm", "autoencoder"], widths: tuple[int, ..
 
 
 def small(name: str, kind: Literal["rbm", "autoencoder"], *, steps: int) -> System:
-    """Returns the parent with two narrow layers and Adam, which learns the frequencies of words in few steps."""
+    """Returns the parent with two narrow layers, `steps` of each and 400 of both, and Adam."""
     value = greedy(name, kind, (128, 32), steps)
-    phases = (Phase(steps=steps, batch=32, length=64),) * 3
+    phases = tuple(Phase(steps=count, batch=32, length=64) for count in (steps, steps, 400))
+    rules = ((r"/below_bias$", 10.0),)  # a bias of -5 is the logit of a rare word
     optimizer = AdamW(b1=0.9, b2=0.98, eps=1e-6, weight_decay=0.0)
-    return dataclasses.replace(value, recipe=dataclasses.replace(value.recipe, phases=phases, lr=1e-2, optimizer=optimizer))
+    recipe = dataclasses.replace(value.recipe, phases=phases, lr=1e-2, optimizer=optimizer, lr_rules=rules)
+    return dataclasses.replace(value, recipe=recipe)
 
 
 def systems() -> Iterator[System]:
     for kind in PAPERS:
         yield greedy(f"greedy_{kind}", kind, (500, 250, 125, 10), 200_000)
     for kind in PAPERS:
-        yield small(f"greedy_{kind}_mini", kind, steps=100)
+        yield small(f"greedy_{kind}_mini", kind, steps=60)

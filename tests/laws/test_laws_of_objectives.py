@@ -71,8 +71,6 @@ ALL_PLACES = (*_PLACES, downstream.Choosing, seq2seq.Seq2Seq)
 """Losses whose softmax or targets are over all places of a row or a question: heads and corruptions leave padding out."""
 LEVELS = (greedy.GreedyLayers,)
 """Losses of an encoder's levels, which are no states: their padding is the encoder's (tests/encoders/test_logistic.py)."""
-OF_BATCH = {"bag_baseline"}
-"""Metrics of the frequencies in a whole batch."""
 NONE = "answer_start", "answer_end", "answer_kind", "grade", "facts"
 """Fields whose -1 is nothing."""
 
@@ -148,8 +146,6 @@ def test_sums_and_weights_add_over_micro_batches(name):
     for found, expected in zip(map(sum, zip(*map(terms, parts), strict=True)), terms(whole), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
     for metric, ratio in whole.metrics.items():
-        if metric in OF_BATCH:
-            continue
         np.testing.assert_allclose(sum(part.metrics[metric].sum for part in parts), ratio.sum, rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(sum(part.metrics[metric].weight for part in parts), ratio.weight, rtol=1e-6)
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 from ptm_jax import systems
-from ptm_jax.core import paths, spec, towers
+from ptm_jax.core import facts, paths, spec, towers
 from ptm_jax.core.towers import init
 from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.model import Model
@@ -98,12 +98,18 @@ EXACT = {
     "nnlm": 16_383 * (1 + 5 * 60 + 50) + 50 * (1 + 4 * 60) + 60,
     # Collobert et al. 2011, Table 5: |D| d, the two layers, and the padding word
     "senna": 130_000 * 50 + 100 * (1 + 11 * 50) + 100 + 1 + 50,
-    # Mikolov et al. 2013b, section 3: 692,000 words of width 300, twice; the hierarchical softmax has a node less than words
+    # Mikolov et al. 2013b, section 3: 692,000 words of width 300, twice; of a tree's rows one has no node
     **{name: 2 * 692_000 * 300 for name in ("skipgram", "cbow", "skipgram_hs", "cbow_hs")},
     # Mnih and Kavukcuoglu 2013, Eq. 3: a bias for each word, and a vector for each of ten offsets
     **{name: 2 * 692_000 * 300 + 692_000 + 10 * 300 for name in ("vlbl", "ivlbl")},
     # Pennington et al. 2014, section 4.2 and Eq. 8: two vectors and two biases of 400,000 words
     "glove": 2 * 400_000 * (300 + 1),
+    # Bojanowski et al. 2017: 2,519,370 words (wiki.en) twice, and 2,000,000 buckets of n-grams
+    **{name: (2 * 2_519_370 + 2_000_000) * 100 for name in ("fasttext", "fasttext_cbow")},
+    # Le and Mikolov 2014, section 3.2: width 400, 100,000 reviews, and as many words; 8 vectors, concatenated
+    **{name: 3 * 100_000 * 400 for name in ("pv_dm", "pv_dbow", "pv_dbow_words")},
+    "pv_dm_concat": (2 + 8) * 100_000 * 400,
+    "paragraph_vectors": (2 + 8 + 3) * 100_000 * 400,
     # Luong et al. 2015, section 4: width 128
     **{name: 2 * 136_000 * 128 for name in ("biskip", "singla_joint")},
     # Melamud et al. 2016, section 4.1: two tables, LSTMs of 300 -> 600 with one bias, 1200 -> 1200 -> 600
@@ -204,7 +210,9 @@ def abstract(modules):
 
 @functools.cache
 def shapes(name):
-    return abstract(systems.get(name).towers)
+    networks = systems.get(name).towers
+    vocab = next(part for _, part in spec.walk(networks) if isinstance(part, Vocab))
+    return abstract(facts.stand_ins(networks, vocab))
 
 
 def counted(flat, but=None):
