@@ -80,6 +80,10 @@ class Examples(Slot):
         """Returns the spelling of every token id, [V, C]; with an `alphabet`, also of `ids` alone."""
         raise NotImplementedError
 
+    def first(self, vocab: Any) -> int | None:
+        """Returns the first token of a decoder's inputs, if these examples write them."""
+        return None
+
     def source(self, corpus: Any, split: str) -> Any:
         """Returns the blocks that `rows` cuts, if they are not the text's (`data.corpora.store.Blocks`), else None: a
         sequence with `tokens`, the places that they fill in rows, and `join(blocks)`."""

@@ -69,7 +69,7 @@ def generate(
 
 def start_of(model: Any, given: int | str | None = None) -> int | Literal["last"]:
     """Returns the id of a decoder's first token: the `given` id or piece, else that of the published config, of the encoder,
-    or of the training corruption. "last" means the last token of the source. Raises UserError."""
+    or of the training corruption or examples. "last" means the last token of the source. Raises UserError."""
     encoder, vocab, corruption = model.module.encoder, model.vocab, model.system.corruption
     if isinstance(given, str):
         index = model._tokenizer().id(given)
@@ -79,6 +79,8 @@ def start_of(model: Any, given: int | str | None = None) -> int | Literal["last"
     known = given if given is not None else model.published("decoder_start_token_id", int, encoder.start)
     if known is None and isinstance(corruption, slots.Corruption) and corruption.start is not None:
         known = vocab.id(corruption.start)
+    if known is None and isinstance(model.system.examples, slots.Examples):
+        known = model.system.examples.first(vocab)
     if known is None:
         raise UserError(f"{model.system.name} does not say which token its answers begin with; give it as start=")
     if known != "last" and not 0 <= known < vocab.size:

@@ -100,7 +100,8 @@ def from_scratch(
     parent: System, task: str, recipe: Recipe, data: Sequence[str], *, min_count: int = 1, dropout: float = 0.5,
     tagger: Literal["linear", "crf"] = "linear", adapt: Sequence[Any] = (), **fields: Any,
 ) -> Experiment:  # fmt: skip
-    """A network of the catalogue with a head for a task, all of it trained on the task from random values.
+    """A network of the catalogue with a head for a task, or an encoder with a decoder as it is, all of it trained on the
+    task from random values.
 
     min_count  occurrences that a word needs among the training examples to be in the vocabulary
     dropout    before the last layer
@@ -109,7 +110,9 @@ def from_scratch(
     Raises UserError for an unknown task, or classes that are only in data which cannot be read.
     """
     examples = catalogue.get(task).examples.settled(data)
-    system, objective = _headed(parent, examples), kind_of(examples).objective(examples)
+    kind = kind_of(examples)
+    system = _writer(parent, parent.name) if kind.writes else _headed(parent, examples)
+    objective = kind.objective(examples)
     system = with_field(system, "dropout", dropout, lambda part: isinstance(part, TaskHead))
     if tagger != "linear":
         system, objective = _tagged(system, examples, tagger)
@@ -259,7 +262,7 @@ def _writer(system: System, init: str) -> System:
     """A system that writes answers. Raises UserError for one without a decoder."""
     tower = system.towers["main"]
     if not tower.encoder.reads_source or "lm" not in tower.heads:
-        raise UserError(f"{init} has no encoder with a decoder that writes; take a T5, BART, mBART or PEGASUS")
+        raise UserError(f"{init} has no encoder with a decoder that writes; take a T5, BART, mBART, PEGASUS or RNNsearch")
     return system
 
 

@@ -148,6 +148,11 @@ def test_a_network_from_scratch_has_the_head_of_the_task_and_its_own_pooling(tmp
     assert (head.classes, head.dropout, head.summary) == (6, 0.5, parent.heads["pool"]) and not head.summary.dropout
     assert config.system.towers["main"].encoder == parent.encoder and config.system.recipe == recipe
     assert config.system.tokenizer.min_count == 2 and config.system.adapt == (MaxNorm(),) and config.seed == 3
+    config = finetuning.from_scratch(systems.get("rnnsearch_mini"), "multi30k_en_de", recipe, ())
+    assert {*config.system.towers["main"].heads} == {"lm"} and isinstance(config.system.objective, Seq2Seq)
+    assert config.system.examples.first(Vocab(size=9, pad=4, eos=2)) == 4
+    with pytest.raises(UserError, match="senna has no encoder with a decoder"):
+        finetuning.from_scratch(systems.get("senna"), "multi30k_en_de", recipe, ())
     config = finetuning.from_scratch(systems.get("senna"), "ner", recipe, (str(tmp_path),), tagger="crf", dropout=0.0)
     head = config.system.towers["main"].heads["tag"]
     assert (head.labels, head.dropout) == (("O", "B-loc"), 0.0) and isinstance(config.system.objective, CRFTagging)
