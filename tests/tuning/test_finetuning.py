@@ -16,10 +16,11 @@ from ptm_jax.convert import checkpoint
 from ptm_jax.core import slots, towers
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.recipe import Phase, Recipe
-from ptm_jax.core.types import add_losses
+from ptm_jax.core.types import Vocab, add_losses
 from ptm_jax.objectives.base import token_loss
 from ptm_jax.objectives.crf import CRFTagging
 from ptm_jax.objectives.downstream import Classification
+from ptm_jax.objectives.seq2seq import Seq2Seq
 from ptm_jax.runs.run import Run
 from ptm_jax.train import initial, loop
 from ptm_jax.tuning import finetuning
