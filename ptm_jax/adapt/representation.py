@@ -14,6 +14,7 @@ from ptm_jax.encoders.readers import reading
 from ptm_jax.nn.heads.alignment import AlignedReader, PairHead
 from ptm_jax.nn.heads.biattention import BiattentiveHead, BiattentiveReader
 from ptm_jax.nn.heads.layer_mix import EmbeddingReader, LayerMix, VectorsReader
+from ptm_jax.nn.heads.tasks import SequenceHead, Summary
 from ptm_jax.nn.recurrent.lstm import BiLSTMReader
 
 READERS = {
@@ -140,6 +141,24 @@ class Biattentive(slots.Wrapper):
         reader = BiattentiveReader(self.hidden, pairs, self.dropout)
         own = lambda classes: BiattentiveHead(classes, pairs, tuple(self.reductions), self.pieces, dropout=self.dropout)
         return _classifying(module, "whole texts", {"biattentive": reader}, own)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConcatPooling(slots.Wrapper):
+    """Classifies a text by the state of its last token, the maximum and the mean of its states, through a layer of `hidden`
+    relu units (ULMFiT: Howard and Ruder 2018, arXiv 1801.06146, section 3.3). Deviation: no batch normalisation."""
+
+    hidden: int = 50
+    dropout: float = 0.4
+    last_dropout: float = 0.1
+    towers: tuple[str, ...] = ("main",)
+
+    owns = r"/heads_classify/"
+
+    def wrap(self, module: Any) -> Any:
+        summary = Summary("relu", at="concat", dropout=self.dropout, width=self.hidden)
+        own = lambda classes: SequenceHead(classes=classes, summary=summary, dropout=self.last_dropout)
+        return _classifying(module, "whole texts", {}, own)
 
 
 def _classifying(module: Any, what: str, readers: dict[str, Any], head: Callable[[int], Any]) -> Any:

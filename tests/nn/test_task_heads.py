@@ -95,3 +95,12 @@ def test_choices_of_a_question_lie_together():
 def test_dense_heads_are_their_definitions(head, x, definition):
     found, p = begin(head, x)
     np.testing.assert_allclose(found, definition(p, x), atol=1e-5)
+
+
+def test_concat_pooling_is_the_last_state_the_maximum_and_the_mean():
+    segments = np.array([[1] * 6, [1, 1, 0, 0, 0, 0], [1, 1, 1, 1, 0, 0], [1, 0, 0, 0, 0, 0]])
+    summary = Summary("none", at="concat")
+    found = summary.apply({}, *summary.reads(Encoded(jnp.asarray(HIDDEN)), {"segment_ids": jnp.asarray(segments)}))
+    for row, length in enumerate(segments.sum(1)):
+        states = HIDDEN[row, :length]
+        np.testing.assert_allclose(found[row], np.concatenate([states[-1], states.max(0), states.mean(0)]), atol=1e-6)

@@ -120,7 +120,8 @@ class TaskHead(slots.Head, nn.Module, kw_only=True):
 
 class Summary(slots.Head, nn.Module):
     """[B, L, D] -> [B, D]: a dense layer and activation on one token (the first, the `last` that is not padding, or the
-    last `eos` of the input) or on the `mean` of the tokens that are not padding.
+    last `eos` of the input) or on the `mean` of the tokens that are not padding. `concat`: the last token, the maximum and
+    the mean, [B, 3 D] (Howard and Ruder 2018, section 3.3).
 
     "tanh" on the first token is the pooler of BERT and ALBERT and the dense layer of RoBERTa's classifier; "gelu" is
     ELECTRA's, "relu" DistilBERT's. "tanh" on the last token is XLNet's; on the decoder's state at the last `eos`, BART's.
@@ -129,7 +130,7 @@ class Summary(slots.Head, nn.Module):
     """
 
     activation: Activation | Literal["none"] = "tanh"
-    at: Literal["first", "last", "eos", "mean", "max"] = "first"
+    at: Literal["first", "last", "eos", "mean", "max", "concat"] = "first"
     eos: int | None = None
     dropout: float = 0.0
     width: int | None = None
@@ -164,10 +165,18 @@ class Summary(slots.Head, nn.Module):
         """Returns the state of the token, or the mean, [B, D]."""
         if where is None:
             return hidden[:, 0]
-        if self.at == "mean":
+        if self.at == "concat":
+            last = last_token((where > 0).astype(jnp.int32))
+            parts = (("last", last), ("max", where), ("mean", where))
+            return jnp.concatenate([self._pooled(at, hidden, given) for at, given in parts], -1)
+        return self._pooled(self.at, hidden, where)
+
+    @staticmethod
+    def _pooled(at, hidden, where):
+        if at == "mean":
             total = jnp.einsum("bl,bld->bd", where, hidden.astype(jnp.float32))
             return (total / jnp.maximum(where.sum(1), 1.0)[:, None]).astype(hidden.dtype)
-        if self.at == "max":
+        if at == "max":
             largest = jnp.where(where[..., None] > 0, hidden, -jnp.inf).max(1)
             return jnp.where(where.any(1, keepdims=True), largest, 0)
         return jnp.take_along_axis(hidden, where[:, None, None], 1)[:, 0]

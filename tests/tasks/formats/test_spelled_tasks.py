@@ -7,7 +7,7 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.data.rows.spelled import Spelled
 from ptm_jax.data.tokenizers import vocabularies
 from ptm_jax.data.tokenizers.open_words import OpenWords, opened
-from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
+from ptm_jax.data.tokenizers.tokenizing import Tokenizer, TokenizerSpec
 from ptm_jax.tasks.formats.tagged import Tagged
 
 
@@ -34,6 +34,6 @@ def test_words_of_a_task_are_spelled(tmp_path):
 
 
 def test_pieces_have_no_spelling():
-    pieces = vocabularies.make(TokenizerSpec(vocab=60), ["some words of a text and more words"] * 3)
-    with pytest.raises(UserError, match="has no whole words"):
-        opened(pieces)
+    whole = vocabularies.make(TokenizerSpec(kind="word", vocab=4, specials="t5"), ["good"])
+    with pytest.raises(UserError, match="a wordpiece tokenizer has no whole words"):
+        opened(Tokenizer(whole._backend, kind="wordpiece"))
