@@ -51,6 +51,12 @@ lstm, LSTM language model, lstm_medium, gpt2, -, lstm_\w+
 charlstm, Character-aware language model, charlstm_small, lstm_medium, -, charlstm_\w+
 awd_lstm, AWD-LSTM, awd_lstm, lstm_medium, -, awd_lstm\w*
 elmo, ELMo, elmo, charlstm_large, -, elmo\w*
+qrnn, QRNN language model, qrnn, lstm_medium, -, qrnn\w*
+tree_lstm, Tree-LSTM, tree_lstm, -, -, tree_lstm\w*
+rntn, Recursive networks, rntn, -, -, (recursive_nn|rntn)(_mini)?
+gcn, Graph convolutions, syntactic_gcn, -, -, (syntactic_)?gcn(_mini)?
+s_lstm, S-LSTM, s_lstm, -, -, s_lstm\w*
+star_transformer, Star-Transformer, star_transformer, -, -, star_transformer\w*
 context2vec, context2vec, context2vec, cbow, -, context2vec\w*
 skip_thought, Skip-thought, skip_thought, lstm_medium, -, skip_thought\w*
 transformer, Transformer, transformer_base, -, transformer, transformer_(base|big)

@@ -35,11 +35,11 @@ LOGICAL: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     (r"(heads_\w+|/encoder)/bias$|heads_\w+/scale$", ("vocab",)),
     (r"heads_\w+/bias\d+$", ("words",)),
     # attention
-    (r"/(query|key|value)/kernel$|relative/position/kernel$", ("width", "heads", "head")),
-    (r"/(query|key|value)/bias$|relative/(u|v|type_bias)$", ("heads", "head")),
+    (r"(/|\d_)(query|key|value)/kernel$|relative/position/kernel$", ("width", "heads", "head")),
+    (r"(/|\d_)(query|key|value)/bias$|relative/(u|v|type_bias)$", ("heads", "head")),
     (r"relative/type$", (None, "heads", "head")),
     (r"relative/table$", (None, "heads")),
-    (r"attention/out/kernel$", ("heads", "head", "width")),
+    (r"(attention/|\d_)out/kernel$", ("heads", "head", "width")),
     # feed-forward layers
     (r"/(up|gate)/kernel$", ("width", "hidden")),
     (r"/(up|gate)/bias$", ("hidden",)),
@@ -52,7 +52,7 @@ LOGICAL: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     (r"/filter\d*/kernel$", (None, None, "width")),
     (r"/layer\d+_kernel$", (None, "width", None, None)),
     (r"/first/kernel$", (None, "width")),
-    (r"/(kernel|state\d*|projection)$", ("width", None)),
+    (r"/(kernel|state\d*|projection|state_down|forget|tensor|beside|sentence|sentence_(own|mean|each))$", ("width", None)),
 )
 
 Axes = str | tuple[str, ...]

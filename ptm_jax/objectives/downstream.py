@@ -76,6 +76,13 @@ class Tagging(OnePass):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class NodeClasses(Tagging):
+    """`Tagging` of the nodes of trees in a run on text (`data.rows.trees`); word frequencies are no baseline of it."""
+
+    baseline = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class AnswerSpan(OnePass):
     """The mean of the cross-entropies of an answer's first and last token (Devlin et al. 2019, section 4.2).
 

@@ -31,7 +31,7 @@ ORDER = {
         megatron_bert_1300m megatron_bert_3900m megatron_bert_mini megatron_gpt2_mini turing_nlg
     """,
     "recurrent": """
-        lstm_medium lstm_large lstm_mini charlstm_small charlstm_large charlstm_mini awd_lstm awd_lstm_mini
+        lstm_medium lstm_large lstm_mini charlstm_small charlstm_large charlstm_mini awd_lstm awd_lstm_mini qrnn qrnn_mini
     """,
     "elmo": "elmo elmo_mini",
     "skip_thought": "skip_thought skip_thought_bi skip_thought_mini skip_thought_bi_mini",
@@ -60,6 +60,11 @@ ORDER = {
     "convolutional": """
         textcnn textcnn_static textcnn_multichannel dcnn convs2s_enro convs2s_ende convs2s_enfr textcnn_mini dcnn_mini
         convs2s_mini
+    """,
+    "trees": """
+        recursive_nn rntn tree_lstm tree_lstm_binary tree_lstm_replaced gcn syntactic_gcn s_lstm star_transformer
+        recursive_nn_mini rntn_mini tree_lstm_binary_mini tree_lstm_mini tree_lstm_replaced_mini gcn_mini syntactic_gcn_mini
+        s_lstm_mini star_transformer_mini
     """,
     "graphs": "wang_joint zhong_joint dkrl gated_descriptions dkrl_mini gated_descriptions_mini",
     "xl": """

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from ptm_jax.core.recipe import SGD, Constant, Phase, Recipe, Staircase
+from ptm_jax.core.spec import with_field
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
 from ptm_jax.data.rows.examples import Contiguous
@@ -19,6 +20,7 @@ from ptm_jax.nn.embeddings.summed import DroppedWords, Embeddings
 from ptm_jax.nn.heads.vocabulary import LMHead
 from ptm_jax.nn.initializers import Uniform
 from ptm_jax.nn.recurrent.lstm import LSTM
+from ptm_jax.nn.recurrent.qrnn import QRNN
 from ptm_jax.objectives.language import LM, RegularisedLM
 from ptm_jax.systems.transformers import miniature
 
@@ -137,6 +139,27 @@ def awd_lstm(name: str, vocab: Vocab, width: int, hidden: int, rates: tuple[floa
     )
 
 
+def qrnn(name: str, width: int) -> System:
+    """Two layers of QRNN with windows of 2 (Bradbury et al. 2017, section 3.2): 640 units, zoneout 0.1, dropout 0.5, rows of
+    105 tokens, the rate 1 for six epochs, then 0.95 times that of the epoch before, 72 epochs, clip 10. Its rate is of a
+    sum, as in `lstm`. Deviation: no L2 penalty of 2e-4.
+    """
+    parent, length = lstm(name, width, 0.05, 0.5, (72, 6), 1 / 0.95, 10.0), 105
+    epoch = EPOCH * UNROLL // length
+    layers = tuple(QRNN(width, width, zoneout=0.1, initializer=Uniform(0.05)) for _ in range(2))
+    return dataclasses.replace(
+        with_field(parent, "layers", layers),
+        paper="Bradbury et al. 2017, arXiv 1611.01576",
+        recipe=dataclasses.replace(
+            parent.recipe,
+            phases=(Phase(steps=72 * epoch, batch=20, length=length),),
+            lr=1.0 * length,
+            schedule=Staircase(full=6 * epoch, every=epoch, divisor=1 / 0.95),
+            clip=10.0 / length,
+        ),
+    )
+
+
 def systems() -> Iterator[System]:
     yield lstm("lstm_medium", 650, 0.05, 0.5, (39, 6), 1.2, 5.0)
     yield lstm("lstm_large", 1500, 0.04, 0.65, (55, 14), 1.15, 10.0)
@@ -148,3 +171,5 @@ def systems() -> Iterator[System]:
     yield awd_lstm("awd_lstm", PENN, 400, 1150, (0.1, 0.4, 0.25, 0.4, 0.5), 500, 929_589 // 5600)
     small = awd_lstm("", PENN, 64, 128, (0.0,) * 5, 1, 1)
     yield miniature(small, "awd_lstm_mini", steps=320, lr=8e-3, batch=8, length=32)
+    yield qrnn("qrnn", 640)
+    yield with_field(miniature(qrnn("", 128), "qrnn_mini", steps=700, lr=4e-3, length=32), "zoneout", 0.0)

@@ -13,6 +13,7 @@ from typing import Any
 from ptm_jax.core.spec.registry import Catalogue
 from ptm_jax.tasks.formats.choices import Choices
 from ptm_jax.tasks.formats.conversations import Conversations
+from ptm_jax.tasks.formats.dependencies import Dependencies
 from ptm_jax.tasks.formats.hotpot import HopDocuments, HopReading
 from ptm_jax.tasks.formats.labelled import Labelled
 from ptm_jax.tasks.formats.questions import Answerable, Questions, VerifiedQuestions
@@ -161,6 +162,10 @@ catalogue.add(
     Task(
         name="ud", paper="Nivre et al. 2020 (Universal Dependencies)", metrics=("tag_accuracy",),
         examples=Tagged(format="conllu", labels=UPOS, scheme=""),
+    ),
+    Task(
+        name="parsing", paper="Dozat and Manning 2017, arXiv 1611.01734 (any CoNLL-U)", metrics=("attachment",),
+        examples=Dependencies(), length=128,
     ),
     Task(name="pos", paper="any file of words and tags", metrics=("tag_accuracy",), examples=Tagged(scheme="")),
 )  # fmt: skip

@@ -13,13 +13,15 @@ import numpy as np
 import pytest
 
 from ptm_jax import systems
-from ptm_jax.core import slots
+from ptm_jax.core import facts, slots
 from ptm_jax.core.facts import noise_of
 from ptm_jax.core.languages import WordLanguages
 from ptm_jax.core.system import Experiment
+from ptm_jax.core.trees import UNIVERSAL
 from ptm_jax.data.corpora import cooccurrence
 from ptm_jax.data.corpora.prepare import prepare
 from ptm_jax.data.corpora.store import open_corpus
+from ptm_jax.data.rows.trees import Trees
 from ptm_jax.data.rows.windows import kept
 from ptm_jax.encoders.logistic import LogisticEncoder
 from ptm_jax.train import loop, setup
@@ -86,6 +88,25 @@ def two_languages(k=5):
         return total
 
     return "pair_loss", loss
+
+
+def relations():
+    """Against the frequencies of the relations of phrases in the training trees."""
+
+    def loss(result):
+        corpus = open_corpus(json.loads((result.workdir / "config.json").read_text())["corpus"]["path"])
+        cut, found = facts.fill(Trees(classes="phrases"), lambda: corpus), {}
+        for split in ("train", "heldout"):
+            rows = (
+                cut.rows(corpus.blocks(split)[n], length=64, vocab=corpus.vocab, rng=np.random.default_rng(0))
+                for n in range(corpus.size(split)["blocks"])
+            )
+            labels = np.concatenate([row["token_labels"][row["token_weights"] > 0] for row in rows])
+            found[split] = np.bincount(labels, minlength=len(UNIVERSAL))
+        p = (found["train"] + 1) / (found["train"] + 1).sum()
+        return float(-(found["heldout"] @ np.log(p)) / found["heldout"].sum())
+
+    return "nll", loss
 
 
 def noise_words(k):
@@ -197,6 +218,9 @@ TRAINS = {
     "luong_mini": [(unigram("nll"), 0.2)],
     "greedy_rbm_mini": [(("bag_nll", frequent_words), 3.0)],
     "greedy_autoencoder_mini": [(("bag_nll", frequent_words), 3.0)],
+    "recursive_nn_mini": [(relations(), 0.5)],
+    "rntn_mini": [(relations(), 0.5)],
+    "tree_lstm_binary_mini": [(relations(), 0.5)],
     "senna_mini": [(("ranking_loss", lambda result: 1.0), 0.5)],
 }
 for _name in systems.names():  # of a miniature that is not named here, the metric that its objective names
@@ -205,6 +229,13 @@ for _name in systems.names():  # of a miniature that is not named here, the metr
 BITEXT, UMLS = "parallel:mt/multi30k/train.de-en", "graph:kg/umls"
 TEXT = {"gpt_mini": SHAKESPEARE, "biskip_mini": BITEXT, "singla_joint_mini": BITEXT}
 TEXT |= dict.fromkeys(("dkrl_mini", "gated_descriptions_mini"), UMLS)
+
+TREES = "ud/en_partut/en_partut-ud-train_first1200.conllu"
+TEXT |= {
+    name: f"{'trees' if systems.get(name).examples.classes is None else 'binary'}:{TREES}"
+    for name in TRAINS
+    if isinstance(systems.get(name).examples, Trees)
+}
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,7 @@ import itertools
 import numpy as np
 
 from ptm_jax.core import slots
+from ptm_jax.core.errors import UserError
 from ptm_jax.core.fields import Field
 from ptm_jax.core.trees import BASE, LABELS, UNIVERSAL, TreeMarks
 from ptm_jax.data.corpora.store import Block
@@ -37,7 +38,7 @@ class Trees(slots.Examples):
 
     def __post_init__(self):
         if self.classes not in (None, "phrases", "nodes"):
-            raise ValueError(f"examples.classes is {self.classes!r}; it must be 'phrases', 'nodes' or None")
+            raise UserError(f"examples.classes is {self.classes!r}; expected 'phrases', 'nodes' or None")
 
     def spec(self, length: int, vocab) -> Spec:
         """Returns the fields. Raises UserError where the vocabulary has no padding or rows are too short."""
@@ -50,8 +51,9 @@ class Trees(slots.Examples):
 
     def rows(self, block: Block, *, length: int, vocab, rng: np.random.Generator) -> Fields:
         """Returns the fields [R, L] in random order. Every word of the block is in exactly one place."""
-        tokens, heads, labels = (np.concatenate(part) for part in zip(*self._sentences(block), strict=True))
-        sizes = np.array([len(found) for found, _, _ in self._sentences(block)])
+        sentences = self._sentences(block)
+        tokens, heads, labels = (np.concatenate(part) for part in zip(*sentences, strict=True))
+        sizes = np.array([len(found) for found, _, _ in sentences])
         ends = np.cumsum(sizes)
         starts, sizes = packing.cut(ends - sizes, sizes, length)
         row, column, count = packing.best_fit(sizes, length)

@@ -1,0 +1,74 @@
+"""The best tree of scored arcs: Chu and Liu 1965, Edmonds 1967, with one child of the root."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def best_tree(scores: np.ndarray) -> np.ndarray:
+    """Returns the heads [n] of the words 1 ... n in the tree of the highest sum, from scores [n + 1, n + 1] of (word, head).
+
+    Word 0 is the root, which has one child: the best of all trees whose root has a given child.
+    """
+    scores = np.array(scores, np.float64)
+    count = len(scores)
+    np.fill_diagonal(scores, -np.inf)
+    scores[0] = -np.inf
+    heads = _spanning(scores)
+    if (heads[1:] == 0).sum() == 1 or count < 2:
+        return heads[1:]
+    found = []
+    for child in range(1, count):
+        given = scores.copy()
+        given[1:, 0] = -np.inf
+        given[child, 0] = scores[child, 0]
+        heads = _spanning(given)
+        total = given[np.arange(1, count), heads[1:]].sum()
+        found.append((total, -child, heads))
+    return max(found, key=lambda one: one[:2])[2][1:]
+
+
+def _spanning(scores: np.ndarray) -> np.ndarray:
+    """Returns the heads [n + 1] of the best arborescence from node 0; the head of 0 is 0."""
+    heads = scores.argmax(1)
+    heads[0] = 0
+    cycle = _cycle(heads)
+    if cycle is None:
+        return heads
+    inside = np.array(cycle)
+    rest = np.array([node for node in range(len(scores)) if node not in set(cycle)])
+    own = scores[inside, heads[inside]]
+    # the cycle becomes one node, the last: it takes the place of the arc that enters it
+    size = len(rest)
+    small = np.full((size + 1, size + 1), -np.inf)
+    small[:size, :size] = scores[np.ix_(rest, rest)]
+    entering = scores[np.ix_(inside, rest)] - own[:, None]
+    entry = entering.argmax(0)
+    small[size, :size] = entering.max(0)
+    leaving = scores[np.ix_(rest, inside)]
+    small[:size, size] = leaving.max(1)
+    small[0] = -np.inf
+    found = _spanning(small)
+    result = heads.copy()
+    for place, node in enumerate(rest):
+        if node:
+            result[node] = inside[leaving[place].argmax()] if found[place] == size else rest[found[place]]
+    into = entry[found[size]]
+    result[inside[into]] = rest[found[size]]
+    return result
+
+
+def _cycle(heads: np.ndarray) -> list[int] | None:
+    """Returns the nodes of a cycle, or None."""
+    state = np.zeros(len(heads), int)
+    state[0] = 2
+    for start in range(1, len(heads)):
+        path, node = [], start
+        while state[node] == 0:
+            state[node] = 1
+            path.append(node)
+            node = int(heads[node])
+        if state[node] == 1:
+            return path[path.index(node) :]
+        state[path] = 2
+    return None

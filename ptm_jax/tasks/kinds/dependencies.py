@@ -1,0 +1,69 @@
+"""Dependency parsing: heads and relations of words, by the biaffine parser (Dozat and Manning 2017)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ptm_jax.inference import head_scores, tags
+from ptm_jax.inference.spanning import best_tree
+from ptm_jax.nn.heads.biaffine import BiaffineHead
+from ptm_jax.objectives.dependencies import Parsing
+from ptm_jax.tasks.formats.dependencies import Dependencies
+from ptm_jax.tasks.kinds.base import Kind, Metrics, register
+
+HEAD = "parse"
+
+
+def predict(model, spec: Dependencies, examples, length: int, batch: int):
+    """((head, relation), ...) of every sentence's words: the number of the head, 0 for the root."""
+    tokenizer = model._tokenizer()
+    records = spec.encode(tokenizer, examples)
+    _, remarks = spec.features(tokenizer, records, length)
+    rows = [list(tags.rows_of(tokenizer, record["ids"], record["sizes"], length)) for record in records]
+    groups = [[{"input_ids": row.ids, "token_type_ids": row.types}] for several in rows for row in several]
+    scores = iter(head_scores.scored(model, HEAD, groups, batch))
+    found = [tuple(word for row in several for word in _parsed(row, *next(scores), spec.labels)) for several in rows]
+    return found, remarks
+
+
+def _parsed(row: tags.Row, arcs: np.ndarray, labels: np.ndarray, names: Sequence[str]) -> Iterator[tuple[int, str]]:
+    places = np.concatenate([[0], row.places])
+    heads = best_tree(np.asarray(arcs, np.float64)[np.ix_(places, places)])
+    for place, head in zip(row.places, heads, strict=True):
+        number = int(np.argmax(labels[place, places[head]]))
+        yield (int(head) + row.first if head else 0), names[number]
+
+
+def attachment(examples, predictions, task=None) -> Metrics:
+    """The share of words with the right head (UAS), and with the right relation too (LAS), punctuation included."""
+    pairs = [
+        (head + 1 == found[0], label == found[1])
+        for example, words in zip(examples, predictions, strict=True)
+        for head, label, found in zip(example.heads, example.labels, words, strict=True)
+    ]
+    right = np.array(pairs, bool).reshape(-1, 2)
+    return {"uas": float(right[:, 0].mean()), "las": float(right.all(1).mean())}
+
+
+def lines(task: Any, examples: Sequence[Any], predictions: Sequence[Sequence[tuple[int, str]]]) -> Iterator[str]:
+    """CoNLL-U with the predicted heads and relations."""
+    for example, words in zip(examples, predictions, strict=True):
+        for number, (word, (head, label)) in enumerate(zip(example.words, words, strict=True), 1):
+            yield "\t".join([str(number), word, *"____", str(head), label, *"__"])
+        yield ""
+
+
+KIND = register(
+    Kind(
+        examples=Dependencies,
+        head=HEAD,
+        new_head=lambda spec, summary: BiaffineHead(spec.outputs),
+        objective=lambda spec: Parsing(),
+        predict=predict,
+        measures={"attachment": attachment},
+        lines=lines,
+    )
+)
