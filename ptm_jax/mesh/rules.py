@@ -51,7 +51,7 @@ LOGICAL: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     (r"heads_\w+/project\d*(/kernel)?$", ("width", None)),
     (r"/filter\d*/kernel$", (None, None, "width")),
     (r"/layer\d+_kernel$", (None, "width", None, None)),
-    (r"/first/kernel$", (None, "width")),
+    (r"/first/kernel$|/layers_\d+/label_bias$", (None, "width")),
     (r"/(kernel|state\d*|projection|state_down|forget|tensor|beside|sentence|sentence_(own|mean|each))$", ("width", None)),
 )
 
