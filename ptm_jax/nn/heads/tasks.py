@@ -163,9 +163,10 @@ class Summary(slots.Head, nn.Module):
 
     def _chosen(self, hidden, where):
         """Returns the state of the token, or the mean, [B, D]."""
-        if where is None:
+        if where is None and self.at != "concat":
             return hidden[:, 0]
         if self.at == "concat":
+            where = jnp.ones(hidden.shape[:2]) if where is None else where  # without a batch: to initialise
             last = last_token((where > 0).astype(jnp.int32))
             parts = (("last", last), ("max", where), ("mean", where))
             return jnp.concatenate([self._pooled(at, hidden, given) for at, given in parts], -1)
