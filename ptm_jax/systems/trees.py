@@ -170,7 +170,7 @@ def relations(parent: System, name: str, lr: float, **fields: Any) -> System:
     """The kinds of phrases of binary trees from dependencies: the relation that joins their two parts."""
     tower = dataclasses.replace(parent.towers["main"], heads={"tag": TokenHead(len(trees.UNIVERSAL))})
     parent = dataclasses.replace(parent, towers={"main": tower}, examples=Trees(classes="phrases"))
-    return small(parent, name, 300, lr, **fields)
+    return small(parent, name, 250, lr, **fields)
 
 
 def systems() -> Iterator[System]:
@@ -187,9 +187,9 @@ def systems() -> Iterator[System]:
     yield relations(recursive("", tensor=False), "recursive_nn_mini", 5e-3, **narrow)
     yield relations(recursive("", tensor=True), "rntn_mini", 5e-3, **narrow)
     yield relations(tree_lstm_binary(), "tree_lstm_binary_mini", 5e-3)
-    yield small(tree_lstm(), "tree_lstm_mini", 400, 5e-3)
-    yield small(tree_lstm_replaced(), "tree_lstm_replaced_mini", 400, 5e-3)
+    yield small(tree_lstm(), "tree_lstm_mini", 280, 5e-3)
+    yield small(tree_lstm_replaced(), "tree_lstm_replaced_mini", 200, 5e-3)
     yield small(gcn(), "gcn_mini", 400, 5e-3)
     yield small(syntactic_gcn(), "syntactic_gcn_mini", 300, 5e-3)
-    yield small(s_lstm(), "s_lstm_mini", 300, 5e-3, steps=5)
+    yield small(s_lstm(), "s_lstm_mini", 130, 5e-3, steps=5)
     yield small(star_transformer(), "star_transformer_mini", 300, 3e-3, cycles=2)

@@ -27,7 +27,7 @@ class Dependencies(TaskExamples):
 
     Fields: input_ids, segment_ids, positions, token_type_ids, `heads` [L] int32, the place of the head's first piece (0: the
     first token of the row, which is the root), `token_labels` [L] int32, `token_weights` [L] float32, 1 at the first piece
-    of every word whose head is in the row. A sentence longer than a row is divided; its parts are parsed by themselves.
+    of every word. A sentence longer than a row is divided; a word whose head is in another part is a root of its part.
     """
 
     labels: tuple[str, ...] = UNIVERSAL
@@ -71,6 +71,6 @@ class Dependencies(TaskExamples):
                 inside = (own >= 0) & (own < len(row.places))
                 heads[row.places] = np.where(inside, row.places[np.where(inside, own, 0)], 0)
                 labels[row.places] = record["tags"][row.first : row.last]
-                weights[row.places] = inside | (record["heads"][row.first : row.last] < 0)
+                weights[row.places] = 1.0
                 groups.append([taskrows.row_of(row.ids, row.types, heads=heads, token_labels=labels, token_weights=weights)])
         return groups, remarks

@@ -88,6 +88,11 @@ def test_predictions_are_the_best_trees_of_the_scores(tmp_path, models_of):
     ((row,),), _ = task.examples.features(model.tokenizer, record, 32)
     places = np.flatnonzero(row["token_weights"])
     assert row["heads"][places].tolist() == [places[1], 0, places[1]]
+    parts, remarks = task.examples.features(model.tokenizer, record, 4)
+    assert len(parts) > 1 and sum(remarks.values()) == 1, "a head in another part is the root"
+    for (part,) in parts:
+        words = np.flatnonzero(part["token_weights"])
+        assert all(head == 0 or head in words for head in part["heads"][words])
     ids, types = row["input_ids"][None], row["token_type_ids"][None]
     arcs, labels = (np.asarray(part[0], np.float64) for part in model(ids, np.ones_like(ids), types).scores["parse"])
     every = [0, *places]
