@@ -4,7 +4,7 @@
     ptm train configs/convs2s_subj.py --data SUBJ_FOLDER --init embeddings=runs/skipgram256 --workdir runs/convs2s_subj_given
 
 Paper: Gehring et al. 2017, arXiv 1705.03122.
-Expected: the paper has no figure for classification.
+Expected: the paper has no figure for classification. Not measured here yet.
 """
 
 import dataclasses
