@@ -147,7 +147,9 @@ class BiLanguageLSTM(Embedded):
                 found.append(given + y if self.residual and number else y)
                 last.append(state)
             ways.append(found)
-        layers = jnp.stack([jnp.concatenate(both, -1) for both in zip(*ways, strict=True)])
+        layers = [jnp.concatenate(both, -1) for both in zip(*ways, strict=True)]
+        alike = all(states.shape == layers[-1].shape for states in layers)
         ahead, behind = (Dropout(self.dropout)(found[-1], context) for found in ways)
         memory = States(tuple(last)) if self.stateful else None
-        return Encoded(layers[-1], layers, None, memory, extra={"forward": ahead, "backward": behind, "words": ahead})
+        every = jnp.stack(layers) if alike else None
+        return Encoded(layers[-1], every, None, memory, extra={"forward": ahead, "backward": behind, "words": ahead})
