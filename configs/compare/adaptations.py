@@ -193,14 +193,14 @@ def _names(way: str, args: Args) -> dict[str, Any]:
 def _counts(workdir: Path) -> dict[str, int]:
     """Parameters that a finished run could move, and all of the network's."""
     from ptm_jax.core import paths
-    from ptm_jax.core.spec.classes import kinds_of
     from ptm_jax.core.spec.rebuild import rebuild
     from ptm_jax.runs.run import Run, adapter_parts
+    from ptm_jax.train.freedom import Freedom
 
     run = Run(workdir) if (workdir / "config.json").is_file() else Run(workdir / "seed_0")
-    adapt = rebuild(run.system.get("adapt", []), kinds_of())
+    adapt, towers = (rebuild(run.system.get(name, ()), run.kinds) for name in ("adapt", "towers"))
     params = {name: tree for name, tree in run.restore()[0].items() if name != "recent"}
-    own, rest = adapter_parts(params, tuple(adapt))
+    own, rest = adapter_parts(params, Freedom(tuple(adapt), towers))
     return {"trained": paths.count(own), "parameters": paths.count(own) + paths.count(rest)}
 
 
