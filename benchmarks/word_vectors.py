@@ -1,9 +1,14 @@
-"""Skip-gram, CBOW and fastText beside gensim: raw corpus words/s and the quality of both tables. Writes
+"""Skip-gram, CBOW and fastText beside gensim or word2vec.c: raw corpus words/s and the quality of both tables. Writes
 benchmarks/word_vectors.md.
 
     python -m benchmarks.word_vectors --data SOURCE --kind skipgram cbow --width 100 300 --epochs 5 --sets WORDSIM
     python -m benchmarks.word_vectors --data SOURCE --kind fasttext fasttext_cbow --width 100 --epochs 5 --sets WORDSIM
     python -m benchmarks.word_vectors --planted --kind skipgram cbow --width 100
+    git clone https://github.com/tmikolov/word2vec && make -C word2vec word2vec
+    python -m benchmarks.word_vectors --data SOURCE --code word2vec/word2vec --sets WORDSIM
+
+word2vec.c reads the text as it trains: its time is that of all passes but the first. It writes no output vectors, so that
+there is no loss of it.
 
 Both sides train on the same words (unknown ones left out), vocabulary, window 5, 5 noise words, subsampling 1e-3, rate 0.025
 (CBOW, fastText: 0.05) to 0.0001 and epochs, on all cores of the process. fastText has n-grams of 3 to 6 characters in two
@@ -18,6 +23,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
+import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
@@ -30,6 +36,7 @@ import numpy as np
 import tyro
 
 from ptm_jax import systems
+from ptm_jax.convert.words import wordfiles
 from ptm_jax.convert.words.wordtable import Subwords, WordTable
 from ptm_jax.core import spec
 from ptm_jax.core.recipe import Phase
@@ -52,11 +59,12 @@ BUCKETS = 2_000_000
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """What is measured. `noise` are the noise words of a row, `each` the rows of an update."""
+    """What is measured. `noise` are the noise words of a row, `each` those of an update, `code` is word2vec.c compiled."""
 
     data: tuple[str, ...] = ("pydocs",)
     planted: bool = False
     sets: Path | None = None
+    code: Path | None = None
     kind: tuple[str, ...] = ("skipgram", "cbow")
     width: tuple[int, ...] = (100, 300)
     epochs: int = 5
@@ -128,6 +136,27 @@ def theirs(corpus: Corpus, text: Sequence[list[str]], kind: str, width: int, siz
     ids = [corpus.tokenizer().id(word) for word in model.wv.index_to_key]
     tables["token"][ids], tables["table"][ids] = model.wv.vectors_vocab if subwords else model.wv.vectors, model.syn1neg
     return took, {**tables, "ngrams": model.wv.vectors_ngrams} if subwords else tables
+
+
+def published(corpus: Corpus, text: Sequence[list[str]], kind: str, width: int, sizes: Sizes) -> tuple[float, Tables]:
+    """Returns the seconds and the table of word2vec.c."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder, cores = Path(scratch), len(os.sched_getaffinity(0))
+        (folder / "text").write_text("".join(" ".join(words) + "\n" for words in text), encoding="utf8")
+        options = {"train": folder / "text", "output": folder / "vectors.bin", "binary": 1, "cbow": int(kind == "cbow")}
+        options |= {"size": width, "window": 5, "negative": 5, "sample": 1e-3, "alpha": rate_of(kind), "min-count": 1}
+        words = [part for name, value in options.items() for part in (f"-{name}", str(value))]
+        seconds = []
+        for passes in (1, sizes.epochs):
+            start = time.perf_counter()
+            command = [str(sizes.code), *words, "-threads", str(cores), "-iter", str(passes)]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            seconds.append(time.perf_counter() - start)
+        found = wordfiles.read(folder / "vectors.bin")
+    table, known = np.zeros((corpus.vocab.size, width), np.float32), [word != "</s>" for word in found.words]
+    ids = [corpus.tokenizer().id(word) for word in found.words if word != "</s>"]
+    table[ids] = np.asarray(found.rows)[known]
+    return (seconds[1] - seconds[0]) * sizes.epochs / (sizes.epochs - 1), {"token": table}
 
 
 def rate_of(kind: str) -> float:
@@ -210,7 +239,7 @@ def main(sizes: Sizes) -> None:
         name = f"{'planted' if sizes.planted else 'text'}, {words // sizes.epochs:,} words x {sizes.epochs}"
         print(f"{name}, vocabulary {corpus.vocab.size:,}", flush=True)
         for kind, width in itertools.product(sizes.kind, sizes.width):
-            their_time, their_tables = theirs(corpus, text, kind, width, sizes)
+            their_time, their_tables = (published if sizes.code else theirs)(corpus, text, kind, width, sizes)
             our_time, our_tables, loss = ours(experiment(corpus, kind, width, sizes), corpus)
             both = (points(corpus, tables, sets) for tables in (our_tables, their_tables))
             pairs = [
@@ -218,13 +247,15 @@ def main(sizes: Sizes) -> None:
             ]
             row = {
                 "text": name,
-                "model": f"{kind}, {sizes.noise} noise words",
+                "model": f"{kind}, {sizes.noise} noise words" + (", beside word2vec.c" if sizes.code else ""),
                 "width": str(width),
                 "words/s": f"{words / our_time:,.0f}",
-                "gensim's": f"{words / their_time:,.0f}",
+                "peer's": f"{words / their_time:,.0f}",
                 "times": f"{their_time / our_time:.2f}",
-                "held-out loss / gensim's": f"{loss(our_tables):.4f} / {loss(their_tables):.4f}",
-                "quality in points / gensim's": "; ".join(pairs),
+                "held-out loss / peer's": " / ".join(
+                    f"{loss(t):.4f}" if "table" in t else "-" for t in (our_tables, their_tables)
+                ),
+                "quality in points / peer's": "; ".join(pairs),
             }
             print("; ".join(f"{field} {value}" for field, value in row.items()), flush=True)
             write([row])

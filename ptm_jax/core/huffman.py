@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import heapq
 from typing import Any
 
@@ -56,3 +57,38 @@ def tree_of(counts: np.ndarray) -> np.ndarray:
     inside = np.arange(found.shape[1]) < lengths[:, None]
     table[words, : found.shape[1]] = np.where(inside, np.take_along_axis(found, back, 1), 0) if len(paths) else 0
     return table
+
+
+@functools.lru_cache(8)
+def tree_paths(counts: tuple[int, ...]) -> list[list[tuple[int, bool]]]:
+    """Returns for each class the (inner node, whether right) on the way from the root of fastText's Huffman tree. `counts`
+    fall; of equal counts an inner node is taken before a leaf."""
+    size = len(counts)
+    total, parent, right = [*counts, *[10**15] * (size - 1)], [0] * (2 * size - 1), [False] * (2 * size - 1)
+    leaf, node = size - 1, size
+    for new in range(size, 2 * size - 1):
+        pair = []
+        for _ in range(2):
+            if leaf >= 0 and total[leaf] < total[node]:
+                pair, leaf = [*pair, leaf], leaf - 1
+            else:
+                pair, node = [*pair, node], node + 1
+        total[new] = total[pair[0]] + total[pair[1]]
+        parent[pair[0]] = parent[pair[1]] = new
+        right[pair[1]] = True
+    paths = []
+    for at in range(size):
+        path = []
+        while at != 2 * size - 2:
+            path.append((parent[at] - size, right[at]))
+            at = parent[at]
+        paths.append(path)
+    return paths
+
+
+def class_paths(counts: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    """Returns for classes in any order the signed paths of `tree_paths`: node + 1 to the right, -(node + 1) to the left. Of
+    equal counts the first class is taken as the more frequent."""
+    order = sorted(range(len(counts)), key=lambda n: -counts[n])
+    paths = dict(zip(order, tree_paths(tuple(counts[n] for n in order)), strict=True))
+    return tuple(tuple(node + 1 if right else -node - 1 for node, right in paths[n]) for n in range(len(counts)))

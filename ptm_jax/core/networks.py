@@ -152,7 +152,7 @@ class Encoder(Slot):
 
     def select(self, batch: Batch, words: Any) -> tuple[Batch, Mapping[str, Any]]:
         """Returns (batch, {parameter: rows}) of further sparse tables that are read for the rows `words` [U] of the token
-        table, which an objective selected (`Objective.select`)."""
+        table, which an objective selected (`Objective.select`); None: it selected none, and reads the batch once."""
         return batch, {}
 
     def empty_memory(self, batch: int) -> Any:

@@ -146,6 +146,7 @@ class Objective(Slot):
     kind        the kind of the labels; "classes" are integers
     given       names of towers that are never trained, such as a teacher; a run must start with a model for each
     baseline    the metric to compare with the loss of predicting word or class frequencies, or None
+    reads_once  whether its only forward pass is of the batch as it is: an encoder may then select rows of its tables
     """
 
     tower: str = "main"
@@ -153,6 +154,7 @@ class Objective(Slot):
     kind: str = "classes"
     baseline: str | None = None
     given: tuple[str, ...] = ()
+    reads_once: bool = False
 
     def __call__(self, towers: Mapping[str, Any], batch: Batch, key: Array) -> Loss:
         """Returns the loss as sum and weight."""

@@ -45,7 +45,7 @@ class _Words(Table):
     subwords: HashedNGrams | None = None
 
     def select(self, batch, words):
-        if self.subwords is None:
+        if self.subwords is None or words is None:
             return batch, {}
         read = self.subwords.of(words, self.vocab.size)
         ordered = jnp.sort(read.reshape(-1))

@@ -6,7 +6,6 @@ Deviation: fastText adds 1e-5 to each probability before it takes the logarithm 
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Mapping, Sequence
 
@@ -14,11 +13,10 @@ import numpy as np
 import scipy.special
 
 from ptm_jax.convert.words.wordtable import EOS, Classes, WordTable, encoded
-from ptm_jax.data.tokenizers.hashed_ngrams import fnv1a
+from ptm_jax.core.huffman import tree_paths
+from ptm_jax.data.tokenizers.hashed_ngrams import STEP, fnv1a
 
 LABEL = "__label__"
-STEP = 116049371
-"""Multiplier of the hash of word n-grams (fastText's Dictionary::addWordNgrams)."""
 BLANKS = re.compile("[ \t\v\f\r\0]+")
 SIGMOIDS = 512
 """Entries of fastText's table of the logistic function over -8 to 8, which it uses for one against all."""
@@ -44,33 +42,6 @@ def probabilities(classes: Classes, hidden: np.ndarray) -> np.ndarray:
         for node, right in path:
             found[:, name] *= scipy.special.expit(logits[:, node] if right else -logits[:, node])
     return found
-
-
-@functools.lru_cache(8)
-def tree_paths(counts: tuple[int, ...]) -> list[list[tuple[int, bool]]]:
-    """Returns for each class the (inner node, whether right) on the way from the root of fastText's Huffman tree. `counts`
-    fall; of equal counts an inner node is taken before a leaf."""
-    size = len(counts)
-    total, parent, right = [*counts, *[10**15] * (size - 1)], [0] * (2 * size - 1), [False] * (2 * size - 1)
-    leaf, node = size - 1, size
-    for new in range(size, 2 * size - 1):
-        pair = []
-        for _ in range(2):
-            if leaf >= 0 and total[leaf] < total[node]:
-                pair, leaf = [*pair, leaf], leaf - 1
-            else:
-                pair, node = [*pair, node], node + 1
-        total[new] = total[pair[0]] + total[pair[1]]
-        parent[pair[0]] = parent[pair[1]] = new
-        right[pair[1]] = True
-    paths = []
-    for at in range(size):
-        path = []
-        while at != 2 * size - 2:
-            path.append((parent[at] - size, right[at]))
-            at = parent[at]
-        paths.append(path)
-    return paths
 
 
 def _mean(table: WordTable, index: Mapping[str, int], text: str) -> np.ndarray:

@@ -13,7 +13,9 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.data.rows.windows import Chunks
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.encoders import static
+from ptm_jax.encoders.bags import BagOfNGrams
 from ptm_jax.encoders.windows import WindowEncoder
+from ptm_jax.inference import trained_classes
 from ptm_jax.nn.heads.word_rows import WordRows
 from ptm_jax.objectives.windows import NegativeSampling
 from ptm_jax.runs.run import Run
@@ -38,6 +40,8 @@ def table_of(model: Any, counts: np.ndarray | None = None) -> WordTable:
     counts   [V] of every id in the training text, where known
     """
     encoder, name = model.module.encoder, model.system.name
+    if isinstance(encoder, BagOfNGrams):
+        return trained_classes.table_of(model)
     if not isinstance(encoder, (*TABLES, WindowEncoder)):
         raise UserError(f"{name} is no table of word vectors; `ptm compress static` makes vectors of a model's tokens")
     tokenizer, params = model._tokenizer(), model.params[model.tower]

@@ -34,6 +34,7 @@ class Classification(OnePass):
     tower: str = "main"
     head: str = "classify"
     kind: Literal["classes", "number", "labels"] = "classes"
+    reads_once = True
 
     @property
     def baseline(self) -> str | None:

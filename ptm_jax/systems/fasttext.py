@@ -1,21 +1,30 @@
-"""fastText: skip-gram and CBOW over words and their hashed n-grams (Bojanowski et al. 2017)."""
+"""fastText: skip-gram and CBOW over words and their hashed n-grams (Bojanowski et al. 2017), and its classes of texts
+(Joulin et al. 2016)."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from typing import Any
 
-from ptm_jax.core.recipe import Phase
+from ptm_jax.core.recipe import SGD, Linear, Phase, Recipe
 from ptm_jax.core.spec import respell, with_field
-from ptm_jax.core.system import System
+from ptm_jax.core.system import Experiment, System
 from ptm_jax.core.types import Vocab
-from ptm_jax.nn.embeddings.subwords import HashedNGrams
-from ptm_jax.nn.initializers import Uniform
+from ptm_jax.encoders.bags import BagOfNGrams
+from ptm_jax.encoders.model import Model
+from ptm_jax.nn.embeddings.subwords import HashedNGrams, HashedWordNGrams
+from ptm_jax.nn.heads.class_tree import ClassTree
+from ptm_jax.nn.heads.tasks import Summary
+from ptm_jax.nn.initializers import Uniform, Zeros
 from ptm_jax.systems import static
+from ptm_jax.systems.convolutional import sentences
 
 VOCAB = Vocab(size=2_519_370, pad=0, unk=2)
 """The words that occur at least 5 times in the English Wikipedia: those of the published vectors (wiki.en.bin)."""
 WIDTH = 100
+AG_NEWS = Vocab(size=95_811, pad=0, eos=1, unk=2)
+"""The words of AG News (95,811 in torchtext's tutorial)."""
 
 
 def subworded(parent: System, name: str) -> System:
@@ -47,6 +56,36 @@ def miniature(parent: System, name: str) -> System:
     parent = static.miniature(with_field(parent, "buckets", 50_000), name, lr=0.2)
     phases = (Phase(steps=40, batch=128, length=static.CHUNK),)
     return dataclasses.replace(parent, recipe=dataclasses.replace(parent.recipe, phases=phases, updates=16))
+
+
+def supervised() -> System:
+    """The mean of a text's words and bigrams, width 10, bigrams hashed into ten million buckets (Joulin et al. 2016, section
+    3.1). The vocabulary is that of AG News. Classes need labels (`configs/fasttext_supervised.py`, by `labelled`)."""
+    tables = {"vocab": AG_NEWS, "width": 10, "initializer": Uniform(1 / 10)}
+    encoder = BagOfNGrams(**tables, grams=HashedWordNGrams())
+    paper = "Joulin et al. 2016, arXiv 1607.01759"
+    system = sentences("fasttext_supervised", paper, AG_NEWS, encoder, Summary("none", at="mean"))
+    return dataclasses.replace(system, rows=(12,), tokenizer=dataclasses.replace(system.tokenizer, specials="t5"))
+
+
+def labelled(lr: float, examples: int, *, epochs: int = 5, length: int = 128, each: int = 4) -> Recipe:
+    """Returns the recipe of classes: SGD on one example after another at a rate that falls from `lr` to 0.
+
+    Deviation: an update sums the gradients of `each` examples; a text is cut at `length` words."""
+    phases = (Phase(steps=max(1, epochs * examples // 64), batch=64, length=length),)
+    return Recipe(phases=phases, lr=lr * each, optimizer=SGD(), schedule=Linear(), updates=64 // each, clip=None)
+
+
+def classes(config: Experiment, counts: tuple[int, ...] = ()) -> Experiment:
+    """Returns the experiment of `tuning.finetuning.from_scratch` with fastText's layer of classes: no bias, zeros at first.
+
+    counts   of the classes in training, for the hierarchical softmax; (): softmax"""
+    model = config.system.towers["main"]
+    head: Any = dataclasses.replace(model.heads["classify"], dropout=0.0, bias=False, initializer=Zeros())
+    if counts:
+        head = ClassTree(counts=counts, summary=head.summary, initializer=Zeros())
+    towers = {"main": Model(encoder=model.encoder, heads={"classify": head})}
+    return dataclasses.replace(config, system=dataclasses.replace(config.system, towers=towers))
 
 
 def systems() -> Iterator[System]:

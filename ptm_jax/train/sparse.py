@@ -2,7 +2,8 @@
 
 An objective's `select(batch) -> (batch, {path: ids})` returns the table rows that a batch reads, and the batch with ids
 renumbered to positions in `ids`. The step differentiates and updates tables of len(ids) rows; the network needs no change.
-An encoder adds the rows of its other tables for the selected rows of its token table (`slots.Encoder.select`).
+An encoder adds the rows of its other tables for the selected rows of its token table, or selects those of all of its tables
+where the objective reads the batch once (`slots.Encoder.select`).
 `ids` are distinct. Ids outside the table are padding. Moments of other rows do not change (lazy updates).
 """
 
@@ -26,9 +27,9 @@ def select(system: System, batch: Batch) -> tuple[Batch, dict[str, jax.Array]]:
     objective = slots.objective(system.objective)
     batch, selected = objective.select(batch)
     encoder, path = slots.encoder_of(system, objective.tower), f"{objective.tower}/encoder"
-    if encoder is None or f"{path}/token" not in selected:
+    if encoder is None or f"{path}/token" not in selected and not objective.reads_once:
         return batch, dict(selected)
-    batch, more = encoder.select(batch, selected[f"{path}/token"])
+    batch, more = encoder.select(batch, selected.get(f"{path}/token"))
     return batch, {**selected, **{f"{path}/{name}": ids for name, ids in more.items()}}
 
 

@@ -14,6 +14,7 @@ from ptm_jax import systems
 from ptm_jax.convert.families.bert import crossed
 from ptm_jax.core import facts, slots, spec, towers
 from ptm_jax.core.precision import Precision
+from ptm_jax.encoders.bags import BagOfNGrams
 from ptm_jax.encoders.context2vec import ContextLSTM
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.recurrent import LSTMEncoder
@@ -21,8 +22,10 @@ from ptm_jax.encoders.seq2seq import BridgedEncoderDecoder
 from ptm_jax.encoders.transformer import transformer
 from ptm_jax.encoders.trees import TreeEncoder
 from ptm_jax.encoders.windows import SentenceEncoder
+from ptm_jax.nn.embeddings.subwords import HashedWordNGrams
 from ptm_jax.nn.embeddings.summed import Embeddings, LearnedPositions
 from ptm_jax.nn.graph.convolution import SyntacticGCN
+from ptm_jax.nn.initializers import Uniform
 from ptm_jax.nn.layers import Dense
 from ptm_jax.nn.recurrent.gru import GRU
 from ptm_jax.nn.recurrent.lstm import LSTM
@@ -61,6 +64,8 @@ OWN |= {"qrnn": LSTMEncoder(embed=EMBED, layers=(QRNN(12, 12),))}
 UP = RecursiveNN(tensor=True), BinaryTreeLSTM(hidden=6)
 OWN |= {"tree_up": TreeEncoder(embed=EMBED, layers=UP)}
 GRAPH = ChildSumTreeLSTM(hidden=6, both=True), SyntacticGCN(hidden=12, labels=3)
+BAG = BagOfNGrams(vocab=VOCAB, width=6, initializer=Uniform(0.5), grams=HashedWordNGrams(buckets=50))
+OWN |= {"bag": facts.stand_ins(BAG, VOCAB)}
 OWN |= {"tree_both": TreeEncoder(embed=EMBED, below=(BOTH,), layers=GRAPH)}
 """Encoders that no system of the catalogue has."""
 ROWS, LENGTH, TARGET, PLACE = 4, 16, 8, 5

@@ -13,6 +13,8 @@ import numpy as np
 BEGIN, END = b"<", b">"
 OFFSET, PRIME = 2166136261, 16777619
 """FNV-1a for 32 bits."""
+STEP = 116049371
+"""Multiplier of the hash of n-grams of words (fastText's Dictionary::addWordNgrams)."""
 
 
 def fnv1a(text: bytes) -> int:

@@ -10,6 +10,8 @@
 #include "adding.h"
 #include "vectors.h"
 
+constexpr int CHUNK = 16;  // distinct words that a thread reads at a time
+
 struct Places {
   const int32_t *ids, *segments, *windows;
 };
@@ -17,7 +19,7 @@ struct Places {
 // The distinct words of an update that states are made of, in the order of their first places.
 struct Distinct {
   std::vector<int32_t> ids, slots;  // words; for every place [rows, length] the number of its word in `ids`
-  std::vector<int> ends;            // of the words that a row is the first to have
+  int chunks() const { return (int(ids.size()) + CHUNK - 1) / CHUNK; }
 
   // `means`: states are made of all words (CBOW), not of the centres alone.
   template <class Rows>
@@ -35,7 +37,6 @@ struct Distinct {
         if (table[at] < 0) table[at] = ids.size(), ids.push_back(text.ids[t]);
         slots[size_t(r) * length + t] = table[at];
       }
-      ends.push_back(ids.size());
     }
   }
 };
@@ -56,18 +57,19 @@ struct NGrams {
   int width;
   bool means;
 
-  // Makes the vectors of the words that row r is the first to have; CBOW divides later. Lists the rows that they change.
-  void read(float* const* tables, const Distinct& words, int r, Staged& staged, Lists& lists) const {
+  // Makes the vectors of the words of a chunk; CBOW divides later. Lists the rows that they change.
+  void read(float* const* tables, const Distinct& words, int chunk, Staged& staged, Lists& lists) const {
+    int end = std::min<int>(words.ids.size(), (chunk + 1) * CHUNK);
     for (auto& part : lists.of) part.clear();
     std::vector<Term> terms;
     auto row = [&](int32_t id, int n) { return n < 0 ? tables[INPUT] + size_t(id) * width : tables[NGRAM] + size_t(pieces[n]) * width; };
     auto soon = [&](const float* from) {
       for (int d = 0; d < width; d += 16) __builtin_prefetch(from + d);
     };
-    for (int slot = r ? words.ends[r - 1] : 0; slot < words.ends[r]; ++slot) {
+    for (int slot = chunk * CHUNK; slot < end; ++slot) {
       int32_t id = words.ids[slot];
       int first = bounds[id], last = bounds[id + 1], count = 1 + last - first;
-      if (slot + 1 < words.ends[r]) {
+      if (slot + 1 < end) {
         int32_t other = words.ids[slot + 1];
         soon(row(other, -1));
         for (int n = bounds[other]; n < bounds[other + 1]; ++n) soon(row(other, n));

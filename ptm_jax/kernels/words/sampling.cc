@@ -224,7 +224,7 @@ static ffi::Error descend(Floats in0, Floats out0, Floats ngrams0, Words pieces,
   Sizes s{length, drawn, width, whole(width), whole(drawn), int(window), k / drawn, means};
   int each = rows / updates, team = std::max<int>(1, std::min<int>(threads > 0 ? threads : cores(), each));
   std::vector<Row> row;
-  std::vector<Lists> pieces_of(several ? each : 0);
+  std::vector<Lists> pieces_of(several ? (each * length + CHUNK - 1) / CHUNK : 0);
   row.reserve(each);
   for (int r = 0; r < each; ++r) row.emplace_back(s);
   double loss = 0, centres = 0, pairs = 0, norms = 0;
@@ -247,9 +247,8 @@ static ffi::Error descend(Floats in0, Floats out0, Floats ngrams0, Words pieces,
     if (several) barrier.wait();
     for (int m = 0; m < updates; ++m) {
       const Distinct* words = several ? &distinct[m] : nullptr;
-      for (int r = several ? word[m]++ : each; r < each; r = word[m]++) {
-        ngrams.read(tables, *words, r, staged, pieces_of[r]);
-      }
+      int chunks = several ? words->chunks() : 0;
+      for (int c = chunks ? word[m]++ : 0; c < chunks; c = word[m]++) ngrams.read(tables, *words, c, staged, pieces_of[c]);
       if (several) barrier.wait();
       for (int r = next[m]++; r < each; r = next[m]++) {  // a core may be shared with the stream of batches
         Text text{at(ids, m, r, length), at(segments, m, r, length), at(windows, m, r, length), at(noise, m, r, drawn)};
@@ -262,7 +261,7 @@ static ffi::Error descend(Floats in0, Floats out0, Floats ngrams0, Words pieces,
       for (auto& one : row) there += one.centres;
       float step = there ? rate.typed_data()[0] / float(there) : 0.0f;
       auto entries = [&](int r, int p) -> const std::vector<Entry>& { return row[r].entries[p]; };
-      auto more = [&](int r, int p) -> const std::vector<Entry>& { return pieces_of[r].of[p]; };
+      auto more = [&](int c, int p) -> const std::vector<Entry>& { return pieces_of[c].of[p]; };
       for (int p = part[m]++; p < PARTS; p = part[m]++) {
         norm[m * PARTS + p] = adder.add(each, p, entries, step, tables, staged.changes.data);
       }
@@ -272,7 +271,7 @@ static ffi::Error descend(Floats in0, Floats out0, Floats ngrams0, Words pieces,
       }
       barrier.wait();
       for (int p = several ? piece[m]++ : PARTS; p < PARTS; p = piece[m]++) {
-        norm[m * PARTS + p] += adder.add(each, p, more, step, tables, nullptr);
+        norm[m * PARTS + p] += adder.add(chunks, p, more, step, tables, nullptr);
       }
       if (several) barrier.wait();
       double squares = 0;

@@ -1,4 +1,5 @@
-"""Which rows of a table of hashed n-grams a word has (Bojanowski et al. 2017, arXiv 1607.04606, section 3.2)."""
+"""Which rows of a table of hashed n-grams a word has (Bojanowski et al. 2017, arXiv 1607.04606, section 3.2), and a text
+(Joulin et al. 2016, arXiv 1607.01759, section 2.2)."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import numpy as np
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.facts import CorpusFact
 from ptm_jax.core.types import Array
-from ptm_jax.data.tokenizers.hashed_ngrams import ngrams_of
+from ptm_jax.data.tokenizers.hashed_ngrams import STEP, fnv1a, ngrams_of
 
 NONE = 2**31 - 1
 """A row that no table has."""
@@ -56,3 +57,67 @@ class HashedNGrams(CorpusFact):
         place = jnp.asarray(bounds)[ids][..., None] + jnp.arange(most)
         inside = place < jnp.asarray(bounds)[ids + 1][..., None]
         return jnp.where(inside, jnp.asarray(rows).at[place].get(mode="fill", fill_value=NONE), NONE)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HashedWordNGrams(CorpusFact):
+    """The hash of every word, [V] int32, from which those of n-grams of words are made as in fastText.
+
+    longest     words of an n-gram
+    buckets     rows of the table, at most 2 ** 24
+    """
+
+    longest: int = 2
+    buckets: int = 10_000_000
+
+    def __post_init__(self):
+        if self.longest < 1 or not 1 <= self.buckets <= 1 << 24:
+            given = f"n-grams of up to {self.longest} words in {self.buckets} buckets"
+            raise UserError(f"{given}; expected at least 1 word, and 1 to {1 << 24} buckets")
+
+    def read(self, corpus: Any) -> np.ndarray:
+        return self.of_tokenizer(corpus.tokenizer()).values
+
+    def of_tokenizer(self, tokenizer: Any) -> HashedWordNGrams:
+        """Returns a copy that holds the hashes of a tokenizer's words."""
+        return self.filled(np.array([fnv1a(piece.encode()) for piece in tokenizer.pieces], np.uint32).view(np.int32))
+
+    def stand_in(self, vocab: Any) -> np.ndarray:
+        return (np.arange(vocab.size, dtype=np.uint32) * np.uint32(2654435769)).view(np.int32)
+
+    def of(self, ids: Array, segments: Array) -> Array:
+        """Returns the rows [B, L, longest - 1] of the n-grams of 2, 3, ... words that begin at every place of ids [B, L];
+        `NONE` where their words are not of one segment above 0."""
+        hashes = jnp.asarray(self.values)[jnp.minimum(ids, len(self.values) - 1)]
+        (high, low), there, found = _wide(hashes), segments > 0, []
+        for n in range(1, self.longest):
+            later = lambda x, n=n: jnp.pad(x, ((0, 0), (0, n)))[:, n:]
+            high, low = _times_plus(high, low, *_wide(later(hashes)))
+            there &= later(segments) == segments
+            found.append(jnp.where(there, _remainder(high, low, self.buckets).astype(jnp.int32), NONE))
+        return jnp.stack(found, -1) if found else jnp.zeros((*ids.shape, 0), jnp.int32)
+
+
+def _wide(x: Array) -> tuple[Array, Array]:
+    """Returns the high and low halves, uint32, of int32 numbers as int64."""
+    return (x >> 31).astype(jnp.uint32), x.astype(jnp.uint32)
+
+
+def _times_plus(high: Array, low: Array, more_high: Array, more_low: Array) -> tuple[Array, Array]:
+    """Returns x * STEP + y modulo 2 ** 64, of halves."""
+    first, second = low & 0xFFFF, low >> 16
+    small, large = jnp.uint32(STEP & 0xFFFF), jnp.uint32(STEP >> 16)
+    middle = first * large + (first * small >> 16) + (second * small & 0xFFFF)
+    product = (first * small & 0xFFFF) | (middle << 16)
+    high = second * large + (second * small >> 16) + (middle >> 16) + high * jnp.uint32(STEP)
+    total = product + more_low
+    return high + more_high + (total < product), total
+
+
+def _remainder(high: Array, low: Array, size: int) -> Array:
+    """Returns the remainder, of at most 24 bits, of a number in halves."""
+    rest = jnp.zeros(high.shape, jnp.uint32)
+    for half in (high, low):
+        for shift in (24, 16, 8, 0):
+            rest = (rest << 8 | (half >> shift & 0xFF)) % jnp.uint32(size)
+    return rest

@@ -1,0 +1,41 @@
+"""A hierarchical softmax over the classes of texts (Joulin et al. 2016, arXiv 1607.01759, section 2.1)."""
+
+from __future__ import annotations
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ptm_jax.core import slots
+from ptm_jax.core.huffman import class_paths
+from ptm_jax.nn.heads.tasks import Summary, TaskHead
+
+
+class ClassTree(slots.ClassHead, TaskHead):
+    """Returns the log-probabilities of a whole text, [B, C] float32, from [B, L, D]: the product over the inner nodes n on
+    the way to a class of sigma(+-h . v_n).
+
+    counts  of the classes in training, from which Huffman's tree is made
+    """
+
+    counts: tuple[int, ...]
+    summary: nn.Module = Summary("none", at="mean")
+
+    @property
+    def classes(self) -> int:
+        """C."""
+        return len(self.counts)
+
+    def reads(self, encoded, batch):
+        return self.summary.reads(encoded, batch)
+
+    @nn.compact
+    def __call__(self, hidden, where=None, *, table=None, context=None):
+        scores = self.scores(self.summary(hidden, where, context=context), context, self.classes, "classes", bias=False)
+        paths = class_paths(self.counts)
+        ways = np.zeros((self.classes, max(map(len, paths))), np.int32)
+        for n, path in enumerate(paths):
+            ways[n, : len(path)] = path
+        logs = jax.nn.log_sigmoid(np.sign(ways) * scores[:, np.maximum(np.abs(ways) - 1, 0)])
+        return jnp.where(ways != 0, logs, 0.0).sum(-1)
