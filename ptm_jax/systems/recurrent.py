@@ -170,6 +170,6 @@ def systems() -> Iterator[System]:
     yield miniature(small, "charlstm_mini", steps=120, lr=6e-3, length=32)
     yield awd_lstm("awd_lstm", PENN, 400, 1150, (0.1, 0.4, 0.25, 0.4, 0.5), 500, 929_589 // 5600)
     small = awd_lstm("", PENN, 64, 128, (0.0,) * 5, 1, 1)
-    yield miniature(small, "awd_lstm_mini", steps=320, lr=8e-3, batch=8, length=32)
+    yield miniature(small, "awd_lstm_mini", steps=400, lr=8e-3, batch=8, length=32)
     yield qrnn("qrnn", 640)
     yield with_field(miniature(qrnn("", 128), "qrnn_mini", steps=700, lr=4e-3, length=32), "zoneout", 0.0)
