@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ptm_jax.core.graph import Graph
 from ptm_jax.core.recipe import SGD, AdamW, Constant, Phase, Recipe
-from ptm_jax.core.spec import with_field
+from ptm_jax.core.spec import respell, with_field
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
 from ptm_jax.corruptions.graphs import GraphNoise
@@ -95,18 +95,26 @@ def zhong() -> System:
     return joint("zhong_joint", "Zhong et al. 2015, EMNLP", ("descriptions",))
 
 
-def miniature(parent: System, name: str, steps: int) -> System:
+def miniature(parent: System, name: str, steps: int, lr: float = 0.02) -> System:
     """The parent in small, for UMLS: width 32, descriptions of 32 words, Adam."""
     small = with_field(with_field(parent, "width", 32), "words", 32)
     phases = (Phase(steps=steps, batch=32, length=LENGTH),)
-    recipe = dataclasses.replace(parent.recipe, phases=phases, lr=0.02, optimizer=AdamW(weight_decay=0.0))
+    recipe = dataclasses.replace(parent.recipe, phases=phases, lr=lr, optimizer=AdamW(weight_decay=0.0))
     tokenizer = dataclasses.replace(parent.tokenizer, vocab=8192, train_bytes=32_000_000)
     return dataclasses.replace(small, name=name, tokenizer=tokenizer, recipe=recipe)
+
+
+def joint_miniature(parent: System, name: str) -> System:
+    """`miniature` with initial vectors as long as the parent's. With 0.5 at width 32 triples are near from the start, and
+    noise drives everything apart before anything is learned."""
+    return miniature(respell(parent, Uniform, Uniform(1.1)), name, 250, lr=0.05)
 
 
 def systems() -> Iterator[System]:
     yield wang()
     yield zhong()
+    yield joint_miniature(wang(), "wang_joint_mini")
+    yield joint_miniature(zhong(), "zhong_joint_mini")
     yield dkrl()
     yield gated()
     yield miniature(dkrl(), "dkrl_mini", 200)

@@ -66,7 +66,9 @@ ORDER = {
         recursive_nn_mini rntn_mini tree_lstm_binary_mini tree_lstm_mini tree_lstm_replaced_mini gcn_mini syntactic_gcn_mini
         s_lstm_mini star_transformer_mini
     """,
-    "graphs": "wang_joint zhong_joint dkrl gated_descriptions dkrl_mini gated_descriptions_mini",
+    "graphs": """
+        wang_joint zhong_joint wang_joint_mini zhong_joint_mini dkrl gated_descriptions dkrl_mini gated_descriptions_mini
+    """,
     "xl": """
         xlnet_base xlnet_large xlnet_mini transformer_xl_wt103 transformer_xl_wt103_large transformer_xl_enwik8
         transformer_xl_enwik8_large transformer_xl_text8 transformer_xl_text8_large transformer_xl_lm1b

@@ -20,7 +20,7 @@ from ptm_jax.core.system import Experiment
 from ptm_jax.core.trees import UNIVERSAL
 from ptm_jax.data.corpora import cooccurrence
 from ptm_jax.data.corpora.prepare import prepare
-from ptm_jax.data.corpora.store import open_corpus
+from ptm_jax.data.corpora.store import Blocks, open_corpus
 from ptm_jax.data.rows.trees import Trees
 from ptm_jax.data.rows.windows import kept
 from ptm_jax.encoders.logistic import LogisticEncoder
@@ -107,6 +107,27 @@ def relations():
         return float(-(found["heldout"] @ np.log(p)) / found["heldout"].sum())
 
     return "nll", loss
+
+
+def parts_of_triples(k=10):
+    """Against scores that depend on the head, the tail or the relation alone, at their best for the training triples. Noise
+    is uniform; where it is the truth it does not count."""
+
+    def loss(result):
+        corpus = open_corpus(json.loads((result.workdir / "config.json").read_text())["corpus"]["path"])
+        found = []
+        for block in map(Blocks(corpus, "train").__getitem__, range(len(Blocks(corpus, "train")))):
+            starts, sizes = block.document_tokens[:-1], np.diff(block.document_tokens)
+            found.append(block.tokens[starts[(block.documents == 1) & (sizes == 3)][:, None] + np.arange(3)])
+        triples, total = np.concatenate(found), 0.0
+        for place, others in ((0, (0, 2)), (1, (1,)), (2, (0, 2))):
+            _, counts = np.unique(triples[:, place], return_counts=True)
+            p, noise = counts / counts.sum(), 1 / len(np.unique(triples[:, others]))
+            odds = p / (k * noise)
+            total += float(p @ np.log1p(1 / odds) + k * noise * ((1 - p) @ np.log1p(odds))) / 3
+        return total
+
+    return "triple_loss", loss
 
 
 def noise_words(k):
@@ -196,6 +217,8 @@ TRAINS = {
     "cbow_hs_mini": [(frequencies(tree=True), 0.4)],
     "biskip_mini": [(two_languages(), 0.2)],
     "singla_joint_mini": [(two_languages(), 0.2), (("sentence_distance", lambda result: 1.0), 0.3)],
+    "wang_joint_mini": [(parts_of_triples(), 0.1)],
+    "zhong_joint_mini": [(parts_of_triples(), 0.1)],
     "dkrl_mini": [(("hinge_loss", lambda result: 1.0), 0.3)],
     "gated_descriptions_mini": [(("hinge_loss", lambda result: 2.0), 0.6)],
     "skip_thought_mini": [(unigram("nll"), 0.3)],
@@ -230,7 +253,7 @@ for _name in systems.names():  # of a miniature that is not named here, the metr
         TRAINS.setdefault(_name, [(unigram(metric), 0.05)])
 BITEXT, UMLS = "parallel:mt/multi30k/train.de-en", "graph:kg/umls"
 TEXT = {"gpt_mini": SHAKESPEARE, "biskip_mini": BITEXT, "singla_joint_mini": BITEXT}
-TEXT |= dict.fromkeys(("dkrl_mini", "gated_descriptions_mini"), UMLS)
+TEXT |= dict.fromkeys(("wang_joint_mini", "zhong_joint_mini", "dkrl_mini", "gated_descriptions_mini"), UMLS)
 
 TREES = "ud/en_partut/en_partut-ud-train_first1200.conllu"
 TEXT |= {
