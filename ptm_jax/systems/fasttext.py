@@ -11,6 +11,7 @@ from ptm_jax.core.recipe import SGD, Linear, Phase, Recipe
 from ptm_jax.core.spec import respell, with_field
 from ptm_jax.core.system import Experiment, System
 from ptm_jax.core.types import Vocab
+from ptm_jax.data.rows.examples import Packed
 from ptm_jax.encoders.bags import BagOfNGrams
 from ptm_jax.encoders.model import Model
 from ptm_jax.nn.embeddings.subwords import HashedNGrams, HashedWordNGrams
@@ -18,7 +19,7 @@ from ptm_jax.nn.heads.class_tree import ClassTree
 from ptm_jax.nn.heads.tasks import Summary
 from ptm_jax.nn.initializers import Uniform, Zeros
 from ptm_jax.systems import static
-from ptm_jax.systems.convolutional import sentences
+from ptm_jax.systems.convolutional import sentences, small
 
 VOCAB = Vocab(size=2_519_370, pad=0, unk=2)
 """The words that occur at least 5 times in the English Wikipedia: those of the published vectors (wiki.en.bin)."""
@@ -65,7 +66,8 @@ def supervised() -> System:
     encoder = BagOfNGrams(**tables, grams=HashedWordNGrams())
     paper = "Joulin et al. 2016, arXiv 1607.01759"
     system = sentences("fasttext_supervised", paper, AG_NEWS, encoder, Summary("none", at="mean"))
-    return dataclasses.replace(system, rows=(12,), tokenizer=dataclasses.replace(system.tokenizer, specials="t5"))
+    tokenizer = dataclasses.replace(system.tokenizer, specials="t5")
+    return dataclasses.replace(system, rows=(12,), tokenizer=tokenizer, examples=Packed(begin=None, end="eos"))
 
 
 def labelled(lr: float, examples: int, *, epochs: int = 5, length: int = 128, each: int = 4) -> Recipe:
@@ -93,3 +95,5 @@ def systems() -> Iterator[System]:
     yield subworded(static.cbow(), "fasttext_cbow")
     yield miniature(subworded(static.skipgram(), ""), "fasttext_mini")
     yield miniature(subworded(static.cbow(), ""), "fasttext_cbow_mini")
+    yield supervised()
+    yield small(with_field(supervised(), "buckets", 20_000), "fasttext_supervised_mini")

@@ -43,7 +43,7 @@ ORDER = {
     "unilm": "unilm_base unilm_large unilmv2_base unilm_mini unilmv2_mini",
     "table1": "bilm_mini contrast_mini ranking_mini noisywords_mini noisypairs_mini",
     "universal": "universal_transformer universal_lm universal_mini",
-    "fasttext": "fasttext fasttext_cbow fasttext_mini fasttext_cbow_mini",
+    "fasttext": "fasttext fasttext_cbow fasttext_mini fasttext_cbow_mini fasttext_supervised fasttext_supervised_mini",
     "static": """
         skipgram skipgram_hs cbow cbow_hs vlbl ivlbl skipgram_mini skipgram_hs_mini cbow_mini cbow_hs_mini vlbl_mini
         ivlbl_mini

@@ -119,6 +119,8 @@ EXACT = {
         name: 2005 * 501 + 500 + 500 * 251 + 250 + 250 * 126 + 125 + 125 * 11 + 10
         for name in ("greedy_rbm", "greedy_autoencoder")
     },
+    # Joulin et al. 2016, section 3.1: width 10, the words of AG News and ten million buckets
+    "fasttext_supervised": 10 * (95_811 + 10_000_000),
     # Bahdanau et al. 2015, appendix A and B: two tables of 30,000 words; GRUs of 620 -> 1000 both ways; alignment; start;
     # a GRU that reads a word and a context of 2000; maxout 500; output words
     "rnnsearch_50": 2 * 30_000 * 620

@@ -237,6 +237,7 @@ TRAINS = {
     "universal_mini": [(unigram("nll"), 0.3)],
     "nnlm_mini": [(unigram("nll"), 0.1)],
     "textcnn_mini": [(classes("pair_nll", 16), 0.3)],
+    "fasttext_supervised_mini": [(classes("pair_nll", 16), 0.3)],
     "dcnn_mini": [(classes("pair_nll", 16), 0.15)],
     "convs2s_mini": [(unigram("nll"), 0.3)],
     "rnnsearch_mini": [(unigram("nll"), 0.4)],
