@@ -78,7 +78,7 @@ def elmo(name: str, encoder: BiLanguageLSTM, spelling: int = 50, sampled: int = 
         paper="Peters et al. 2018, arXiv 1802.05365",
         section="2.3.2",
         group="Recurrent models",
-        rows=(13, 35, 69),
+        rows=(35, 69),
         towers={"main": Model(encoder=encoder, heads={"lm": head})},
         tokenizer=TokenizerSpec(kind="word", vocab=WORDS.size, lowercase=False, specials="t5"),
         examples=Spelled(examples=Contiguous(continuing=True), length=spelling, style="elmo"),

@@ -26,6 +26,7 @@ from ptm_jax.objectives import (
     graphs,
     greedy,
     hotpot,
+    information,
     joint,
     language,
     ponder,
@@ -58,6 +59,7 @@ OWN = {
     "fading": auxiliary.FadingLanguage(task=TASK, language=language.MLM(), steps=4),
     "agreement": agreement.Agreement(task=TASK),
     "adversarial": adversarial.AdversarialLoss(task=TASK, width=D, virtual=0.5),
+    "compressed": information.Compressed(task=TASK, beta=0.5, gamma=0.25),
     "teacher": averaging.OwnTeacher(task=TASK, teachers=("generator",)),
 }
 ELSEWHERE = {crf.CRFTagging}

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import Encoded
 
 B, L, D, V, P, S = 3, 6, 4, 9, 3, 2
@@ -65,7 +66,19 @@ def pooled(p, states, xp):
 
 @dataclasses.dataclass(frozen=True)
 class Scores:
+    """A readout of scores [.., V]: its features are the scores, and its table is the identity."""
+
     scores: Any
+    bias: Any = None
+    precision: Precision = Precision()
+
+    @property
+    def features(self):
+        return self.scores
+
+    @property
+    def table(self):
+        return jnp.eye(self.scores.shape[-1])
 
     def logits(self):
         return self.scores
@@ -116,6 +129,8 @@ class PlainTower:
                 "last": states @ self.params["match"],
                 "query": states @ self.params["forward"],
                 "ponder": ponder,
+                "information": ponder,
+                "context_information": jnp.abs(states).sum(-1),
                 "bias": self.params["word_bias"][ids],
             },
         )
