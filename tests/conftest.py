@@ -149,15 +149,18 @@ def pytest_collection_modifyitems(config, items):
     """Before `-m` deselects tests: what the markers of all collected tests can earn. Then the rotation.
 
     A test with the marker `rotate(days)` runs once in so many days, by its place among the parameters of its function and
-    among the functions of its file. It is deselected on the other days, not skipped.
+    among the functions of its file. It is deselected on the other days, not skipped. `rotate(together=True)`: the functions
+    of a file run with the same parameter on the same day, since they share what they compile for it.
     """
     config.stash[MARKED] = {
         mark.args for item in items for mark in item.iter_markers("status") if evaluate_skip_marks(item) is None
     }
     config.stash[FILES] = {item.path for item in items}
-    groups = defaultdict(list)
+    groups, cases = defaultdict(list), defaultdict(lambda: defaultdict(list))
     for item in items:
-        if mark := item.get_closest_marker("rotate"):
+        if (mark := item.get_closest_marker("rotate")) and mark.kwargs.get("together"):
+            cases[item.nodeid.partition("::")[0]][item.callspec.id].append(item)
+        elif mark:
             groups[item.nodeid.partition("[")[0], mark.args[0] if mark.args else DAYS].append(item)
     places = defaultdict(itertools.count)  # functions of a file take turns, so that its days cost about the same
     later = set()
@@ -165,6 +168,9 @@ def pytest_collection_modifyitems(config, items):
         file = name.partition("::")[0]
         start = zlib.crc32(file.encode()) + next(places[file, days])
         later |= {id(item) for item in group} - {id(item) for item in turn(group, days, start)}
+    for file, of_case in cases.items():
+        today = set(turn(of_case, start=zlib.crc32(file.encode())))
+        later |= {id(item) for case, group in of_case.items() if case not in today for item in group}
     if later:
         config.hook.pytest_deselected(items=[item for item in items if id(item) in later])
         items[:] = [item for item in items if id(item) not in later]

@@ -42,6 +42,7 @@ def unit(x):
     return x / np.linalg.norm(x, axis=-1, keepdims=True)
 
 
+@pytest.mark.rotate
 def test_a_text_has_the_vector_from_which_its_neighbours_are_decoded():
     texts, models = [TEXTS[0], "the king"], [model_of(kind) for kind in ("uni", "bi")]
     own = [np.stack([vector(model, text) for text in texts]) for model in models]
@@ -52,6 +53,7 @@ def test_a_text_has_the_vector_from_which_its_neighbours_are_decoded():
     assert both.search(["the king"], texts, 1)[0][0].index == 1
 
 
+@pytest.mark.rotate
 def test_a_new_word_has_the_image_of_its_vector_under_the_map_of_the_words_that_both_know(tmp_path, capsys):
     linear_model = pytest.importorskip("sklearn.linear_model")
     model, draw = model_of("uni"), np.random.default_rng(1)

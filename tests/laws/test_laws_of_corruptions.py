@@ -80,7 +80,7 @@ def test_every_corruption_is_here():
     assert not missing, f"give {missing} a value in OWN"
 
 
-@pytest.mark.rotate
+@pytest.mark.rotate(together=True)
 @each
 def test_a_draw_is_a_function_of_the_key(name):
     run, batch = compiled(name), batch_of(name)
@@ -89,7 +89,7 @@ def test_a_draw_is_a_function_of_the_key(name):
     assert run._cache_size() == 1, "shapes are static: one program for all keys"
 
 
-@pytest.mark.rotate
+@pytest.mark.rotate(together=True)
 @each
 def test_a_row_is_drawn_by_itself_and_its_global_index(name):
     """In another order, among other rows, a row has the result that it had."""
@@ -103,7 +103,7 @@ def test_a_row_is_drawn_by_itself_and_its_global_index(name):
     assert all(np.array_equal(value[kept], drawn(name)[field][kept]) for field, value in among.items())
 
 
-@pytest.mark.rotate
+@pytest.mark.rotate(together=True)
 @each
 def test_fields_have_their_types_and_unused_places_point_at_nothing(name):
     out = drawn(name)
@@ -121,7 +121,7 @@ def test_fields_have_their_types_and_unused_places_point_at_nothing(name):
                 assert positions.max() < out["input_ids"].shape[1] and (out[f"{prefix}_labels"] < VOCAB.size).all()
 
 
-@pytest.mark.rotate
+@pytest.mark.rotate(together=True)
 @each
 def test_padding_and_specials_stay(name):
     before, after = batch_of(name), drawn(name)

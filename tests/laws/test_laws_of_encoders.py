@@ -142,7 +142,7 @@ def other(name, field, where):
     return changed
 
 
-@pytest.mark.rotate
+@pytest.mark.rotate(together=True)
 @each
 def test_rows_are_alone(name):
     order = np.roll(np.arange(ROWS), 1)
@@ -153,7 +153,7 @@ def test_rows_are_alone(name):
     np.testing.assert_array_equal(among[::2][real[::2]], plain(name)[::2][real[::2]])
 
 
-@pytest.mark.rotate
+@pytest.mark.rotate(together=True)
 @each
 def test_padding_is_unseen(name):
     real = segments(name) > 0
@@ -163,7 +163,7 @@ def test_padding_is_unseen(name):
             np.testing.assert_array_equal(found[real], plain(name)[real])
 
 
-@pytest.mark.rotate
+@pytest.mark.rotate(together=True)
 @each
 def test_documents_of_a_row_are_unseen(name):
     if module(name).encoder.by_sentence:
@@ -189,7 +189,7 @@ SEES = {
 }
 
 
-@pytest.mark.rotate
+@pytest.mark.rotate(together=True)
 @each
 def test_the_declared_direction_is_what_changes(name):
     """Another word at one place of a full row: which outputs differ in a bit."""
@@ -210,7 +210,7 @@ def test_the_declared_direction_is_what_changes(name):
         assert (source != plain(name))[3].any(-1).all(), "the whole target sees the source"
 
 
-@pytest.mark.rotate
+@pytest.mark.rotate(together=True)
 @each
 def test_bfloat16_is_near_float32(name):
     halved = spec.respell(module(name), Precision, lambda _: Precision("bfloat16"))
@@ -220,7 +220,7 @@ def test_bfloat16_is_near_float32(name):
     assert np.abs(found - plain(name))[real].mean() < 0.1 * plain(name)[real].std()
 
 
-@pytest.mark.rotate
+@pytest.mark.rotate(together=True)
 @pytest.mark.parametrize("name", KINDS)
 def test_what_a_head_is_initialised_by_is_what_it_reads(name):
     tower = module(name)

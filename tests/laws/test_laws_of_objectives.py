@@ -130,7 +130,7 @@ def test_every_objective_is_here():
     assert not missing, f"give {missing} a value in OWN"
 
 
-@pytest.mark.rotate
+@pytest.mark.rotate(together=True)
 @each
 def test_a_batch_without_weight_has_no_loss_and_no_gradient(name):
     gradients, loss = compiled(name)(params_of(), emptied(np.arange(ROWS)))
@@ -138,7 +138,7 @@ def test_a_batch_without_weight_has_no_loss_and_no_gradient(name):
     assert all((np.asarray(leaf) == 0).all() for leaf in jax.tree.leaves(gradients))
 
 
-@pytest.mark.rotate
+@pytest.mark.rotate(together=True)
 @each
 def test_sums_and_weights_add_over_micro_batches(name):
     if has(name, ACROSS_ROWS):
@@ -152,7 +152,7 @@ def test_sums_and_weights_add_over_micro_batches(name):
         np.testing.assert_allclose(sum(part.metrics[metric].weight for part in parts), ratio.weight, rtol=1e-6)
 
 
-@pytest.mark.rotate
+@pytest.mark.rotate(together=True)
 @each
 def test_the_order_of_rows_is_nothing(name):
     swapped = {field: jnp.roll(value, B, 0) for field, value in batch().items()}
@@ -162,7 +162,7 @@ def test_the_order_of_rows_is_nothing(name):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), gradients[0], plain(name)[0][0])
 
 
-@pytest.mark.rotate
+@pytest.mark.rotate(together=True)
 @each
 def test_the_weight_is_the_batchs(name):
     _, loss = plain(name)
@@ -170,12 +170,14 @@ def test_the_weight_is_the_batchs(name):
     np.testing.assert_array_equal(compiled(name)(params_of(3), batch())[1].weight, loss.weight)
 
 
+@pytest.mark.rotate(together=True)
 @each
 def test_a_baseline_is_of_one_of_its_metrics(name):
     """The frequencies of words or classes are compared with a metric of the loss, or with nothing."""
     assert CASES[name].baseline in {None, *plain(name)[1].metrics}
 
 
+@pytest.mark.rotate(together=True)
 @each
 def test_padding_has_no_gradient(name):
     if has(name, graphs.DescribedTriples):
@@ -189,7 +191,7 @@ def test_padding_has_no_gradient(name):
     assert (slopes[np.asarray(batch()["segment_ids"]) == 0] == 0).all()
 
 
-@pytest.mark.rotate
+@pytest.mark.rotate(together=True)
 @each
 def test_bfloat16_is_near_float32(name):
     halved = jax.tree.map(lambda x: x.astype(jnp.bfloat16), params_of())

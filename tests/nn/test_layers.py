@@ -101,6 +101,7 @@ def test_remat_changes_memory_not_values():
         jax.tree.map(lambda u, v: np.testing.assert_allclose(u, v, atol=1e-4), da, db)
 
 
+@pytest.mark.rotate
 def test_layers_draw_dropout_of_their_own():
     """With these parameters a layer adds its dropout mask."""
     module = stack(dropout=0.5)
