@@ -12,6 +12,7 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.readers import reading
 from ptm_jax.nn.attention.soft import SoftAttention
+from ptm_jax.systems.attentive import luong
 
 V, H, REACH = 13, 6, 2
 VOCAB = Vocab(size=V, pad=1, eos=2, sep=2, bos=0, cls=0, unk=3, mask=4)
@@ -26,7 +27,8 @@ ATTENTION = {
 
 
 def narrow(name):
-    tower = systems.get(name if name.endswith("mini") else "luong_mini").towers["main"]
+    system = systems.get(name) if name == "rnnsearch_mini" else luong("", "general", layers=2)
+    tower = spec.with_field(system.towers["main"], "dropout", 0.0)
     tower = spec.respell(spec.respell(tower, Vocab, VOCAB), SoftAttention, ATTENTION[name])
     for field, value in {"width": H, "hidden": H, "features": 4}.items():
         tower = spec.with_field(tower, field, value)
