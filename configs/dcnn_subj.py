@@ -5,8 +5,8 @@
 
 Paper: Kalchbrenner et al. 2014, arXiv 1404.2188.
 Expected: the paper has no figure for Subj.
-Measured: accuracy 81.3 with random vectors, seed 0, on 300 of 3,000 sentences; 1.2 minutes of one core. The network is that
-of its section 5.2, for two classes.
+Measured: accuracy 81.3 with random vectors, 84.7 with given ones, seed 0, on 300 of 3,000 sentences; 1.2
+minutes of one core. The network is that of its section 5.2, for two classes.
 """
 
 from ptm_jax.core.recipe import Adagrad, Constant, Phase, Recipe

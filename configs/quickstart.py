@@ -1,4 +1,4 @@
-"""A small BERT learns English from the documentation of the Python packages on this machine, in three to five minutes.
+"""A small BERT learns English from the documentation of the Python packages on this machine, in about five minutes.
 
     make quickstart
     ptm train configs/quickstart.py --workdir runs/quickstart
