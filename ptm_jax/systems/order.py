@@ -31,7 +31,7 @@ ORDER = {
         megatron_bert_1300m megatron_bert_3900m megatron_bert_mini megatron_gpt2_mini turing_nlg
     """,
     "recurrent": """
-        lstm_medium lstm_large lstm_mini charlstm_small charlstm_large charlstm_mini awd_lstm awd_lstm_mini qrnn qrnn_mini
+        lstm_medium lstm_large lstm_mini charlstm_small charlstm_large awd_lstm awd_lstm_mini qrnn qrnn_mini
     """,
     "elmo": "elmo elmo_mini",
     "skip_thought": "skip_thought skip_thought_bi skip_thought_mini skip_thought_bi_mini",

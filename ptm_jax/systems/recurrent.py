@@ -166,8 +166,6 @@ def systems() -> Iterator[System]:
     yield miniature(lstm("", 128, 0.1, 0.0, (1, 1), 1.0, 1.0), "lstm_mini", steps=700, lr=4e-3, length=32)
     yield charlstm("charlstm_small", tuple((w, 25 * w) for w in range(1, 7)), 1, 300)
     yield charlstm("charlstm_large", tuple((w, min(200, 50 * w)) for w in range(1, 8)), 2, 650)
-    small = charlstm("", ((1, 16), (2, 32), (3, 48)), 1, 96, spelling=12)
-    yield miniature(small, "charlstm_mini", steps=120, lr=6e-3, length=32)
     yield awd_lstm("awd_lstm", PENN, 400, 1150, (0.1, 0.4, 0.25, 0.4, 0.5), 500, 929_589 // 5600)
     small = awd_lstm("", PENN, 64, 128, (0.0,) * 5, 1, 1)
     yield miniature(small, "awd_lstm_mini", steps=400, lr=8e-3, batch=8, length=32)
