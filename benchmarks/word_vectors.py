@@ -219,7 +219,7 @@ def write(rows: Sequence[dict[str, str]]) -> None:
     lines = ["| " + " | ".join(row.values()) + " |" for row in rows]
     old = TABLE.read_text().splitlines()[2:] if TABLE.exists() else []
     kept = [line for line in old if key(line) not in set(map(key, lines))]
-    TABLE.write_text("\n".join([head, *sorted([*kept, *lines])]) + "\n")
+    TABLE.write_text("\n".join(["# Word vectors beside their peers", "", head, *sorted([*kept, *lines])]) + "\n")
 
 
 def main(sizes: Sizes) -> None:
