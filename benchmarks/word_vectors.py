@@ -217,7 +217,7 @@ def write(rows: Sequence[dict[str, str]]) -> None:
     key = lambda row: tuple(row.split("|")[1:4])
     head = "| " + " | ".join(rows[0]) + " |\n|" + "---|" * len(rows[0])
     lines = ["| " + " | ".join(row.values()) + " |" for row in rows]
-    old = TABLE.read_text().splitlines()[2:] if TABLE.exists() else []
+    old = TABLE.read_text().splitlines()[4:] if TABLE.exists() else []
     kept = [line for line in old if key(line) not in set(map(key, lines))]
     TABLE.write_text("\n".join(["# Word vectors beside their peers", "", head, *sorted([*kept, *lines])]) + "\n")
 
