@@ -25,7 +25,8 @@ PHRASE = np.dtype([("first", "<i4"), ("second", "<i4"), ("score", "<f8")])
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CorpusFact(slots.Slot):
-    """An array computed from a corpus. Subclasses override `read` and `stand_in`.
+    """An array computed from a corpus. Subclasses override `stand_in`, and `read` or, where the tokenizer of the corpus
+    suffices, `of_tokenizer`.
 
     corpus_sha256   hash of the values; None until the corpus is known
     """
@@ -35,7 +36,11 @@ class CorpusFact(slots.Slot):
 
     def read(self, corpus: Any) -> np.ndarray:
         """Returns the array of a corpus (`data.corpora.store.Corpus`)."""
-        raise NotImplementedError
+        return self.of_tokenizer(corpus.tokenizer())
+
+    def of_tokenizer(self, tokenizer: Any) -> np.ndarray | None:
+        """Returns the array of a tokenizer; None: it needs a corpus."""
+        return None
 
     def stand_in(self, vocab: Any) -> np.ndarray:
         """Returns an array of the right shape and type, to plan a system without a corpus."""
@@ -141,6 +146,12 @@ class Phrases(CorpusFact):
 def fill(value: Any, corpus: Callable[[], Any]) -> Any:
     """Returns the spec with every fact read from `corpus()`, which is called only if the spec has facts."""
     return spec.respell(value, CorpusFact, lambda fact: fact.filled(fact.read(corpus())))
+
+
+def known(value: Any, tokenizer: Any) -> Any:
+    """Returns the spec with the facts that a tokenizer suffices for; all others stay."""
+    filled = lambda fact: fact if (values := fact.of_tokenizer(tokenizer)) is None else fact.filled(values)
+    return value if tokenizer is None else spec.respell(value, CorpusFact, filled)
 
 
 def stand_ins(value: Any, vocab: Any) -> Any:

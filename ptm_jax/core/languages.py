@@ -16,8 +16,8 @@ class WordLanguages(CorpusFact):
     """The language of every piece `language:word`, [V] int32: 1 and 2 in the order of the alphabet; 0: another piece;
     -1 - n: `@n`, the place n of an alignment (`data.text.bitext`)."""
 
-    def read(self, corpus: Any) -> np.ndarray:
-        parts = [piece.partition(":") for piece in corpus.tokenizer().pieces]
+    def of_tokenizer(self, tokenizer: Any) -> np.ndarray:
+        parts = [piece.partition(":") for piece in tokenizer.pieces]
         names = sorted({name for name, mark, word in parts if name and mark and word})
         if len(names) != 2:
             raise UserError(

@@ -52,8 +52,8 @@ def digits(pieces: Sequence[str]) -> np.ndarray:
 class TreeMarks(CorpusFact):
     """`digits` of a vocabulary."""
 
-    def read(self, corpus: Any) -> np.ndarray:
-        return digits(corpus.tokenizer().pieces)
+    def of_tokenizer(self, tokenizer: Any) -> np.ndarray:
+        return digits(tokenizer.pieces)
 
     def stand_in(self, vocab: Any) -> np.ndarray:
         return np.full(vocab.size, -1, np.int32)

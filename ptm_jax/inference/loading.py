@@ -16,7 +16,7 @@ from ptm_jax.convert.hub import locate
 from ptm_jax.convert.records import record_with
 from ptm_jax.convert.sentence_folder import classifier, model_folder, sentence_of
 from ptm_jax.convert.words import static_folder, wordfiles
-from ptm_jax.core import spec
+from ptm_jax.core import facts, spec
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.core.precision import Compute, Precision
@@ -96,7 +96,9 @@ def load(
     if is_paragraphs(system):
         return ParagraphModel.read(Run.at(path), system, params, tokenizer)
     model = Pretrained(system, params, tokenizer, tower=name, published=config, sentence=sentence)
-    return _vectors(model, Run.at(path)) if _is_table(model) else model
+    if _is_table(model):
+        return _vectors(model, Run.at(path))
+    return dataclasses.replace(model, system=facts.known(system, tokenizer))
 
 
 def _words(path: Path, allow_pickle: bool, **given: Any) -> Any:

@@ -19,16 +19,14 @@ import numpy as np
 
 from ptm_jax.convert.config import Config
 from ptm_jax.convert.sentence_folder import Pooling, Sentence
-from ptm_jax.core import paths, slots, spec
+from ptm_jax.core import paths, slots
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Params, Vocab
-from ptm_jax.encoders.bags import BagOfNGrams
 from ptm_jax.encoders.seq2seq import EncoderDecoder
 from ptm_jax.inference import answering, classifying, filling, generating, inputs, tags, token_states, vectors
 from ptm_jax.inference.outputs import Output
 from ptm_jax.nn.attention.multihead import with_maps
-from ptm_jax.nn.embeddings.subwords import HashedWordNGrams
 from ptm_jax.runs import growing, run
 
 
@@ -53,10 +51,6 @@ class Pretrained:
     def __post_init__(self):
         if self.tower not in self.system.towers:
             raise unknown("tower", self.tower, self.system.towers)
-        if isinstance(self.module.encoder, BagOfNGrams) and self.tokenizer is not None:
-            object.__setattr__(
-                self, "system", spec.respell(self.system, HashedWordNGrams, lambda fact: fact.of_tokenizer(self.tokenizer))
-            )
         if self.vocab is None:
             embeddings = self.module.encoder.embeddings
             known = embeddings.vocab if embeddings is not None else Vocab(size=1)

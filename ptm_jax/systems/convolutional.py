@@ -109,6 +109,15 @@ def convs2s(
     )
 
 
+def convs2s_sentences() -> System:
+    """The encoder of ConvS2S as a sentence encoder, by the mean of its states: the four layers of width 256 and the dropout
+    of fairseq's `fconv_iwslt_de_en`, with the recipe of `convs2s`."""
+    parent = convs2s("convs2s", 256, 256, ((256, 3),) * 4, (), 0.2)
+    encoder = with_field(parent.towers["main"].encoder.encoder, "vocab", MR)
+    value = sentences("convs2s", parent.paper, MR, encoder, Summary("none", at="mean"))
+    return dataclasses.replace(value, recipe=parent.recipe)
+
+
 def small(parent: System, name: str) -> System:
     """Returns a sentence encoder with a small vocabulary and rows of 64 words."""
     return miniature(with_field(parent, "width", 48), name, steps=150, lr=2e-3, batch=16, length=64)

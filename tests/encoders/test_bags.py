@@ -119,7 +119,7 @@ def test_fasttext_predicts_what_the_run_predicts(counts, tmp_path):
     """Probabilities to 1e-4: fastText adds 1e-5 to each factor under the logarithm."""
     fasttext_ = pytest.importorskip("fasttext")
     system = experiment(counts)
-    model = Pretrained(system, random(program(known(system), 0), batch_of(TEXTS)).params, TOKENIZER)
+    model = Pretrained(known(system), random(program(known(system), 0), batch_of(TEXTS)).params, TOKENIZER)
     WordVectors.of_model(model).save(tmp_path / "v.bin", "fasttext-bin")
     peer = fasttext_.load_model(str(tmp_path / "v.bin"))
     for text, one in zip(TEXTS, model.classify(TEXTS), strict=True):

@@ -157,6 +157,10 @@ EXACT = {
     "dcnn": 15_448 * 48 + 7 * 48 * 6 + 24 * 6 + 5 * 24 * 6 * 14 + 12 * 14,
     # Xie et al. 2016: one table of width 100, convolutions of two words and of one
     "dkrl": 131_072 * 100 + (2 * 100 + 1) * 100 + (100 + 1) * 100,
+    # Xu et al. 2017, section 3: entities and gates, two LSTM of 50, and the attention that reads the relation
+    "gated_descriptions": 2 * 131_072 * 100 + 2 * 4 * 50 * (100 + 50 + 1) + 100 * (100 + 1) + 100 * 100 + 100,
+    # Wang et al. 2014 and Zhong et al. 2015: vectors of words, entities and relations, and output vectors, of width 150
+    **{name: 2 * 131_072 * 150 for name in ("wang_joint", "zhong_joint")},
     # Kiros et al. 2015, section 3: words of 620, three GRU of 2400 (the encoder of bi-skip: two of 1200), C_r, C_z and C of
     # Eq. 5 to 8 in each decoder, one softmax for both
     "skip_thought": 20_000 * 620 + 3 * 7_200 * (620 + 1 + 2_400) + 2 * 2_400 * 7_200 + 20_000 * 2_401,

@@ -17,11 +17,13 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.facts import Cooccurrences, Counts, Phrases
 from ptm_jax.core.recipe import Phase
 from ptm_jax.core.streams import named
+from ptm_jax.core.trees import TreeMarks
 from ptm_jax.core.types import Vocab
 from ptm_jax.corruptions.base import maskable
 from ptm_jax.data.corpora import store
 from ptm_jax.data.corpora.prepare import prepare
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
+from ptm_jax.nn.embeddings.subwords import HashedWordNGrams
 from ptm_jax.runs import heldout
 from ptm_jax.runs.run import Run
 from ptm_jax.train import differing, logs, workdirs
@@ -104,6 +106,14 @@ def test_phrases_are_gensims(tmp_path, data):
     ours = {f"{first} {second}": score for first, second, score in found.tolist()}
     assert ours == pytest.approx(theirs, rel=1e-12) and len(ours) > 50
     assert (np.diff(found["score"]) <= 0).all()
+
+
+def test_a_tokenizer_suffices_for_some_facts(prepared):
+    """What a loaded model has without its corpus is what its training had; a fact of a corpus stays empty."""
+    fact, tokenizer = HashedWordNGrams(), prepared.tokenizer()
+    found = facts.known({"grams": fact, "marks": TreeMarks(), "counts": Counts()}, tokenizer)
+    np.testing.assert_array_equal(found["grams"].values, facts.fill(fact, lambda: prepared).values)
+    assert (found["marks"].values < 0).all() and found["counts"] == Counts()
 
 
 def test_a_system_without_facts_opens_no_corpus(config):

@@ -36,8 +36,7 @@ class HashedNGrams(CorpusFact):
             given = f"{self.shortest} to {self.longest} characters in {self.buckets} buckets"
             raise UserError(f"n-grams of {given}; expected 1 <= shortest <= longest, and at least 1 bucket")
 
-    def read(self, corpus: Any) -> np.ndarray:
-        tokenizer = corpus.tokenizer()
+    def of_tokenizer(self, tokenizer: Any) -> np.ndarray:
         ids = [i for i, piece in enumerate(tokenizer.pieces) if piece not in tokenizer.special_pieces]
         words = [tokenizer.pieces[i].encode() for i in ids]
         rows, bounds = ngrams_of(words, self.shortest, self.longest, self.buckets)
@@ -75,12 +74,8 @@ class HashedWordNGrams(CorpusFact):
             given = f"n-grams of up to {self.longest} words in {self.buckets} buckets"
             raise UserError(f"{given}; expected at least 1 word, and 1 to {1 << 24} buckets")
 
-    def read(self, corpus: Any) -> np.ndarray:
-        return self.of_tokenizer(corpus.tokenizer()).values
-
-    def of_tokenizer(self, tokenizer: Any) -> HashedWordNGrams:
-        """Returns a copy that holds the hashes of a tokenizer's words."""
-        return self.filled(np.array([fnv1a(piece.encode()) for piece in tokenizer.pieces], np.uint32).view(np.int32))
+    def of_tokenizer(self, tokenizer: Any) -> np.ndarray:
+        return np.array([fnv1a(piece.encode()) for piece in tokenizer.pieces], np.uint32).view(np.int32)
 
     def stand_in(self, vocab: Any) -> np.ndarray:
         return (np.arange(vocab.size, dtype=np.uint32) * np.uint32(2654435769)).view(np.int32)
