@@ -1,5 +1,5 @@
 """Export a model as a Hugging Face directory: config.json, safetensors, tokenizer files. Word vectors become a file of
-word2vec, GloVe, fastText or gensim.
+word2vec, GloVe, fastText or gensim, and ELMo the options.json and lm_weights.hdf5 of AllenNLP.
 
 Example:
   ptm export runs/mini --out bert-of-mine
@@ -8,6 +8,7 @@ Example:
   ptm export runs/lora --adapter --out lora.safetensors
   ptm export runs/skipgram --out skipgram.bin
   ptm export runs/fasttext --out fasttext.bin
+  ptm export runs/elmo --out elmo
   ptm export glove.6B.300d.txt --out glove.bin --format word2vec-binary
 """
 

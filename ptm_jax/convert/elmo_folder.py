@@ -6,23 +6,27 @@ Only numbers are read: links to other files are refused, and a shape is compared
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from ptm_jax.core import towers
+from ptm_jax.core import spec, towers
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.core.reading import broken, read_json, reading, shown, size_of
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Params
+from ptm_jax.data.rows.spelled import Spelled
 from ptm_jax.data.tokenizers.open_words import OpenWords, spaced
 from ptm_jax.encoders.model import Model
+from ptm_jax.encoders.readers import Reading
 from ptm_jax.encoders.recurrent import BiLanguageLSTM
+from ptm_jax.nn.embeddings.characters import CharacterCNN
 from ptm_jax.systems import elmo
 
 OPTIONS, WEIGHTS = "*options.json", "*weights.hdf5"
@@ -120,38 +124,98 @@ def _size(value: Any) -> bool:
     return type(value) is int and 0 < value <= LARGEST
 
 
+Part = tuple[dict[str, tuple[int, ...]], tuple[str, ...], Callable[..., Any], Callable[..., Any]]
+"""({data set: shape}, paths, arrays of the file -> arrays of the paths, and back)."""
+
+
+def _layout(encoder: BiLanguageLSTM) -> Iterator[Part]:
+    """Yields every part of the file. It has gates in the order i, g, f, o of TensorFlow, and highways with the gate of the
+    new value, sigmoid(-x) = 1 - sigmoid(x). It has no character 0."""
+    embed, place = encoder.embed, "encoder/embed"
+    same = lambda *arrays: arrays
+    shape = (embed.alphabet - 1, embed.size)
+    whole = lambda x: (np.concatenate([np.zeros_like(x[:1]), x]),)
+    yield {"char_embed": shape}, (f"{place}/characters",), whole, lambda x: (x[1:],)
+    for i, (width, number) in enumerate(embed.filters):
+        shape = (1, width, embed.size, number)
+        yield {f"CNN/W_cnn_{i}": shape}, (f"{place}/filter{i}/kernel",), lambda x: (x[0],), lambda x: (x[None],)
+        yield {f"CNN/b_cnn_{i}": (number,)}, (f"{place}/filter{i}/bias",), same, same
+    total = sum(number for _, number in embed.filters)
+    both = lambda new, carry: (np.concatenate([new, -carry], -1),)
+    halves = lambda x: (x[..., :total], -x[..., total:])
+    for i in range(embed.highway):
+        for name, letter, shape in (("kernel", "W", (total, total)), ("bias", "b", (total,))):
+            sets = {f"CNN_high_{i}/{letter}_{part}": shape for part in ("transform", "carry")}
+            yield sets, (f"{place}/highway{i}/{name}",), both, halves
+    yield {"CNN_proj/W_proj": (total, embed.width)}, (f"{place}/project/kernel",), same, same
+    yield {"CNN_proj/b_proj": (embed.width,)}, (f"{place}/project/bias",), same, same
+    split = lambda x: tuple(np.split(_gates(x), [embed.width]))
+    joined = lambda *parts: (_gates(np.concatenate(parts)),)
+    for way, (name, stack) in enumerate((("right", encoder.right), ("left", encoder.left))):
+        for number, layer in enumerate(stack):
+            cell, here = f"RNN_{way}/RNN/MultiRNNCell/Cell{number}/LSTMCell", f"encoder/{name}_{number}"
+            shape = (embed.width + layer.width, 4 * layer.hidden)
+            yield {f"{cell}/W_0": shape}, (f"{here}/inputs/kernel", f"{here}/state"), split, joined
+            turn = lambda x: (_gates(x),)
+            yield {f"{cell}/B": shape[1:]}, (f"{here}/inputs/bias",), turn, turn
+            yield {f"{cell}/W_P_0": (layer.hidden, layer.width)}, (f"{here}/projection",), same, same
+
+
 def _parameters(path: Path, encoder: BiLanguageLSTM) -> Iterator[tuple[str, np.ndarray]]:
-    """Yields (path, array). The file has gates in the order i, g, f, o of TensorFlow, and highways with the gate of the new
-    value, sigmoid(-x) = 1 - sigmoid(x)."""
+    """Yields (path, array)."""
     import h5py
 
-    embed, place = encoder.embed, "encoder/embed"
     size_of(path)
     with reading(path), h5py.File(path, "r") as file:
-        take = lambda name, *shape: _array(path, file, name, shape)
-        characters = take("char_embed", embed.alphabet - 1, embed.size)
-        yield f"{place}/characters", np.concatenate([np.zeros_like(characters[:1]), characters])
-        for i, (width, number) in enumerate(embed.filters):
-            yield f"{place}/filter{i}/kernel", take(f"CNN/W_cnn_{i}", 1, width, embed.size, number)[0]
-            yield f"{place}/filter{i}/bias", take(f"CNN/b_cnn_{i}", number)
-        total = sum(number for _, number in embed.filters)
-        for i in range(embed.highway):
-            for name, letter, shape in (("kernel", "W", (total, total)), ("bias", "b", (total,))):
-                parts = [take(f"CNN_high_{i}/{letter}_{part}", *shape) for part in ("transform", "carry")]
-                yield f"{place}/highway{i}/{name}", np.concatenate([parts[0], -parts[1]], -1)
-        yield f"{place}/project/kernel", take("CNN_proj/W_proj", total, embed.width)
-        yield f"{place}/project/bias", take("CNN_proj/b_proj", embed.width)
-        for way, stack in enumerate((encoder.right, encoder.left)):
-            for number, layer in enumerate(stack):
-                cell, here = (
-                    f"RNN_{way}/RNN/MultiRNNCell/Cell{number}/LSTMCell",
-                    f"encoder/{('right', 'left')[way]}_{number}",
-                )
-                kernel = _gates(take(f"{cell}/W_0", embed.width + layer.width, 4 * layer.hidden))
-                yield f"{here}/inputs/kernel", kernel[: embed.width]
-                yield f"{here}/inputs/bias", _gates(take(f"{cell}/B", 4 * layer.hidden))
-                yield f"{here}/state", kernel[embed.width :]
-                yield f"{here}/projection", take(f"{cell}/W_P_0", layer.hidden, layer.width)
+        for sets, places, read_, _ in _layout(encoder):
+            yield from zip(places, read_(*(_array(path, file, *part) for part in sets.items())), strict=True)
+
+
+def write(folder: Path, module: Model, params: Params, examples: Spelled) -> None:
+    """Writes the encoder of a model as the folder that AllenNLP reads; `examples` are its rows. The softmax is left out,
+    and the vector of character 0, for which the network reads 0.
+
+    Raises UserError for another network than ELMo's (`systems.elmo.network`), and for a task's head."""
+    import h5py
+
+    options = _options(module, examples)
+    folder.mkdir(parents=True, exist_ok=True)
+    flat = flatten(params)
+    with h5py.File(folder / "lm_weights.hdf5", "w") as file:
+        for sets, places, _, written in _layout(module.encoder):
+            arrays = written(*(np.asarray(flat[place], np.float32) for place in places))
+            for (name, shape), array in zip(sets.items(), arrays, strict=True):
+                file.create_dataset(name, shape, np.float32, array)
+    (folder / "options.json").write_text(json.dumps(options, indent=2) + "\n", encoding="utf8")
+
+
+def _options(module: Model, examples: Spelled) -> dict[str, Any]:
+    """Returns the options of a network. Raises UserError where they cannot describe it."""
+    encoder, embed, layer = module.encoder, module.encoder.embed, module.encoder.right[0]
+    if not isinstance(embed, CharacterCNN):
+        raise UserError(f"ELMo's folder is for words read by characters; this model reads {type(embed).__name__}")
+    if more := [*(module.readers if isinstance(module, Reading) else ()), *(name for name in module.heads if name != "lm")]:
+        raise UserError(f"ELMo's folder has no place for {more[0]!r}; export the run of the language model")
+    known = elmo.network(
+        0, embed.width, layer.hidden, filters=embed.filters, size=embed.size, layers=len(encoder.right),
+        highway=embed.highway, activation=embed.activation, clips=(layer.cell_clip, layer.project_clip),
+        residual=encoder.residual,
+    )  # fmt: skip
+    free = ("vocab", "initializer", "character_init", "precision", "carry", "dropout", "stateful")
+    for path, ours, theirs in spec.differences(encoder, known):
+        if not any(name in path.split(".") for name in free):
+            raise UserError(f"ELMo's folder describes no model with {path} = {shown(ours)}; expected {shown(theirs)}")
+    return {
+        "lstm": {
+            "cell_clip": layer.cell_clip or 0, "use_skip_connections": encoder.residual, "n_layers": len(encoder.right),
+            "proj_clip": layer.project_clip or 0, "projection_dim": embed.width, "dim": layer.hidden,
+        },
+        "char_cnn": {
+            "embedding": {"dim": embed.size}, "filters": [list(one) for one in embed.filters],
+            "n_highway": embed.highway, "n_characters": embed.alphabet, "max_characters_per_token": examples.length,
+            "activation": embed.activation,
+        },
+    }  # fmt: skip
 
 
 def _gates(array: np.ndarray) -> np.ndarray:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ptm_jax.convert import adapterfile, checkpoint, sentence_folder
+from ptm_jax.convert import adapterfile, checkpoint, elmo_folder, sentence_folder
 from ptm_jax.core import facts, paths, spec
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.spec.classes import Kinds
@@ -27,6 +27,7 @@ from ptm_jax.core.system import Experiment, System
 from ptm_jax.core.types import Params, Vocab
 from ptm_jax.data.corpora.store import Corpus, open_corpus
 from ptm_jax.data.tokenizers import saved
+from ptm_jax.encoders.recurrent import BiLanguageLSTM
 from ptm_jax.runs import card
 from ptm_jax.train import differing, initial, workdirs
 from ptm_jax.train.checkpoints import Checkpoints, restore_params
@@ -315,12 +316,19 @@ def export(
     max_shard_bytes: int = 5_000_000_000,
     run: Run | None = None,
 ) -> list[Path]:
-    """Writes a model as a Hugging Face directory with copies of the files `beside`, atomically. Returns its files.
+    """Writes a model as a Hugging Face directory with copies of the files `beside`, or ELMo's network as AllenNLP's folder
+    (`elmo_folder.write`), atomically. Returns its files.
 
     The folder has a model card from the record of `run`, and the files of sentence-transformers where the model came from
     such a folder, or classifies the mean of the states. Raises UserError."""
     from ptm_jax.data.tokenizers.published import write_published
 
+    if isinstance(model.module.encoder, BiLanguageLSTM):
+        if dtype != "float32":
+            raise UserError(f"--dtype is {dtype}; ELMo's folder has float32")
+        with _drafted(out) as draft:
+            elmo_folder.write(draft, model.module, model.params[model.tower], model.examples)
+        return [file for file in Path(out).absolute().rglob("*") if file.is_file()]
     with _drafted(out) as draft:
         sentence = model.sentence
         module, params, last = sentence_folder.parted(model.module, model.params[model.tower])

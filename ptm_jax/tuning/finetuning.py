@@ -109,7 +109,7 @@ def from_scratch(
 
     Raises UserError for an unknown task, or classes that are only in data which cannot be read.
     """
-    examples = catalogue.get(task).examples.settled(data)
+    examples = _spelled(catalogue.get(task).examples.settled(data), parent.examples)
     kind = kind_of(examples)
     system = _writer(parent, parent.name) if kind.writes else _headed(parent, examples)
     objective = kind.objective(examples)

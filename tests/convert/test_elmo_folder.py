@@ -5,15 +5,23 @@ import os
 import shutil
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
 import ptm_jax
+from ptm_jax import systems
+from ptm_jax.cli.main import main
 from ptm_jax.convert import elmo_folder
+from ptm_jax.core import towers
 from ptm_jax.core.errors import UserError
+from ptm_jax.core.paths import flatten
+from ptm_jax.core.spec import with_field
 from ptm_jax.data.tokenizers import saved
 from ptm_jax.data.tokenizers.open_words import spaced
 from ptm_jax.data.tokenizers.words import spellings
+from ptm_jax.nn.embeddings.summed import Embeddings
+from ptm_jax.nn.heads.tasks import TokenHead
 
 h5py = pytest.importorskip("h5py")
 FIXTURE = Path(os.environ.get("PTM_DATA", "../shared/data")) / "fixtures/elmo"
@@ -142,6 +150,76 @@ def originals():
         with h5py.File(FIXTURE / f"lm_embeddings_{number}.hdf5") as file:
             expected.append([file[str(i)][()] for i in range(10)])
     return json.loads((FIXTURE / "sentences.json").read_text()), expected
+
+
+def test_an_exported_folder_is_the_file_that_was_read(tmp_path):
+    """Names, shapes and numbers; the same of a network without highways, clips and residuals."""
+    plain = {
+        "lstm": {**OPTIONS["lstm"], "cell_clip": 0, "proj_clip": 0, "use_skip_connections": False},
+        "char_cnn": {**OPTIONS["char_cnn"], "n_highway": 0, "activation": "tanh"},
+    }
+    for number, options in enumerate((OPTIONS, plain)):
+        folder, out = folder_of(tmp_path / f"elmo{number}", options), tmp_path / f"out{number}"
+        system, params, _ = elmo_folder.read(folder)
+        elmo_folder.write(out, system.towers["main"], params["main"], system.examples)
+        assert json.loads((out / "options.json").read_text()) == options
+        high = () if options["char_cnn"]["n_highway"] else [name for name in shapes_of() if "high" in name]
+        assert same_files(folder, out) == shapes_of().keys() - set(high)
+
+
+def same_files(first, second):
+    """The names of the second file's data sets, after comparing each with the first file's."""
+    names = []
+    with h5py.File(first / "lm_weights.hdf5") as a, h5py.File(second / "lm_weights.hdf5") as b:
+        b.visititems(lambda name, found: names.append(name) if isinstance(found, h5py.Dataset) else None)
+        for name in names:
+            assert a[name].dtype == b[name].dtype
+            np.testing.assert_array_equal(a[name][()], b[name][()])
+    return set(names)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda s: with_field(s, "forget", 0.0), r"right\.0\.forget = 0\.0; expected 1\.0"),
+        (lambda s: with_field(s, "embed", Embeddings(vocab=s.towers["main"].encoder.embed.vocab, width=64)), "Embeddings"),
+        (lambda s: with_field(s, "heads", {"tag": TokenHead(3)}), "no place for 'tag'"),
+    ],
+)
+def test_another_network_has_no_such_folder(change, message, tmp_path):
+    system = change(systems.get("elmo_mini"))
+    with pytest.raises(UserError, match=message):
+        elmo_folder.write(tmp_path / "out", system.towers["main"], {}, system.examples)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.full
+def test_the_published_file_is_written_again(tmp_path, capsys):
+    """`ptm export` of a run and of the folder itself; the weights of our miniature come back."""
+    originals()
+    ptm_jax.load(FIXTURE).save(tmp_path / "run")
+    assert main(["export", str(tmp_path / "run"), "--out", str(tmp_path / "out")]) == 0
+    assert "lm_weights.hdf5" in capsys.readouterr().out
+    assert main(["export", str(tmp_path / "run"), "--out", str(tmp_path / "other"), "--dtype", "bfloat16"]) == 1
+    assert "bfloat16; ELMo's folder has float32" in capsys.readouterr().err
+    assert json.loads((tmp_path / "out/options.json").read_text()) == json.loads((FIXTURE / "options.json").read_text())
+    with h5py.File(FIXTURE / "lm_weights.hdf5") as file:
+        there = set()
+        file.visititems(lambda name, found: there.add(name) if isinstance(found, h5py.Dataset) else None)
+    assert same_files(FIXTURE, tmp_path / "out") == there
+    system = systems.get("elmo_mini")
+    params = towers.init(system.towers, jax.random.key(0), elmo_batch())["main"]
+    elmo_folder.write(tmp_path / "mini", system.towers["main"], params, system.examples)
+    again, here = flatten(elmo_folder.read(tmp_path / "mini")[1]["main"]), flatten(params)
+    assert again.keys() == {path for path in here if path.startswith("encoder/")}
+    for path, leaf in again.items():
+        known = np.array(here[path])
+        known[0] *= path != "encoder/embed/characters"
+        np.testing.assert_array_equal(leaf, known)
+
+
+def elmo_batch():
+    return {"input_ids": np.zeros((1, 2), np.int32), "characters": np.zeros((1, 2, 12), np.int32)}
 
 
 @pytest.mark.full
