@@ -156,7 +156,7 @@ def main(sizes: Sizes) -> None:
         prepare(list(sizes.data), folder / "corpus", tokenizer=tokenizer, heldout=0.02, seed=0)
         corpus = open_corpus(folder / "corpus")
         counting(corpus, folder, sizes)
-        cells = cooccurrence.both(np.array(Cells(window=sizes.window).source(corpus, "train").cells))
+        cells = cooccurrence.both(np.array(Cells(window=sizes.window).blocks(corpus, "train").cells))
         for width in sizes.width:
             their_time, their_params = theirs(corpus, cells, folder, width, sizes)
             our_time, our_params, loss = ours(corpus, len(cells), width, sizes)

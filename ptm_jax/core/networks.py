@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
+from types import FunctionType, MappingProxyType
 from typing import Any, ClassVar, Literal
 
 from ptm_jax.core.errors import UserError
@@ -16,7 +16,13 @@ source ("decoder"), all but itself ("both"), earlier ones but not itself ("befor
 
 
 class Slot:
-    """The base class of all slots."""
+    """The base class of all slots. A field of a subclass must not hide a method of its slot (TypeError)."""
+
+    def __init_subclass__(cls, **given: Any):
+        super().__init_subclass__(**given)
+        for name in vars(cls).get("__annotations__", {}):
+            if owner := next((base for base in cls.__mro__[1:] if isinstance(vars(base).get(name), FunctionType)), None):
+                raise TypeError(f"{cls.__name__}: the field {name!r} hides the method of {owner.__name__}; rename the field")
 
     def refusal(self, system: Any) -> str | None:
         """Returns why this value cannot work in `system`, as one clause with the change to make; None if it can."""

@@ -80,11 +80,11 @@ class Examples(Slot):
         """Returns the spelling of every token id, [V, C]; with an `alphabet`, also of `ids` alone."""
         raise NotImplementedError
 
-    def first(self, vocab: Any) -> int | None:
+    def first_token(self, vocab: Any) -> int | None:
         """Returns the first token of a decoder's inputs, if these examples write them."""
         return None
 
-    def source(self, corpus: Any, split: str) -> Any:
+    def blocks(self, corpus: Any, split: str) -> Any:
         """Returns the blocks that `rows` cuts, if they are not the text's (`data.corpora.store.Blocks`), else None: a
         sequence with `tokens`, the places that they fill in rows, and `join(blocks)`."""
         return None
@@ -93,7 +93,7 @@ class Examples(Slot):
         """Returns {field: Field}, the shape and type of one row. Raises UserError if vocabulary or length do not fit."""
         raise NotImplementedError
 
-    def fields(self, length: int, vocab: Any) -> Mapping[str, Field]:
+    def batch_spec(self, length: int, vocab: Any) -> Mapping[str, Field]:
         """Returns `spec` and the fields that a batch has besides."""
         return self.spec(length, vocab)
 

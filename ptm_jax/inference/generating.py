@@ -80,7 +80,7 @@ def start_of(model: Any, given: int | str | None = None) -> int | Literal["last"
     if known is None and isinstance(corruption, slots.Corruption) and corruption.start is not None:
         known = vocab.id(corruption.start)
     if known is None and isinstance(model.system.examples, slots.Examples):
-        known = model.system.examples.first(vocab)
+        known = model.system.examples.first_token(vocab)
     if known is None:
         raise UserError(f"{model.system.name} does not say which token its answers begin with; give it as start=")
     if known != "last" and not 0 <= known < vocab.size:

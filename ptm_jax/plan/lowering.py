@@ -50,7 +50,7 @@ def vocab_of(config: Experiment) -> Vocab:
 def batch_of(config: Experiment, phase: int, mesh: Any = None) -> dict[str, jax.ShapeDtypeStruct]:
     """Returns the shapes of a phase's batch, sharded if a mesh is given."""
     shape = config.system.recipe.phases[phase]
-    fields = config.system.examples.fields(shape.length, vocab_of(config))
+    fields = config.system.examples.batch_spec(shape.length, vocab_of(config))
     sharding = None if mesh is None else rules.batch_sharding(mesh)
     found = {
         name: jax.ShapeDtypeStruct((shape.batch, *dims), dtype, sharding=sharding) for name, (dims, dtype) in fields.items()

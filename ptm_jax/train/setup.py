@@ -128,7 +128,7 @@ def rehearse(config: Experiment) -> None:
     system = facts.stand_ins(config.system, vocab)
     work = program(system, config.seed).defined()
     with building.building(system):
-        fields = [system.examples.fields(phase.length, vocab) for phase in system.recipe.phases][0]
+        fields = [system.examples.batch_spec(phase.length, vocab) for phase in system.recipe.phases][0]
         size = system.recipe.phases[0].batch
         batch = {name: jax.ShapeDtypeStruct((size, *dims), dtype) for name, (dims, dtype) in fields.items()}
         batch["rows"] = jax.ShapeDtypeStruct((size,), jnp.int32)
@@ -180,7 +180,7 @@ def _remark(line: str) -> None:
 def example(config: Experiment, corpus: Corpus, phase: int = 0) -> dict[str, jax.Array]:
     """Returns a batch of zeros with the shapes of a phase's stream."""
     shape = config.system.recipe.phases[phase]
-    fields = config.system.examples.fields(shape.length, corpus.vocab)
+    fields = config.system.examples.batch_spec(shape.length, corpus.vocab)
     batch = {name: jnp.zeros((shape.batch, *dims), dtype) for name, (dims, dtype) in fields.items()}
     return {**batch, "rows": jnp.arange(shape.batch, dtype=jnp.int32)}
 

@@ -159,7 +159,7 @@ def test_passages_are_the_text_once_and_documents_have_their_numbers(monkeypatch
     corpus, seen = type("Corpus", (), {"size": staticmethod(sizes.get)}), []
     examples = passages.Passages(window=2, sample=None)
     for split in ("train", "heldout"):
-        source = examples.source(corpus, split)
+        source = examples.blocks(corpus, split)
         block = source.join([source[n] for n in range(len(source))])
         rows = examples.rows(block, length=13, vocab=VOCAB, rng=draw)
         assert {name: value.shape[1:] for name, value in rows.items()} == {

@@ -154,7 +154,7 @@ def additive(result):
     config = json.loads((result.workdir / "config.json").read_text())
     matrix = open_corpus(config["corpus"]["path"])
     examples = systems.get("glove_mini").examples
-    train, text = (examples.source(matrix, split).cells for split in ("train", "heldout"))
+    train, text = (examples.blocks(matrix, split).cells for split in ("train", "heldout"))
     share = lambda cells: np.minimum(1, (cells["weight"] / 10) ** 0.75)
     train, bias = cooccurrence.both(np.array(train)), np.zeros(matrix.vocab.size)
     weights, logs = share(train), np.log(train["weight"])

@@ -151,7 +151,7 @@ def test_a_network_from_scratch_has_the_head_of_the_task_and_its_own_pooling(tmp
     assert config.system.tokenizer.min_count == 2 and config.system.adapt == (MaxNorm(),) and config.seed == 3
     config = finetuning.from_scratch(systems.get("rnnsearch_mini"), "multi30k_en_de", recipe, ())
     assert {*config.system.towers["main"].heads} == {"lm"} and isinstance(config.system.objective, Seq2Seq)
-    assert config.system.examples.first(Vocab(size=9, pad=4, eos=2)) == 4
+    assert config.system.examples.first_token(Vocab(size=9, pad=4, eos=2)) == 4
     with pytest.raises(UserError, match="senna has no encoder with a decoder"):
         finetuning.from_scratch(systems.get("senna"), "multi30k_en_de", recipe, ())
     config = finetuning.from_scratch(systems.get("senna"), "ner", recipe, (str(tmp_path),), tagger="crf", dropout=0.0)

@@ -291,7 +291,7 @@ def _groups(corpus: store.Corpus, split: str, examples: Examples, length: int, b
     empty = UserError(f"the split {split} of {corpus.dir} is empty; prepare it with a greater heldout share")
     if not corpus.size(split)["blocks"]:
         raise empty
-    source = examples.source(corpus, split) or store.Blocks(corpus, split)
+    source = examples.blocks(corpus, split) or store.Blocks(corpus, split)
     if not len(source):
         raise empty
     count, parts = max(1, round(GROUP_ROWS * length * len(source) / max(1, source.tokens))), 1

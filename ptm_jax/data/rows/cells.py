@@ -58,7 +58,7 @@ class Cells(slots.Examples):
     def __post_init__(self):
         cooccurrence.check(self.window)
 
-    def source(self, corpus: Any, split: str) -> Matrix:
+    def blocks(self, corpus: Any, split: str) -> Matrix:
         """Returns the cells of a split; they are counted if the corpus has none of this window."""
         cells, train = corpus.cooccurrence(self.window), corpus.size("train")["tokens"]
         held = round(len(cells) * corpus.size("heldout")["tokens"] / max(1, train + corpus.size("heldout")["tokens"]))

@@ -64,7 +64,7 @@ class Passages(Chunks):
     have: these themselves have no vectors. The text around a passage is joined.
     """
 
-    def source(self, corpus: Any, split: str) -> NumberedBlocks:
+    def blocks(self, corpus: Any, split: str) -> NumberedBlocks:
         return NumberedBlocks(corpus, split)
 
     def spec(self, length: int, vocab: Any) -> Spec:

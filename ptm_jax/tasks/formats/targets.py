@@ -59,7 +59,7 @@ class Targets(TaskExamples):
         decoder = ("decoder_input_ids", "decoder_labels", "decoder_segment_ids", "decoder_positions")
         return taskrows.spec_of(length, along=decoder) | {"decoder_weights": ((length,), np.float32)}
 
-    def first(self, vocab: Any) -> int | None:
+    def first_token(self, vocab: Any) -> int | None:
         return next((i for i in (self.start, vocab.pad, vocab.eos, vocab.sep) if i is not None), None)
 
     def read(self, path: str | Path, remarks: Remarks | None = None, labels: bool = True) -> Iterator[Written]:
@@ -95,7 +95,7 @@ class Targets(TaskExamples):
         size, remarks, groups = head_scores.room(tokenizer, False, length), Remarks(), []
         vocab, most = tokenizer.vocab, min(self.answer, length)
         within = head_scores.room(tokenizer, False, most)
-        start = self.first(vocab)
+        start = self.first_token(vocab)
         for record in records:
             remarks["cut"] += int(len(record["source"]) > size)
             if len(record["target"]) > within:

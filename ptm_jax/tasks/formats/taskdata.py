@@ -64,7 +64,7 @@ class TaskExamples(slots.Examples):
         """Returns the spellings of the tokenizer's words, or of `ids` (`Spelled.table`)."""
         return self.spelling.table(tokenizer, ids)
 
-    def fields(self, length: int, vocab: Any) -> Mapping[str, Any]:
+    def batch_spec(self, length: int, vocab: Any) -> Mapping[str, Any]:
         fields = self.spec(length, vocab)
         return fields if self.spelling is None else {**fields, "characters": ((length, self.spelling.length), np.int32)}
 

@@ -77,7 +77,7 @@ def test_rows_are_every_cell_in_both_directions(tmp_path):
     corpus = types.SimpleNamespace(cooccurrence=lambda window: table, size=sizes.get)
     examples, seen = cells.Cells(window=4), []
     for split, share in (("heldout", 0.25), ("train", 0.75)):
-        source = examples.source(corpus, split)
+        source = examples.blocks(corpus, split)
         assert abs(len(source.cells) - share * len(table)) <= 1
         block = source.join([source[i] for i in range(len(source))])
         rows = examples.rows(block, length=7, vocab=VOCAB, rng=np.random.default_rng(0))

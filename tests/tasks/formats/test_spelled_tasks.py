@@ -25,7 +25,7 @@ def test_words_of_a_task_are_spelled(tmp_path):
     for split, words in (("train", {"good", "Novel", "zebra"}), ("heldout", {"unseen", "zebra"})):
         batch = next(corpus.stream(split, examples, length=16, batch=2, seed=0))
         assert {name: field.shape[1:] for name, field in batch.items() if name != "rows"} == {
-            name: tuple(shape) for name, (shape, _) in examples.fields(16, corpus.vocab).items()
+            name: tuple(shape) for name, (shape, _) in examples.batch_spec(16, corpus.vocab).items()
         }
         codes = {tuple(row) for row in batch["characters"][batch["token_weights"] > 0]}
         spelled = [[259, *(byte + 1 for byte in word.encode()), 260] for word in words]
