@@ -57,6 +57,7 @@ rntn, Recursive networks, rntn, -, -, (recursive_nn|rntn)(_mini)?
 gcn, Graph convolutions, syntactic_gcn, -, -, (syntactic_)?gcn(_mini)?
 s_lstm, S-LSTM, s_lstm, -, -, s_lstm\w*
 star_transformer, Star-Transformer, star_transformer, -, -, star_transformer\w*
+flair, Contextual string embeddings, flair, elmo, -, flair\w*
 context2vec, context2vec, context2vec, cbow, -, context2vec\w*
 skip_thought, Skip-thought, skip_thought, lstm_medium, -, skip_thought\w*
 transformer, Transformer, transformer_base, -, transformer, transformer_(base|big)

@@ -1,5 +1,5 @@
 """Import a Hugging Face checkpoint, without torch, as a folder that every command takes as a model; or a file of word
-vectors, as a folder that is memory-mapped.
+vectors, as a folder that is memory-mapped; or language models of characters, as vectors of words.
 
 Example:
   ptm import bert-base-uncased --out models/bert
@@ -8,6 +8,7 @@ Example:
   ptm import runs/skip_thought --out models/skip_thought --expand glove.6B.300d.txt
   ptm import glove.6B.300d.txt --out models/glove
   ptm import vectors.kv --allow-pickle --out models/vectors
+  ptm import runs/flair --strings --out models/strings
 
 MODEL is a directory with config.json and safetensors (one file, or shards with an index) or Flax msgpack, or a name on the
 Hugging Face Hub. `ptm predict`, `ptm show`, `ptm export` and `ptm train --init` also take MODEL directly.
@@ -39,6 +40,9 @@ class Args:
     expand: options.Path = None
     """File of word vectors, whose words are added to the whole-word vocabulary of a run (skip-thought); a linear map that is
     fitted to the words that both know makes their vectors."""
+    strings: options.Flag = False
+    """MODEL is a run of flair, or a folder with Flair's models *forward*.pt and *backward*.pt; the result has vectors of
+    words."""
     allow_pickle: options.Flag = False
     """Read a torch pickle (weights_only) if there is no other file, or gensim's KeyedVectors."""
     json: options.Flag = False
@@ -58,6 +62,8 @@ def run(args: Args) -> int:
         return word_tables.take(args)
     if args.expand is not None:
         return _expanded(args)
+    if args.strings:
+        return _strings(args)
     words = {"architecture": args.architecture, "allow_pickle": args.allow_pickle, "revision": args.revision}
     model, found = loading.from_published(args.model, **words)
     if args.grow is not None:
@@ -90,6 +96,23 @@ def _expanded(args: Args) -> int:
     document = {"words": len(found.tokenizer.pieces), "new": found.vocab.size - model.vocab.size, "out": args.out}
     line = f"{model.system.name}: {document['words']:,} words, {document['new']:,} of them new\n  in {args.out}"
     return options.report(document, line, args.json)
+
+
+def _strings(args: Args) -> int:
+    """Writes the vectors of words of character language models."""
+    from ptm_jax.convert.flair_files import is_flair
+    from ptm_jax.inference import loading
+
+    if given := options.given(args, ("architecture", "revision", "grow")):
+        raise UserError(f"{given[0]} is for published checkpoints; leave it out with --strings")
+    model = loading.load(args.model, allow_pickle=args.allow_pickle and is_flair(args.model))
+    if not is_flair(args.model):
+        model = loading.strings(model, model.system.name)
+    model.save(args.out)
+    width = sum(way.width for way in (model.module.encoder.right, model.module.encoder.left))
+    return options.report(
+        {"width": width, "out": args.out}, f"{model.system.name}: words of width {width}\n  in {args.out}", args.json
+    )
 
 
 def _grown(model, found, path: str):

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ptm_jax.convert import adapterfile, checkpoint, elmo_folder
+from ptm_jax.convert import adapterfile, checkpoint, elmo_folder, flair_files
 from ptm_jax.convert.checkpoint import is_published
 from ptm_jax.convert.config import Config
 from ptm_jax.convert.hub import locate
@@ -56,7 +56,8 @@ def load(
                   a directory with config.json and tensors; a name on the Hugging Face Hub ("bert-base-uncased"); or a
                   file of word vectors (word2vec, GloVe, fastText, gensim) or folder of them, which gives `WordVectors`,
                   or model2vec's layout, which gives a `StaticModel`; or a folder of `ptm topics`, which gives a
-                  `TopicModel`; or AllenNLP's folder of ELMo (options.json, lm_weights.hdf5)
+                  `TopicModel`; or AllenNLP's folder of ELMo (options.json, lm_weights.hdf5), or one with Flair's two
+                  language models (*forward*.pt, *backward*.pt)
     precision     compute type of matrix products: float32 or bfloat16
     tower         the network to use if the system has several (default: "main", or the last)
     adapter       a file written by `ptm export --adapter` for a run on this model; its parameters are applied to the model
@@ -72,7 +73,9 @@ def load(
         return _words(path, allow_pickle, adapter=adapter, architecture=architecture, tower=tower, revision=revision)
     published = {"architecture": architecture, "allow_pickle": allow_pickle, "revision": revision}
     if elmo_folder.is_elmo(path):
-        return _elmo(path, precision)
+        return _whole(elmo_folder.read(path), precision)
+    if flair_files.is_flair(path):
+        return _whole(flair_files.read(path, allow_pickle), precision)
     if not path.exists() or is_published(path):
         model, _ = from_published(path, precision=precision, **published)
         if adapter is None:
@@ -111,10 +114,15 @@ def _words(path: Path, allow_pickle: bool, **given: Any) -> Any:
     return StaticModel.read(path) if static_folder.is_static(path) else WordVectors(wordfiles.read(path, allow_pickle))
 
 
-def _elmo(path: Path, precision: Compute) -> Pretrained:
-    """Returns the model of AllenNLP's folder."""
-    system, params, tokenizer = elmo_folder.read(path)
-    return Pretrained(with_precision(system, precision), params, tokenizer)
+def _whole(found: tuple[System, Any, Any], precision: Compute) -> Pretrained:
+    """Returns the model of a system, its parameters and its tokenizer."""
+    return Pretrained(with_precision(found[0], precision), *found[1:])
+
+
+def strings(model: Pretrained, name: str) -> Pretrained:
+    """Returns contextual string embeddings of words from a language model of bytes (Akbik et al. 2018, section 2.2).
+    Raises UserError for another model."""
+    return Pretrained(*flair_files.of_model(model.system, model.params, model.tokenizer, name))
 
 
 def _is_table(model: Pretrained) -> bool:

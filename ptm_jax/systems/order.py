@@ -34,6 +34,7 @@ ORDER = {
         lstm_medium lstm_large lstm_mini charlstm_small charlstm_large awd_lstm awd_lstm_mini qrnn qrnn_mini
     """,
     "elmo": "elmo elmo_mini",
+    "flair": "flair flair_mini",
     "skip_thought": "skip_thought skip_thought_bi skip_thought_mini skip_thought_bi_mini",
     "context2vec": "context2vec context2vec_mini",
     "t5": """

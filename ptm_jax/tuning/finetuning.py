@@ -134,7 +134,7 @@ def _spelled(examples: TaskExamples, before: Any) -> TaskExamples:
     if before.alphabet is None:
         return examples
     own = isinstance(before, TaskExamples)
-    spelling = before.spelling if own else Spelled(length=before.length, style=before.style)
+    spelling = before.spelling if own else Spelled(length=before.length, style=before.style, letters=before.letters)
     return dataclasses.replace(examples, spelling=spelling)
 
 

@@ -19,6 +19,7 @@ from ptm_jax.encoders.context2vec import ContextLSTM
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.recurrent import LSTMEncoder
 from ptm_jax.encoders.seq2seq import BridgedEncoderDecoder
+from ptm_jax.encoders.strings import Strings
 from ptm_jax.encoders.transformer import transformer
 from ptm_jax.encoders.trees import TreeEncoder
 from ptm_jax.encoders.windows import SentenceEncoder
@@ -59,6 +60,7 @@ BOTH = Bidirectional(LSTM(hidden=12, project=6, cell_clip=3.0, project_clip=3.0)
 OWN |= {"two_ways": LSTMEncoder(embed=EMBED, layers=(BOTH,))}
 WAYS = [LSTM(hidden=6, backward=backward) for backward in (False, True)]
 OWN |= {"context2vec": ContextLSTM(vocab=VOCAB, width=6, right=WAYS[0], left=WAYS[1], hidden=12, out=12)}
+OWN |= {"strings": Strings(alphabet=257, width=6, right=WAYS[0], left=WAYS[1], room=18)}
 OWN |= {"senna_sentence": SentenceEncoder(embed=EMBED, filters=12, features=12)}
 OWN |= {"qrnn": LSTMEncoder(embed=EMBED, layers=(QRNN(12, 12),))}
 UP = RecursiveNN(tensor=True), BinaryTreeLSTM(hidden=6)

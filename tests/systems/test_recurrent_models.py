@@ -10,7 +10,7 @@ import pytest
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.towers import Tower, abstract
 from ptm_jax.core.types import Vocab
-from ptm_jax.systems import elmo, recurrent
+from ptm_jax.systems import elmo, flair, recurrent
 
 pytestmark = pytest.mark.full
 torch = pytest.importorskip("torch")
@@ -136,3 +136,18 @@ def test_elmo_is_that_of_torch():
         return sum(losses)
 
     compare(system, definition, True)
+
+
+@pytest.mark.status("flair", "matches")
+def test_flair_is_that_of_torch():
+    """One layer a direction, one table of characters and one softmax."""
+
+    def definition(t, batch):
+        real, ids = (batch["segment_ids"] > 0).float(), batch["input_ids"]
+        x, losses = t["encoder/embed/token"][ids], []
+        for way, step in (("right", 1), ("left", -1)):
+            states = lstm(t, f"encoder/{way}_0", x, real.sum(1).int().tolist(), backward=step < 0)
+            losses.append(neighbours_nll(states, ids, real, t["heads_lm/table"], t["heads_lm/bias"], step))
+        return sum(losses)
+
+    compare(flair.flair("", 4, 6), definition, True)

@@ -186,6 +186,7 @@ TRAINS = {
     "bart_mini": [(unigram("nll"), 0.5)],
     "bilm_mini": [(unigram("nll"), 0.3)],
     "elmo_mini": [(unigram("nll"), 0.3)],
+    "flair_mini": [(unigram("nll"), 0.4)],
     "awd_lstm_mini": [(unigram("nll"), 0.3)],
     "cloze_cnn_mini": [(unigram("cloze_nll"), 0.3)],
     "cloze_mini": [(unigram("cloze_nll"), 0.3)],

@@ -21,12 +21,14 @@ move_with_tokens("characters")
 class Spelled(Around):
     """The rows of `examples`, and `characters` [R, L, C] int32: the spelling of the word at every place (`spellings`).
 
-    It must be the outermost wrapper, because it reads the final ids.
+    It must be the outermost wrapper, because it reads the final ids. `letters` are the characters of the style "letters",
+    of which the first stands for all others.
     """
 
     examples: Any = Packed()
     length: int = 50
     style: Style = "bytes"
+    letters: tuple[str, ...] = ()
 
     def __post_init__(self):
         if self.style not in get_args(Style):
@@ -39,11 +41,11 @@ class Spelled(Around):
     @property
     def alphabet(self) -> int:
         """Number of character ids."""
-        return ALPHABETS[self.style]
+        return 1 + len(self.letters) if self.style == "letters" else ALPHABETS[self.style]
 
     def table(self, tokenizer: Tokenizer, ids: Any = None) -> np.ndarray:
         """Returns [V, C] for `Block.spellings`, or the rows of `ids`."""
-        return spellings(tokenizer, self.length, self.style, ids)
+        return spellings(tokenizer, self.length, self.style, ids, self.letters)
 
     def spec(self, length: int, vocab) -> Spec:
         """Returns the fields of `examples` and the characters. Raises UserError as `examples` do."""

@@ -13,7 +13,7 @@ from tokenizers import models, normalizers, pre_tokenizers, trainers
 from ptm_jax.core.errors import UserError
 from ptm_jax.data.tokenizers.tokenizing import ROLES, STYLES, HuggingFace, Tokenizer, TokenizerSpec
 
-Style = Literal["bytes", "elmo"]
+Style = Literal["bytes", "elmo", "letters"]
 
 ALPHABETS = {"bytes": 257, "elmo": 262}
 """Number of character ids of each style, including 0: no character."""
@@ -38,20 +38,30 @@ def train(spec: TokenizerSpec, size: int, texts: Iterable[str]) -> HuggingFace:
     return HuggingFace(backend)
 
 
-def spellings(tokenizer: Tokenizer, length: int, style: Style = "bytes", ids: Sequence[int] | None = None) -> np.ndarray:
+def spellings(
+    tokenizer: Tokenizer,
+    length: int,
+    style: Style = "bytes",
+    ids: Sequence[int] | None = None,
+    letters: Sequence[str] = (),
+) -> np.ndarray:
     """Returns [V, C] int16: the UTF-8 bytes of every piece, or of those of `ids`, cut to C = `length`.
 
     bytes   byte + 1, then 0; special tokens are all 0 (fairseq's character embedder)
     elmo    258, the bytes, 259, then 260, all plus 1; the byte of <s> is 256, of </s> 257, and padding is all 0
             (allenai/bilm-tf; Peters et al. 2018)
+    letters the characters: 1 + the place in `letters`, 1 for another one, then 0; special tokens are all 0 (Flair)
     """
     ids = range(len(tokenizer.pieces)) if ids is None else ids
     table = np.zeros((len(ids), length), np.int16)
     special, vocab = set(tokenizer.special_pieces.values()), tokenizer.vocab
+    places = {letter: place for place, letter in enumerate(letters)}
     for row, i in enumerate(ids):
         piece = tokenizer.pieces[i].rstrip("\0")
         if style == "bytes":
             codes = [] if i in special else piece.encode()[:length]
+        elif style == "letters":
+            codes = [] if i in special else [places.get(letter, 0) for letter in piece[:length]]
         elif i == vocab.pad:
             continue
         else:
