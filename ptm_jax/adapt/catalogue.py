@@ -18,7 +18,15 @@ from ptm_jax.adapt.max_norm import MaxNorm
 from ptm_jax.adapt.pals import PALs
 from ptm_jax.adapt.prefix import Prefix
 from ptm_jax.adapt.rates import LayerDecay, PathRates
-from ptm_jax.adapt.representation import Aligned, Biattentive, ConcatPooling, Recurrent, Representation
+from ptm_jax.adapt.representation import (
+    Aligned,
+    Biattentive,
+    ConcatPooling,
+    LinearGain,
+    Recurrent,
+    Representation,
+    TruncatedGradient,
+)
 from ptm_jax.adapt.side import KAdapter
 from ptm_jax.adapt.unfreezing import ChainThaw, GradualUnfreezing, LayerByLayer, SequentialUnfreezing
 from ptm_jax.core import spec
@@ -33,6 +41,8 @@ NAMES: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "vib": (InformationBottleneck, (41,)),
     "bcn": (Biattentive, (33, 205)),
     "concat": (ConcatPooling, (38,)),
+    "bpt3c": (TruncatedGradient, (38,)),
+    "label_gain": (LinearGain, (30,)),
     "feature": (FeatureExtraction, (190, 205)),
     "frozen": (lambda: Frozen(pattern="/encoder/"), (190,)),
     "max_norm": (MaxNorm, (20,)),

@@ -11,11 +11,13 @@ import numpy as np
 from ptm_jax.adapt.base import is_head, tower_of
 from ptm_jax.core import slots
 from ptm_jax.encoders.readers import reading
+from ptm_jax.encoders.recurrent import LSTMEncoder
 from ptm_jax.nn.heads.alignment import AlignedReader, PairHead
 from ptm_jax.nn.heads.biattention import BiattentiveHead, BiattentiveReader
 from ptm_jax.nn.heads.layer_mix import EmbeddingReader, LayerMix, VectorsReader
 from ptm_jax.nn.heads.tasks import SequenceHead, Summary
 from ptm_jax.nn.recurrent.lstm import BiLSTMReader
+from ptm_jax.objectives.downstream import Classification, LabelGain
 
 READERS = {
     "embedding": lambda rules: EmbeddingReader(),
@@ -146,7 +148,8 @@ class Biattentive(slots.Wrapper):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ConcatPooling(slots.Wrapper):
     """Classifies a text by the state of its last token, the maximum and the mean of its states, through a layer of `hidden`
-    relu units (ULMFiT: Howard and Ruder 2018, arXiv 1801.06146, section 3.3). Deviation: no batch normalisation."""
+    relu units (ULMFiT: Howard and Ruder 2018, arXiv 1801.06146, section 3.3). A backward encoder ends at the first token.
+    Deviation: no batch normalisation."""
 
     hidden: int = 50
     dropout: float = 0.4
@@ -156,9 +159,53 @@ class ConcatPooling(slots.Wrapper):
     owns = r"/heads_classify/"
 
     def wrap(self, module: Any) -> Any:
-        summary = Summary("relu", at="concat", dropout=self.dropout, width=self.hidden)
+        at = "concat_first" if module.encoder.direction == "backward" else "concat"
+        summary = Summary("relu", at=at, dropout=self.dropout, width=self.hidden)
         own = lambda classes: SequenceHead(classes=classes, summary=summary, dropout=self.last_dropout)
         return _classifying(module, "whole texts", {}, own)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TruncatedGradient(slots.Wrapper):
+    """Stops the gradient of a recurrent encoder's states every `tokens` tokens of a text, which is read whole (BPT3C:
+    Howard and Ruder 2018, section 3.3). All states are pooled, and have a gradient through their own piece. Deviation:
+    fastai draws the masks of dropout anew for each piece, here for each text; those of the recurrent kernels as there.
+    An encoder without such states stays as it is."""
+
+    tokens: int = 70
+    towers: tuple[str, ...] = ("main",)
+
+    def __post_init__(self):
+        if self.tokens < 1:
+            raise ValueError(f"tokens is {self.tokens}; a piece has at least one token")
+
+    def wrap(self, module: Any) -> Any:
+        encoder = module.encoder
+        if not isinstance(encoder, LSTMEncoder):
+            return module
+        if encoder.direction == "bidirectional":
+            raise ValueError("the gradient is cut where a text is read in one direction, and this encoder reads both")
+        return dataclasses.replace(module, encoder=dataclasses.replace(encoder, bptt=self.tokens))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LinearGain(slots.Wrapper):
+    """Classifies a text after each of its tokens in training, with weights that grow linearly over the text (Dai and Le
+    2015, arXiv 1511.01432, section 3). The head reads the state of the last token (of a backward encoder: the first)."""
+
+    owns = r"/heads_classify/"
+
+    def rewrite(self, system: Any) -> Any:
+        task = system.objective
+        if not isinstance(task, Classification) or task.kind != "classes":
+            raise ValueError("it is for tasks on the class of a text")
+        tower = system.towers[task.tower]
+        leftwards = tower.encoder.direction == "backward"
+        summary = Summary("none", at="first" if leftwards else "last")
+        head = SequenceHead(classes=tower.heads[task.head].classes, summary=summary, dropout=0.1)
+        tower = dataclasses.replace(tower, heads={**tower.heads, task.head: head})
+        objective = LabelGain(tower=task.tower, head=task.head, leftwards=leftwards)
+        return dataclasses.replace(system, towers={**system.towers, task.tower: tower}, objective=objective)
 
 
 def _classifying(module: Any, what: str, readers: dict[str, Any], head: Callable[[int], Any]) -> Any:

@@ -169,6 +169,10 @@ class Encoder(Slot):
         """Returns the encoder without a memory."""
         return self
 
+    def turned(self) -> Any:
+        """Returns the encoder that reads the tokens of a row from the right, with the same parameters. Raises UserError."""
+        raise UserError(f"{type(self).__name__} has no other direction; a backward model is a recurrent one")
+
     def empty_cache(self, batch: int, length: int, source: int = 0) -> Any:
         """Returns the initial cache for decoding up to `length` tokens, for sources of `source` tokens.
 

@@ -142,6 +142,16 @@ class SlantedTriangular:
 
 
 @spec
+class OneCycle:
+    """One cycle (Smith 2018, arXiv 1803.09820) in fastai's form (MultiFiT): half a cosine up from peak / `start` for `cut`
+    of the steps, half a cosine down to peak / (`start` * `end`). Deviation: the momentum stays."""
+
+    cut: float = 0.3
+    start: float = 25.0
+    end: float = 1e4
+
+
+@spec
 class Staircase:
     """The peak rate for `full` steps, then divided by `divisor` now and after every `every` steps: Zaremba et al. 2014."""
 
@@ -150,7 +160,7 @@ class Staircase:
     divisor: float
 
 
-Schedule = Constant | Linear | Cosine | InverseSqrt | SlantedTriangular | Staircase
+Schedule = Constant | Linear | Cosine | InverseSqrt | SlantedTriangular | OneCycle | Staircase
 
 
 @spec

@@ -46,6 +46,7 @@ class Examples(Slot):
 
     begin, end       names in `core.types.Vocab` of the tokens before and after a text (None: none)
     continuing       whether row b of a batch continues row b of the previous batch
+    backward         whether the tokens of a text stand from last to first
     needs_words      whether it needs the first tokens of words (`Block.words`)
     spells           whether it needs the spellings of `table` (`Block.spellings`)
     labelled         whether it reads labelled files (`corpus`) instead of running text (`rows`)
@@ -62,6 +63,7 @@ class Examples(Slot):
     begin: str | None = "cls"
     end: str | None = "sep"
     continuing: bool = False
+    backward: bool = False
     needs_words: bool = False
     spells: bool = False
     labelled: bool = False

@@ -10,9 +10,10 @@ import jax
 import jax.numpy as jnp
 
 from ptm_jax.core import slots
+from ptm_jax.core.errors import UserError
 from ptm_jax.core.types import Batch, Encoded, record
 from ptm_jax.encoders.context import Embedded, context_of
-from ptm_jax.nn.layers import Dropout
+from ptm_jax.nn.layers import Context, Dropout
 from ptm_jax.nn.recurrent.recurrence import Bidirectional, Recurrent
 
 
@@ -34,8 +35,9 @@ class LSTMEncoder(Embedded):
     if both have the same segment number (truncated back-propagation through time); `stateful=False` turns this off.
     `dropout` applies to the embeddings and to the states of each layer, not to the recurrent products; `input_dropout` and
     `output_dropout` replace it for the embeddings and for the last layer. `locked`: all tokens of a row lose the same units
-    (Gal and Ghahramani 2016). `extra` has the layers' last `States`, "states", the word vectors, "embedded" [B, L, E], and
-    the last layer's states before dropout, "last".
+    (Gal and Ghahramani 2016). `bptt`: through the states no gradient passes the bounds of pieces of so many tokens (BPT3C:
+    Howard and Ruder 2018, section 3.3). `extra` has the layers' last `States`, "states", the word vectors, "embedded"
+    [B, L, E], and the last layer's states before dropout, "last".
     """
 
     embed: nn.Module
@@ -45,6 +47,7 @@ class LSTMEncoder(Embedded):
     output_dropout: float | None = None
     stateful: bool = True
     locked: bool = False
+    bptt: int | None = None
 
     keeps_last = True
 
@@ -77,6 +80,30 @@ class LSTMEncoder(Embedded):
     def without_memory(self) -> LSTMEncoder:
         return dataclasses.replace(self, stateful=False)
 
+    def turned(self) -> LSTMEncoder:
+        if self.direction == "bidirectional":
+            raise UserError("this LSTM reads both directions; a backward model has one")
+        layers = tuple(dataclasses.replace(layer, backward=not layer.backward) for layer in self.layers)
+        return dataclasses.replace(self, layers=layers)
+
+    def _read(self, layer: nn.Module, x, segments, state: Any, context: Context) -> tuple[Any, Any]:
+        """Returns (h [B, L, P], the last state) of a layer; with `bptt` of one piece of the row after another."""
+        if self.bptt is None or x.shape[1] <= self.bptt:
+            return layer(x, segments, state, context)
+        length, size = x.shape[1], self.bptt
+        pieces = lambda field: jnp.moveaxis(field.reshape(len(x), -1, size, *field.shape[2:]), 1, 0)
+        padded = lambda field: jnp.pad(field, ((0, 0), (0, -length % size)) + ((0, 0),) * (field.ndim - 2))
+
+        def step(layer, state, piece):
+            h, state = layer(*piece, jax.lax.stop_gradient(state), context)
+            return state, h
+
+        options = {"variable_broadcast": "params", "split_rngs": {"params": False, "dropout": True}}
+        scan = nn.scan(step, reverse=layer.backward, **options)
+        state = layer.empty_state(len(x)) if state is None else state
+        state, found = scan(layer, state, (pieces(padded(x)), pieces(padded(segments))))
+        return jnp.moveaxis(found, 0, 1).reshape(len(x), -1, found.shape[-1])[:, :length], state
+
     @nn.compact
     def __call__(self, batch: Batch, train: bool = False, cache: States | None = None) -> Encoded:
         context = context_of(batch, self.direction, train)
@@ -87,7 +114,7 @@ class LSTMEncoder(Embedded):
         x, last = drops[0](self.embed(batch, context), context), []
         found = [x]
         for layer, state, drop in zip(self.layers, before.layers, drops[1:], strict=True):
-            raw, state = layer(x, context.visibility.k_segments, state, context)
+            raw, state = self._read(layer, x, context.visibility.k_segments, state, context)
             x = drop(raw, context)
             found.append(x)
             last.append(state)

@@ -28,13 +28,19 @@ class Classification(OnePass):
     kind    "classes": cross-entropy, `label` int32; "number": squared error, `label` float32 [B], or [B, C] with the mean
             over C; "labels": logistic loss of each class, `label` [B, C] in {0, 1}, with the mean over classes
 
-    The weight of a row is `label_weights` [B] if the batch has them, else 1 if the row has a token.
+    The weight of a row is `label_weights` [B] if the batch has them, else 1 if the row has a token. `smoothing` is the share
+    of the target that is spread evenly over the classes (Szegedy et al. 2016; MultiFiT: 0.1); the metric `nll` excludes it.
     """
 
     tower: str = "main"
     head: str = "classify"
     kind: Literal["classes", "number", "labels"] = "classes"
+    smoothing: float = 0.0
     reads_once = True
+
+    def __post_init__(self):
+        if not 0 <= self.smoothing < 1 or (self.smoothing and self.kind != "classes"):
+            raise ValueError(f"smoothing is {self.smoothing} of {self.kind}; it must be in [0, 1), and is of classes")
 
     @property
     def baseline(self) -> str | None:
@@ -44,7 +50,11 @@ class Classification(OnePass):
         scores, label = scores_of(tower, self.head, encoded, batch), batch["label"]
         weights = batch["label_weights"] if "label_weights" in batch else real_rows(batch)
         if self.kind == "classes":
-            return token_loss(nll_of(scores, label), weights, scores.argmax(-1) == label, "nll")
+            loss = token_loss(nll_of(scores, label), weights, scores.argmax(-1) == label, "nll")
+            if not self.smoothing:
+                return loss
+            even = ((jax.nn.logsumexp(scores, -1) - scores.mean(-1)) * weights).sum()
+            return dataclasses.replace(loss, sum=(1 - self.smoothing) * loss.sum + self.smoothing * even)
         if self.kind == "number":
             squared = jnp.square(scores - label.astype(jnp.float32).reshape(scores.shape))
             return token_loss(squared.mean(-1), weights, name="squared_error")
@@ -57,6 +67,35 @@ class Classification(OnePass):
             return [scores]
         columns = jnp.split(scores, scores.shape[-1], -1)
         return columns if self.kind == "number" else [jnp.concatenate([jnp.zeros_like(one), one], -1) for one in columns]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LabelGain(OnePass):
+    """Cross-entropy of a text's class after each of its tokens, with weights that grow linearly from 0 to 1 in the order of
+    reading (linear gain: Dai and Le 2015, arXiv 1511.01432, section 3).
+
+    The head reads each state [D] by itself: its summary is of one token. `nll` and `accuracy` are of the last one.
+    Deviation: the loss is the weighted mean over the tokens of a batch.
+    """
+
+    baseline = "nll"
+
+    tower: str = "main"
+    head: str = "classify"
+    leftwards: bool = False
+
+    def of(self, tower: Tower, encoded: Encoded, batch: Batch) -> Loss:
+        real, key = real_tokens(batch), batch.get("noise")
+        rows, length, width = encoded.hidden.shape
+        key = None if key is None else named(key, self.head)
+        scores = tower.head(self.head, encoded.hidden.reshape(rows * length, 1, width), None, key=key)
+        scores, label = scores.reshape(rows, length, -1), jnp.broadcast_to(batch["label"][:, None], (rows, length))
+        nll, right = nll_of(scores, label), scores.argmax(-1) == label
+        read = jnp.cumsum(real[:, ::-1], 1)[:, ::-1] if self.leftwards else jnp.cumsum(real, 1)
+        size = jnp.maximum(real.sum(1, keepdims=True), 1.0)
+        rows = (batch["label_weights"] if "label_weights" in batch else real_rows(batch))[:, None] * real
+        loss = token_loss(nll, rows * read / size)
+        return dataclasses.replace(loss, metrics=token_loss(nll, rows * (read == size), right, "nll").metrics)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -110,6 +110,17 @@ class RegularisedLM(LM):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Reconstruction(LM):
+    """`LM` of the tokens whose field `again` is 1: a sequence autoencoder, encoder and decoder of the same parameters (Dai
+    and Le 2015, arXiv 1511.01432, section 2)."""
+
+    def of(self, tower: Tower, encoded: Encoded, batch: Batch) -> Loss:
+        readout = tower.head(self.head, encoded.hidden[:, :-1])
+        weights = _followers(batch) * batch["again"][:, 1:]
+        return token_loss(readout.nll(batch["input_ids"][:, 1:]), weights, name="nll")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class BiLM(OnePass):
     """The mean forward loss -log p(x_t | x_<t) plus the mean backward loss -log p(x_t | x_>t), with a shared head (survey
     Table 1, row BiLM; Peters et al. 2018, section 3.1).

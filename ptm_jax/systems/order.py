@@ -33,6 +33,10 @@ ORDER = {
     "recurrent": """
         lstm_medium lstm_large lstm_mini charlstm_small charlstm_large awd_lstm awd_lstm_mini qrnn qrnn_mini
     """,
+    "ulmfit": """
+        lm_lstm sa_lstm ulmfit ulmfit_backward multifit lm_lstm_mini sa_lstm_mini ulmfit_mini ulmfit_backward_mini
+        multifit_mini
+    """,
     "elmo": "elmo elmo_mini",
     "flair": "flair flair_mini",
     "skip_thought": "skip_thought skip_thought_bi skip_thought_mini skip_thought_bi_mini",

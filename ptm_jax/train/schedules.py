@@ -21,7 +21,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from ptm_jax.core.recipe import Constant, Cosine, InverseSqrt, Linear, SlantedTriangular, Staircase
+from ptm_jax.core.recipe import Constant, Cosine, InverseSqrt, Linear, OneCycle, SlantedTriangular, Staircase
 
 Rate = Callable[[Any], Any]
 
@@ -85,6 +85,21 @@ def _slanted_triangular(schedule: SlantedTriangular, peak: float, total_steps: i
         t = _float(step)
         p = jnp.where(t < cut, t / cut, 1.0 - (t - cut) / max(total_steps - cut, 1))
         return peak * (1.0 + jnp.clip(p, 0.0, 1.0) * (schedule.ratio - 1.0)) / schedule.ratio
+
+    return rate
+
+
+@build.register
+def _one_cycle(schedule: OneCycle, peak: float, total_steps: int) -> Rate:
+    """fastai's annealing: the first update has peak / start, update cut * total the peak."""
+    cut = max(int(total_steps * schedule.cut), 1)
+    bottom, last = peak / schedule.start, peak / (schedule.start * schedule.end)
+
+    def rate(step):
+        up, left = _float(step) / cut, jnp.maximum(total_steps - _float(step), 0.0) / max(total_steps - cut, 1)
+        part = jnp.sin(0.5 * jnp.pi * jnp.where(step < cut, up, left)) ** 2
+        low = jnp.where(step < cut, bottom, last)
+        return low + (peak - low) * part
 
     return rate
 

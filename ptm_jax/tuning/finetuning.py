@@ -232,6 +232,8 @@ def _headed(system: System, examples: TaskExamples) -> System:
     """Returns the encoder of a system with the head of a task, which reads as the system's own head does."""
     name, kind = _tuned(system.towers), kind_of(examples)
     encoder = system.towers[name].encoder.without_memory()  # texts of a task do not follow one another
+    if system.examples.backward:
+        encoder = encoder.turned()
     # A fine-tuned run keeps the pooling of its fine-tuning (STILTs), a convolutional encoder that of its task.
     heads = system.towers[name].heads
     before, pool = heads.get("classify"), heads.get("pool")

@@ -13,6 +13,7 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.types import Vocab
 from ptm_jax.data.rows import annotated, columns, examples, sentence_pairs, sentence_slots
 from ptm_jax.data.rows.bitext import Translations
+from ptm_jax.data.rows.echoed import Echoed
 from ptm_jax.data.rows.spelled import Spelled
 from ptm_jax.data.rows.trees import Trees
 from ptm_jax.data.rows.windows import Chunks
@@ -109,6 +110,7 @@ def test_every_token_is_in_one_place(name):
             given.tokens[given.document_tokens[:-1]] = FIRST
             found = cutting.cut(CASES[name], given, length)["input_ids"]
             text = np.sort(np.append(found[found > FIRST], [FIRST] * len(given.documents)))
+        text = np.unique(text) if has(name, Echoed) else text
         if not has(name, PAIRS):
             assert np.array_equal(text, np.sort(given.tokens))
 

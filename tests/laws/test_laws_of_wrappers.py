@@ -27,7 +27,7 @@ SMALL = {
     "bilstm": "hidden=2", "esim": "hidden=2", "bcn": "hidden=2, reductions=(2,), pieces=2", "houlsby": "width=2",
     "pfeiffer": "width=2", "k_adapter": "width=4, heads=2, layers=1", "pals": "width=4, heads=2", "lora": "rank=2",
     "prefix": "length=2", "vib": "width=2", "gradual": "steps=2", "chain_thaw": "steps=2", "sequential": "steps=2",
-    "concat": "hidden=2", "adversarial": "virtual=0.5", "rates": "table=(('/embed/', 0.5),)",
+    "concat": "hidden=2", "bpt3c": "tokens=2", "adversarial": "virtual=0.5", "rates": "table=(('/embed/', 0.5),)",
 }  # fmt: skip
 MORE = {
     "tags": "vib(code=discrete, width=2, tags=3)",

@@ -9,8 +9,9 @@ import pytest
 
 from ptm_jax.objectives.contrastive import DIM, InfoNCE, PairwiseRanking
 from ptm_jax.objectives.detection import RTD, AddedWords
+from ptm_jax.objectives.downstream import Classification, LabelGain
 from ptm_jax.objectives.joint import Joint
-from ptm_jax.objectives.language import LM, MLM, PLM, BiLM, Cloze, RegularisedLM
+from ptm_jax.objectives.language import LM, MLM, PLM, BiLM, Cloze, Reconstruction, RegularisedLM
 from ptm_jax.objectives.ponder import Ponder
 from ptm_jax.objectives.sentence_pairs import NSP, BidirectionalNSP
 from ptm_jax.objectives.seq2seq import Seq2Seq
@@ -48,6 +49,34 @@ def neighbours(p, b, states, toward):
 
 def lm(p, b):
     return neighbours(p, b, states_of(p, b), 1)
+
+
+def reconstruction(p, b):
+    """Dai and Le 2015: only the words of the second copy count."""
+    states, segments = states_of(p, b), b["segment_ids"]
+    follows = (segments[:, 1:] == segments[:, :-1]) & (segments[:, 1:] > 0) & (b["again"][:, 1:] > 0)
+    return over(follows, lambda i, t: nll(states[i, t] @ p["lm"], b["input_ids"][i, t + 1]))
+
+
+def smoothed(p, b, rate=0.1, classes=3):
+    scores = states_of(p, b)[:, 0] @ p["classify"]
+    target = lambda i: (1 - rate) * np.eye(classes)[b["label"][i]] + rate / classes
+    loss = lambda i: sum(target(i)[c] * nll(scores[i], c) for c in range(classes))
+    return over((b["segment_ids"] > 0).any(1), loss)
+
+
+def gain(leftwards):
+    """Dai and Le 2015, section 3: after token t of T the weight is t / T, from the side that is read first."""
+
+    def definition(p, b):
+        states, terms, weight = states_of(p, b), 0.0, 0.0
+        for i, size in enumerate((b["segment_ids"] > 0).sum(1)):
+            for t in range(size):
+                mine = (size - t if leftwards else t + 1) / size
+                terms, weight = terms + mine * nll(states[i, t] @ p["classify"], b["label"][i]), weight + mine
+        return [(terms, weight)]
+
+    return definition
 
 
 def bilm(p, b):
@@ -180,6 +209,10 @@ CASES = {
     "lm": (LM(), lm),
     "regularised": (RegularisedLM(), regularised),
     "bilm": (BiLM(), bilm),
+    "reconstruction": (Reconstruction(), reconstruction),
+    "smoothed classes": (Classification(smoothing=0.1), smoothed),
+    "label gain": (LabelGain(), gain(False)),
+    "label gain of a backward encoder": (LabelGain(leftwards=True), gain(True)),
     "cloze": (Cloze(), cloze),
     "sentences beside": (NeighbourSentences(), sentences),
     "plm": (PLM(), plm),
@@ -206,7 +239,7 @@ def test_equals_the_definition(objective, definition):
     assert len(loss.metrics) >= len(np.atleast_1d(loss.sum))
     first = definition(*double_inputs())[0]
     found = [float(ratio.value()) for name, ratio in loss.metrics.items() if name.endswith(("nll", "loss", "ponder"))]
-    if not isinstance(objective, Seq2Seq):  # whose first metric is without smoothing
+    if not isinstance(objective, Seq2Seq | Classification | LabelGain):  # whose metrics are without smoothing or gain
         assert any(np.isclose(value, first[0] / first[1], rtol=1e-5) for value in found)
 
 

@@ -227,6 +227,7 @@ def batch_of(seed: int = 1) -> dict[str, jax.Array]:
         "noise_relations": ids(B, 4),
         "context_ids": ids(B, L),
         "replaced_ids": ids(B, L),
+        "again": [[0, 1, 1, 0, 0, 1], [0, 0, 1, 1, 0, 0], [0] * 6],
     }
     weights = {f"{name}_weights": some for name in ("mlm", "plm", "shuffle", "decoder")} | {"noise_weights": segments > 0}
     weights["triple_weights"] = [[1, 1], [1, 0], [0, 0]]

@@ -163,6 +163,15 @@ EXACT = {
     "gated_descriptions": 2 * 131_072 * 100 + 2 * 4 * 50 * (100 + 50 + 1) + 100 * (100 + 1) + 100 * 100 + 100,
     # Wang et al. 2014 and Zhong et al. 2015: vectors of words, entities and relations, and output vectors, of width 150
     **{name: 2 * 131_072 * 150 for name in ("wang_joint", "zhong_joint")},
+    # Dai and Le 2015 with the words of Miyato et al. 2017: LSTM of 1024 over words of 512, softmax
+    **{name: 86_934 * 512 + 4_096 * (512 + 1 + 1_024) + 86_934 * 1_025 for name in ("lm_lstm", "sa_lstm")},
+    # Howard and Ruder 2018, section 4.1: three LSTMs between words of 400, the tied table and its bias
+    **{
+        name: 60_000 * 401 + 4_600 * (400 + 1 + 1_150) + 4_600 * (1_150 + 1 + 1_150) + 1_600 * (1_150 + 1 + 400)
+        for name in ("ulmfit", "ulmfit_backward")
+    },
+    # Eisenschlos et al. 2019, section 3: four QRNNs of 1550 units, the first with windows of two tokens
+    "multifit": 15_000 * 401 + 4_650 * (801 + 1_551 + 1_551) + 1_200 * 1_551,
     # Kiros et al. 2015, section 3: words of 620, three GRU of 2400 (the encoder of bi-skip: two of 1200), C_r, C_z and C of
     # Eq. 5 to 8 in each decoder, one softmax for both
     "skip_thought": 20_000 * 620 + 3 * 7_200 * (620 + 1 + 2_400) + 2 * 2_400 * 7_200 + 20_000 * 2_401,

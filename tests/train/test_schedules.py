@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from ptm_jax.core.recipe import Constant, Cosine, InverseSqrt, Linear, SlantedTriangular, Staircase
+from ptm_jax.core.recipe import Constant, Cosine, InverseSqrt, Linear, OneCycle, SlantedTriangular, Staircase
 from ptm_jax.train import schedules
 
 
@@ -52,12 +52,19 @@ def ulmfit(t, cut=100, frac=0.1, ratio=32):
     return 0.01 * (1 + p * (ratio - 1)) / ratio
 
 
+def fastai(k, cut=300, total=1000):
+    """annealing_cos(start, end, pct) = end + (start - end) / 2 * (cos(pi pct) + 1), up and then down, peak 0.01."""
+    up, down = 0.5 * (np.cos(np.pi * k / cut) + 1), 0.5 * (np.cos(np.pi * (k - cut) / (total - cut)) + 1)
+    return np.where(k < cut, 0.01 + (0.01 / 25 - 0.01) * up, 0.01 / 25e4 + (0.01 - 0.01 / 25e4) * down)
+
+
 @pytest.mark.parametrize(
     "paper, schedule, peak, total",
     [
         (vaswani, InverseSqrt(warmup=4000), 512**-0.5 * 4000**-0.5, 20_000),
         (lambda k: 1 / np.sqrt(np.maximum(k + 1, 10_000)), InverseSqrt(warmup=10_000, ramp=False), 0.01, 30_000),  # T5
         (ulmfit, SlantedTriangular(), 0.01, 1000),
+        (fastai, OneCycle(), 0.01, 1000),
     ],
 )
 def test_papers(paper, schedule, peak, total):
@@ -66,7 +73,7 @@ def test_papers(paper, schedule, peak, total):
 
 @pytest.mark.parametrize("total", [1, 2, 3, 5, 19])
 def test_short_runs_stay_positive(total):
-    for schedule in (Linear(warmup=10), Cosine(), SlantedTriangular(), InverseSqrt(), Constant(warmup=3)):
+    for schedule in (Linear(warmup=10), Cosine(), SlantedTriangular(), OneCycle(), InverseSqrt(), Constant(warmup=3)):
         values = rates(schedule, 1.0, total)
         assert np.isfinite(values).all() and (values > 0).all() and (values <= 1).all()
 

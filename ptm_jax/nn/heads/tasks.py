@@ -121,7 +121,7 @@ class TaskHead(slots.Head, nn.Module, kw_only=True):
 class Summary(slots.Head, nn.Module):
     """[B, L, D] -> [B, D]: a dense layer and activation on one token (the first, the `last` that is not padding, or the
     last `eos` of the input) or on the `mean` of the tokens that are not padding. `concat`: the last token, the maximum and
-    the mean, [B, 3 D] (Howard and Ruder 2018, section 3.3).
+    the mean, [B, 3 D] (Howard and Ruder 2018, section 3.3); `concat_first`: with the first token.
 
     "tanh" on the first token is the pooler of BERT and ALBERT and the dense layer of RoBERTa's classifier; "gelu" is
     ELECTRA's, "relu" DistilBERT's. "tanh" on the last token is XLNet's; on the decoder's state at the last `eos`, BART's.
@@ -130,7 +130,7 @@ class Summary(slots.Head, nn.Module):
     """
 
     activation: Activation | Literal["none"] = "tanh"
-    at: Literal["first", "last", "eos", "mean", "max", "concat"] = "first"
+    at: Literal["first", "last", "eos", "mean", "max", "concat", "concat_first"] = "first"
     eos: int | None = None
     dropout: float = 0.0
     width: int | None = None
@@ -163,12 +163,13 @@ class Summary(slots.Head, nn.Module):
 
     def _chosen(self, hidden, where):
         """Returns the state of the token, or the mean, [B, D]."""
-        if where is None and self.at != "concat":
+        joined = self.at in ("concat", "concat_first")
+        if where is None and not joined:
             return hidden[:, 0]
-        if self.at == "concat":
+        if joined:
             where = jnp.ones(hidden.shape[:2]) if where is None else where  # without a batch: to initialise
-            last = last_token((where > 0).astype(jnp.int32))
-            parts = (("last", last), ("max", where), ("mean", where))
+            end = last_token((where > 0).astype(jnp.int32)) * (self.at == "concat")
+            parts = (("last", end), ("max", where), ("mean", where))
             return jnp.concatenate([self._pooled(at, hidden, given) for at, given in parts], -1)
         return self._pooled(self.at, hidden, where)
 
