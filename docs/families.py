@@ -50,6 +50,9 @@ lbl, Log-bilinear models, vlbl, skipgram, -, i?vlbl\w*
 lstm, LSTM language model, lstm_medium, gpt2, -, lstm_\w+
 charlstm, Character-aware language model, charlstm_small, lstm_medium, -, charlstm_\w+
 awd_lstm, AWD-LSTM, awd_lstm, lstm_medium, -, awd_lstm\w*
+lm_lstm, LM-LSTM and SA-LSTM, sa_lstm, lm_lstm, -, (lm|sa)_lstm\w*
+ulmfit, ULMFiT, ulmfit, awd_lstm, -, ulmfit\w*
+multifit, MultiFiT, multifit, ulmfit, -, multifit\w*
 elmo, ELMo, elmo, charlstm_large, -, elmo\w*
 qrnn, QRNN language model, qrnn, lstm_medium, -, qrnn\w*
 tree_lstm, Tree-LSTM, tree_lstm, -, -, tree_lstm\w*
