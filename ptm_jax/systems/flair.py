@@ -73,7 +73,7 @@ def of_words(name: str, encoder: Strings, spelling: int, letters: tuple[str, ...
         rows=(),
         towers={"main": Model(encoder=encoder, heads={})},
         tokenizer=TokenizerSpec(kind="spaced", vocab=257, lowercase=False, specials="roberta"),
-        examples=Spelled(length=spelling, style="letters" if letters else "bytes", letters=letters),
+        examples=Spelled(length=spelling, style="alphabet" if letters else "bytes", letters=letters),
     )
 
 

@@ -21,7 +21,7 @@ move_with_tokens("characters")
 class Spelled(Around):
     """The rows of `examples`, and `characters` [R, L, C] int32: the spelling of the word at every place (`spellings`).
 
-    It must be the outermost wrapper, because it reads the final ids. `letters` are the characters of the style "letters",
+    It must be the outermost wrapper, because it reads the final ids. `letters` are the characters of the style "alphabet",
     of which the first stands for all others.
     """
 
@@ -41,7 +41,7 @@ class Spelled(Around):
     @property
     def alphabet(self) -> int:
         """Number of character ids."""
-        return 1 + len(self.letters) if self.style == "letters" else ALPHABETS[self.style]
+        return 1 + len(self.letters) if self.style == "alphabet" else ALPHABETS[self.style]
 
     def table(self, tokenizer: Tokenizer, ids: Any = None) -> np.ndarray:
         """Returns [V, C] for `Block.spellings`, or the rows of `ids`."""

@@ -13,7 +13,7 @@ from tokenizers import models, normalizers, pre_tokenizers, trainers
 from ptm_jax.core.errors import UserError
 from ptm_jax.data.tokenizers.tokenizing import ROLES, STYLES, HuggingFace, Tokenizer, TokenizerSpec
 
-Style = Literal["bytes", "elmo", "letters"]
+Style = Literal["bytes", "elmo", "alphabet"]
 
 ALPHABETS = {"bytes": 257, "elmo": 262}
 """Number of character ids of each style, including 0: no character."""
@@ -50,7 +50,7 @@ def spellings(
     bytes   byte + 1, then 0; special tokens are all 0 (fairseq's character embedder)
     elmo    258, the bytes, 259, then 260, all plus 1; the byte of <s> is 256, of </s> 257, and padding is all 0
             (allenai/bilm-tf; Peters et al. 2018)
-    letters the characters: 1 + the place in `letters`, 1 for another one, then 0; special tokens are all 0 (Flair)
+    alphabet  the characters: 1 + the place in `letters`, 1 for another one, then 0; special tokens are all 0 (Flair)
     """
     ids = range(len(tokenizer.pieces)) if ids is None else ids
     table = np.zeros((len(ids), length), np.int16)
@@ -60,7 +60,7 @@ def spellings(
         piece = tokenizer.pieces[i].rstrip("\0")
         if style == "bytes":
             codes = [] if i in special else piece.encode()[:length]
-        elif style == "letters":
+        elif style == "alphabet":
             codes = [] if i in special else [places.get(letter, 0) for letter in piece[:length]]
         elif i == vocab.pad:
             continue
