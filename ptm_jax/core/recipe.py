@@ -85,12 +85,19 @@ class Adadelta:
 @spec
 class SGD:
     """Gradient descent with optional momentum: word2vec, AWD-LSTM. `nesterov` (Sutskever et al. 2013, in the form of
-    Bengio et al. 2013, which stores the look-ahead parameters): fairseq's language models."""
+    Bengio et al. 2013, which stores the look-ahead parameters): fairseq's language models.
+
+    row_limit  longest change of a row of a matrix in an update; a longer one is shortened to it. A row of a table whose
+               changes an update adds up from many places else diverges, where a single update after another would not
+    """
 
     momentum: float = 0.0
     nesterov: bool = False
+    row_limit: float | None = None
 
     def __post_init__(self):
+        if self.row_limit is not None and (self.row_limit <= 0 or self.momentum):
+            raise ValueError(f"row_limit is {self.row_limit}; it must be above 0, and goes without momentum")
         if self.nesterov and not self.momentum:
             raise ValueError("SGD with nesterov=True needs a momentum above 0; give one, or leave nesterov out")
 

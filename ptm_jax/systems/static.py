@@ -32,7 +32,7 @@ def rate(per_word: float, rows: int) -> float:
     return per_word * rows * (CHUNK - 2 * WINDOW)
 
 
-def recipe(per_word: float, *, updates: int = 64, optimizer=SGD(), end: float = 0.0001 / 0.025) -> Recipe:  # noqa: B008
+def recipe(per_word: float, *, updates: int = 64, optimizer=SGD(row_limit=1.0), end: float = 0.0001 / 0.025) -> Recipe:  # noqa: B008
     """Returns a recipe of one epoch over a billion words: steps of 512 rows, in `updates` updates."""
     return Recipe(
         phases=(Phase(steps=30_000, batch=512, length=CHUNK),),

@@ -279,9 +279,12 @@ def _adadelta(spec: Adadelta) -> Rule:
 @rule_of.register
 def _sgd(spec: SGD) -> Rule:
     """Gradient descent; with momentum the velocity is m = momentum * m + g, and the direction m, or Nesterov's
-    g + momentum * m (as in torch)."""
+    g + momentum * m (as in torch). Rows are held to `row_limit`."""
 
     def update(g, param, moments, *, decay, axes, t, rate):
+        if spec.row_limit is not None and g.ndim == 2:
+            norms = rate * jnp.linalg.norm(g, axis=-1, keepdims=True)
+            return g * jnp.minimum(1.0, spec.row_limit / jnp.maximum(norms, jnp.finfo(g.dtype).tiny)), {}
         if not spec.momentum:
             return g, {}
         mu = spec.momentum * moments["mu"] + g

@@ -143,6 +143,23 @@ def test_clip(clip):
         np.testing.assert_allclose(found[path], value - 0.01 * scaled, rtol=1e-5, atol=1e-7)
 
 
+def test_rows_of_a_matrix_keep_to_the_limit():
+    """A row's change is at most 0.02 long, in its own direction; vectors are left as they are."""
+    grad = draw(1)
+    found = ours(recipe(SGD(row_limit=0.02)), [grad])[0]
+    lengths = []
+    for path, before in draw(0, 0.5).items():
+        change = 0.01 * grad[path]
+        if change.ndim == 2:
+            length = np.sqrt((change**2).sum(-1, keepdims=True))
+            change = change * np.minimum(1, 0.02 / length)
+            lengths += [*length.ravel()]
+        np.testing.assert_allclose(before - found[path], change, rtol=1e-4, atol=1e-7)
+    assert min(lengths) < 0.02 < max(lengths)
+    with pytest.raises(ValueError, match="row_limit is -1"):
+        SGD(row_limit=-1)
+
+
 def test_a_gradient_of_zero_only_decays_what_decays():
     zero = {path: np.zeros_like(g) for path, g in draw(1).items()}
     before, after = draw(0, 0.5), ours(recipe(AdamW(weight_decay=0.1)), [zero])[0]

@@ -83,6 +83,7 @@ def descend(
     updates: int,
     window: int,
     k: int,
+    limit: float | None = None,
     means=False,
     pieces=None,
     threads: int = 0,
@@ -92,6 +93,7 @@ def descend(
     tables   input and output vectors, [V, D] float32; with `pieces` those of n-grams too, [M, D]; all are donated
     batch    `input_ids`, `segment_ids`, `windows` [B, L], `noise_ids` [B, K]
     rate     the learning rate of the mean over the centres of an update
+    limit    longest change of a row in an update (`recipe.SGD.row_limit`)
     means    CBOW: the mean of the neighbours predicts the word
     pieces   [V + 1 + N] int32, n-grams of the words (`nn.embeddings.subwords.HashedNGrams`), or None
     threads  0: the cores of this process
@@ -102,6 +104,7 @@ def descend(
     made = (*(jax.ShapeDtypeStruct(table.shape, jnp.float32) for table in given), jax.ShapeDtypeStruct((4,), jnp.float32))
     call = jax.ffi.ffi_call(TARGETS["sampling"], made, input_output_aliases={n: n for n in range(3)})
     numbers = {"updates": np.int64(updates), "window": np.int64(window), "k": np.float32(k), "threads": np.int64(threads)}
+    numbers["limit"] = np.float32(limit or 0)
     *found, sums = call(*given, rows, *fields, jnp.reshape(rate, (1,)).astype(jnp.float32), means=means, **numbers)
     return tuple(found[: len(tables)]), sums
 
@@ -138,6 +141,7 @@ class Step(NamedTuple):
 def _sampling(system: Any, tables: Arrays, moments: Any, batch: Batch, rates: Arrays):
     objective, updates = system.objective, system.recipe.updates
     numbers = {"updates": updates, "window": objective.window, "k": objective.k, "means": objective.predicts == "centre"}
+    numbers["limit"] = system.recipe.optimizer.row_limit
     subwords = slots.encoder_of(system, objective.tower).subwords
     numbers["pieces"] = None if subwords is None else subwords.values
     found, sums = descend(tuple(tables.values()), batch, next(iter(rates.values())), **numbers)
@@ -155,6 +159,8 @@ def _cells(system: Any, tables: Arrays, moments: Any, batch: Batch, rates: Array
 
 
 STEPS = {
-    "sampling": Step(lambda recipe: recipe.optimizer == SGD() and not recipe.lr_rules, _sampling),
+    "sampling": Step(
+        lambda recipe: isinstance(recipe.optimizer, SGD) and not recipe.optimizer.momentum and not recipe.lr_rules, _sampling
+    ),
     "cells": Step(lambda recipe: recipe.optimizer == Adagrad(initial=1.0, eps=0.0, scaled=True), _cells),
 }

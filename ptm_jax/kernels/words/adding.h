@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -32,6 +33,7 @@ struct Adder {
   std::vector<Term> terms;
   int width, padded;
   Numbers total;
+  float limit = INFINITY;  // of the norm of a row's change
   Adder(int width, int padded) : width(width), padded(padded), total(padded) {}
 
   // Adds the entries of all lists(r, part), r below `rows`. Returns the square of the norm of what tables got.
@@ -73,10 +75,12 @@ struct Adder {
       if (terms.size() > 1) combine(total.data, padded, terms.data(), terms.size());
       float* to = vector(one.key);
       const float* from = terms.size() > 1 ? total.data : slopes[one.head];
-      for (int d = 0; d < width; ++d) to[d] -= rate * from[d];
       Vec squares{};
       for (int d = 0; d < padded; d += LANES) squares += load(from + d) * load(from + d);
-      norm += sum(squares);
+      float square = sum(squares), step = rate;
+      if (rate * rate * square > limit * limit) step = limit / std::sqrt(square);
+      for (int d = 0; d < width; ++d) to[d] -= step * from[d];
+      norm += square;
     }
     return norm;
   }

@@ -211,7 +211,7 @@ using Words = ffi::Buffer<ffi::S32>;
 static ffi::Error descend(Floats in0, Floats out0, Floats ngrams0, Words pieces, Words ids, Words segments, Words windows,
                           Words noise, Floats rate, ffi::Result<Floats> in1, ffi::Result<Floats> out1,
                           ffi::Result<Floats> ngrams1, ffi::Result<Floats> sums, int64_t updates, int64_t window, float k,
-                          bool means, int64_t threads) {
+                          float limit, bool means, int64_t threads) {
   auto dims = ids.dimensions();
   int rows = dims[0], length = dims[1], width = in0.dimensions()[1], drawn = noise.dimensions()[1];
   float* tables[] = {in1->typed_data(), out1->typed_data(), ngrams1->typed_data(), nullptr};
@@ -236,6 +236,7 @@ static ffi::Error descend(Floats in0, Floats out0, Floats ngrams0, Words pieces,
   auto work = [&](int me) {
     Computer computer(s);
     Adder adder(width, s.padded);
+    if (limit > 0) adder.limit = limit;
     auto at = [&](const Words& field, int m, int r, int size) {
       return field.typed_data() + size_t(m + r * updates) * size;
     };
@@ -306,5 +307,6 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(ptm_words_descend, descend,
                                   .Attr<int64_t>("updates")
                                   .Attr<int64_t>("window")
                                   .Attr<float>("k")
+                                  .Attr<float>("limit")
                                   .Attr<bool>("means")
                                   .Attr<int64_t>("threads"));
