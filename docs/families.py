@@ -44,6 +44,8 @@ convs2s, ConvS2S, convs2s_ende, transformer_base, -, convs2s_\w+
 rnnsearch, RNNsearch, rnnsearch_50, transformer_base, -, rnnsearch_\w+
 luong, Luong's attention, luong_local_p, rnnsearch_50, -, luong_\w+
 cove, CoVe, cove, luong_general, -, cove
+lm_seq2seq, Sequence-to-sequence from two language models, lm_seq2seq, luong_general, -, lm_seq2seq\w*
+liu, LSTMs that tasks share, liu_shared, liu_uniform, -, liu_\w+
 graphs, Joint models of graphs and text, wang_joint, skipgram, -, (wang|zhong)_joint\w*
 dkrl, Entity descriptions, dkrl, wang_joint, -, (dkrl|gated_descriptions)\w*
 lbl, Log-bilinear models, vlbl, skipgram, -, i?vlbl\w*

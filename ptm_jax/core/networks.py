@@ -97,6 +97,8 @@ class Encoder(Slot):
     subwords         the rows of a table `ngrams` that a word has besides (`nn.embeddings.subwords`), or None
     paragraphs       number of documents in its table `document`, whose rows the batch names (`document_ids`); 0: none
     stacks           {path inside the encoder: stack of layers}, from the input up; {} if layers are not stacked
+    language_models  {name: {prefix of paths in a language model's tower: prefix in the encoder's}}, parts that may begin
+                     with a language model (`Experiment.init`)
     """
 
     direction: Direction = "bidirectional"
@@ -116,6 +118,11 @@ class Encoder(Slot):
     subwords: Any = None
     paragraphs: int = 0
     stacks: Mapping[str, Layered] = MappingProxyType({})
+    language_models: Mapping[str, Mapping[str, str]] = MappingProxyType({})
+
+    def of_task(self, number: int) -> Encoder:
+        """Returns the encoder that reads every batch as one of this task, of several that it was trained on."""
+        return self
 
     @property
     def carries(self) -> bool:

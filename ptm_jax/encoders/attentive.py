@@ -42,6 +42,8 @@ class AttentiveDecoder(Embedded):
     """Base of decoders that read a `Source` at every token: `hidden` is [B, T, `features`].
 
     A document of a packed row begins with a state of its own (`begun`) and reads the source tokens of its own segment.
+
+    ends    whether `begun` reads the encoder's states after each document (`nn.recurrent.recurrence.State`)
     """
 
     embed: nn.Module
@@ -53,6 +55,7 @@ class AttentiveDecoder(Embedded):
     precision: Precision = Precision()
 
     direction = "causal"
+    ends = False
 
     def dense(self, width: int, bias: bool = True) -> Dense:
         return Dense(width, bias=bias, initializer=self.initializer, precision=self.precision)
@@ -61,12 +64,18 @@ class AttentiveDecoder(Embedded):
         """Returns a kernel of the state."""
         return self.param(name, self.state_initializer or self.initializer, shape)
 
+    def below(self, y, segments, state: Any, context: Context) -> tuple[Any, Any]:
+        """Returns the features of the target's vectors [B, T, E] that the steps and `readout` read in their place, and the
+        state of what computes them."""
+        return y, None
+
     def inputs(self, y):
         """Returns what a step needs of the target's vectors [B, T, E]."""
         raise NotImplementedError
 
-    def begun(self, source: Source, segment) -> Any:
-        """Returns the state before the first token of the documents `segment` [B]."""
+    def begun(self, source: Source, take: Any) -> Any:
+        """Returns the state before the first token of each token's document, leaves [B, T, ...]. `take(x)` is the row of
+        x [B, S, ...] at the first source token of that document, or zeros [B, T, ...]."""
         raise NotImplementedError
 
     def step(self, state: Any, read: Any, attend: Any, context: Context) -> tuple[Any, Any]:
@@ -79,25 +88,27 @@ class AttentiveDecoder(Embedded):
 
     def __call__(self, batch: Batch, train: bool, source: Source, state: Any = None) -> Encoded:
         context, segments = context_of(batch, "causal", train), jnp.maximum(segments_of(batch), 1)
-        y, first = self.embed(batch, context), state is None
-        new = jnp.pad(segments[:, 1:] != segments[:, :-1], ((0, 0), (1, 0)), constant_values=first)
-        state = self.begun(source, segments[:, 0]) if first else state
+        first = state is None
+        bottom, state = self.empty_state(len(segments)) if first else state
+        y, bottom = self.below(self.embed(batch, context), segments, bottom, context)
+        new = jnp.pad(segments[:, 1:] != segments[:, :-1], ((0, 0), (1, 0)), constant_values=True)
+        begun = self.begun(source, first_of(source, segments)) if first else None
 
         def step(decoder, state, token):
-            read, segment, new, t = token
-            choose = lambda x, y: jnp.where(new[:, None], x, y)
-            state = jax.tree.map(choose, decoder.begun(source, segment), state) if segments.shape[1] > 1 else state
+            read, segment, new, begun, t = token
+            if first:
+                state = jax.tree.map(lambda x, y: jnp.where(new[:, None], x, y), begun, state)
             attend = lambda query: decoder.attention(query, source, segment, t)
             return decoder.step(state, read, attend, context)
 
         scan = nn.scan(step, variable_broadcast="params", split_rngs={"params": False, "dropout": True})
-        tokens = (self.inputs(y), segments, new, jnp.broadcast_to(context.positions, segments.shape))
+        tokens = (self.inputs(y), segments, new, begun, jnp.broadcast_to(context.positions, segments.shape))
         state, (kept, weights) = scan(self, state, jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), tokens))
         kept = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), kept)
-        extra = {"cross_attention": jnp.moveaxis(weights, 0, 1)[None, :, None]}
+        extra = {"cross_attention": jnp.moveaxis(weights, 0, 1)[None, :, None], "below": y}
         return Encoded(
             self.readout(y, kept, context),
-            cache=AttentiveCache(state, dataclasses.replace(source, states=None)),
+            cache=AttentiveCache((bottom, state), dataclasses.replace(source, states=None)),
             extra=extra,
         )
 
@@ -124,12 +135,10 @@ class BahdanauDecoder(AttentiveDecoder):
         return self.gates(y)
 
     def empty_state(self, batch: int):
-        return jnp.zeros((batch, self.hidden))
+        return None, jnp.zeros((batch, self.hidden))
 
-    def begun(self, source, segment):
-        seen = (source.segments == segment[:, None]) & (source.segments > 0)
-        first = jnp.take_along_axis(source.values, seen.argmax(1)[:, None, None], 1)[:, 0]
-        return jnp.tanh(self.start(first[:, first.shape[-1] // 2 :]).astype(jnp.float32))
+    def begun(self, source, take):
+        return jnp.tanh(self.start(take(source.values[..., source.values.shape[-1] // 2 :])).astype(jnp.float32))
 
     def step(self, s, read, attend, context):
         c, weights = attend(s)
@@ -150,12 +159,14 @@ class LuongDecoder(AttentiveDecoder):
 
     feeds    whether the features are part of the next token's input (section 3.3)
 
-    A document begins with the last states of the encoder, which has as many layers of LSTM of this width. Documents of a
-    packed row that the encoder does not read last begin with zeros.
+    A document begins with the states of the encoder, which has as many layers of LSTM of this width, after it has read the
+    document's source.
     """
 
     layers: int = 4
     feeds: bool = True
+
+    ends = True
 
     def setup(self):
         self.dense_inputs = [self.dense(4 * self.hidden) for _ in range(self.layers)]
@@ -169,14 +180,11 @@ class LuongDecoder(AttentiveDecoder):
 
     def empty_state(self, batch: int):
         zeros = jnp.zeros((batch, self.hidden))
-        return ((zeros, zeros),) * self.layers, zeros
+        return None, (((zeros, zeros),) * self.layers, zeros)
 
-    def begun(self, source, segment):
-        if source.states is None:
-            return self.empty_state(len(segment))
-        own = lambda state: (state.segment == segment)[:, None]
-        layers = tuple((jnp.where(own(s), s.h, 0.0), jnp.where(own(s), s.c, 0.0)) for s in source.states.layers)
-        return layers, jnp.zeros((len(segment), self.hidden))
+    def begun(self, source, take):
+        layers = tuple((take(state.h), take(state.c)) for state in source.states.layers[-self.layers :])
+        return layers, jnp.zeros_like(layers[0][0])
 
     def step(self, state, read, attend, context):
         layers, fed = state
@@ -196,10 +204,18 @@ class LuongDecoder(AttentiveDecoder):
         return self.drop(kept, context)
 
 
+def first_of(source: Source, segments):
+    """Returns `take` of `AttentiveDecoder.begun` for the target's segments [B, T]."""
+    own = (segments[:, :, None] == source.segments[:, None]) & (source.segments > 0)[:, None]
+    place, there = own.argmax(-1)[..., None], own.any(-1)[..., None]
+    return lambda x: jnp.where(there, jnp.take_along_axis(x, place, 1), 0.0)
+
+
 class AttentiveEncoderDecoder(EncoderDecoder):
     """An `LSTMEncoder` over `input_ids` and an `AttentiveDecoder` over `decoder_input_ids`. Decoding and texts without
     decoder inputs are those of `EncoderDecoder`. `extra` has the encoder's states, `source` [B, L, C], its word vectors,
-    `embedded` [B, L, E], and the weights of the attention, `cross_attention` [1, B, 1, T, L]."""
+    `embedded` [B, L, E], the states of its first layer, `first` [B, L, C1], the features of the target that the steps read,
+    `below` [B, T, E], and the weights of the attention, `cross_attention` [1, B, 1, T, L]."""
 
     encoder: LSTMEncoder
     decoder: AttentiveDecoder
@@ -220,18 +236,26 @@ class AttentiveEncoderDecoder(EncoderDecoder):
     def __call__(self, batch: Batch, train: bool = False, cache: AttentiveCache | None = None) -> Encoded:
         if cache is not None and "decoder_input_ids" not in batch:
             return self.decoder(batch, train, cache.source, cache.state)
-        found = self.encoder(batch, train)
-        source = Source(self.keys(found.hidden), found.hidden, segments_of(batch), found.extra["states"])
+        found = self.encoder(batch, train, ends=self.decoder.ends)
+        source = Source(self.keys(found.hidden), self.values(found), segments_of(batch), found.extra["states"])
         decoded = self.decoder(self.decoded(batch), train, source)
-        own = {"source": found.hidden, "embedded": found.extra["embedded"]}
+        own = {"source": found.hidden, "embedded": found.extra["embedded"], "first": found.extra["first"]}
         return dataclasses.replace(decoded, extra={**decoded.extra, **own})
+
+    def values(self, found: Encoded):
+        """Returns the states [B, L, `values_width`] of which the decoder reads means."""
+        return found.hidden
+
+    @property
+    def values_width(self) -> int:
+        return self.encoder.width
 
     def table(self):
         return self.decoder.table()
 
     def empty_cache(self, batch: int, length: int, source: int) -> AttentiveCache:
         del length
-        width, keys = self.encoder.width, self.decoder.attention.width_of_keys(self.encoder.width, self.decoder.hidden)
-        zeros = jnp.zeros((batch, source, width))
+        keys = self.decoder.attention.width_of_keys(self.encoder.width, self.decoder.hidden)
+        zeros = jnp.zeros((batch, source, self.values_width))
         empty = Source(jnp.zeros((batch, source, keys)), zeros, jnp.zeros((batch, source), jnp.int32))
         return AttentiveCache(self.decoder.empty_state(batch), empty)

@@ -36,8 +36,9 @@ class LSTMEncoder(Embedded):
     `dropout` applies to the embeddings and to the states of each layer, not to the recurrent products; `input_dropout` and
     `output_dropout` replace it for the embeddings and for the last layer. `locked`: all tokens of a row lose the same units
     (Gal and Ghahramani 2016). `bptt`: through the states no gradient passes the bounds of pieces of so many tokens (BPT3C:
-    Howard and Ruder 2018, section 3.3). `extra` has the layers' last `States`, "states", the word vectors, "embedded"
-    [B, L, E], and the last layer's states before dropout, "last".
+    Howard and Ruder 2018, section 3.3). `extra` has the layers' last `States`, "states" (`ends`: those after each token's
+    document), the word vectors, "embedded" [B, L, E], the first layer's states, "first", and the last layer's before
+    dropout, "last".
     """
 
     embed: nn.Module
@@ -86,10 +87,10 @@ class LSTMEncoder(Embedded):
         layers = tuple(dataclasses.replace(layer, backward=not layer.backward) for layer in self.layers)
         return dataclasses.replace(self, layers=layers)
 
-    def _read(self, layer: nn.Module, x, segments, state: Any, context: Context) -> tuple[Any, Any]:
+    def _read(self, layer: nn.Module, x, segments, state: Any, context: Context, **options: bool) -> tuple[Any, Any]:
         """Returns (h [B, L, P], the last state) of a layer; with `bptt` of one piece of the row after another."""
         if self.bptt is None or x.shape[1] <= self.bptt:
-            return layer(x, segments, state, context)
+            return layer(x, segments, state, context, **options)
         length, size = x.shape[1], self.bptt
         pieces = lambda field: jnp.moveaxis(field.reshape(len(x), -1, size, *field.shape[2:]), 1, 0)
         padded = lambda field: jnp.pad(field, ((0, 0), (0, -length % size)) + ((0, 0),) * (field.ndim - 2))
@@ -105,23 +106,23 @@ class LSTMEncoder(Embedded):
         return jnp.moveaxis(found, 0, 1).reshape(len(x), -1, found.shape[-1])[:, :length], state
 
     @nn.compact
-    def __call__(self, batch: Batch, train: bool = False, cache: States | None = None) -> Encoded:
+    def __call__(self, batch: Batch, train: bool = False, cache: States | None = None, ends: bool = False) -> Encoded:
         context = context_of(batch, self.direction, train)
         rates = [self.input_dropout, *[self.dropout] * (len(self.layers) - 1), self.output_dropout]
         drops = [Dropout(self.dropout if rate is None else rate, self.locked) for rate in rates]
         before = batch.get("carry") if cache is None and self.stateful else cache
         before = States((None,) * len(self.layers)) if before is None else before
         x, last = drops[0](self.embed(batch, context), context), []
-        found = [x]
+        found, options = [x], {"ends": True} if ends else {}
         for layer, state, drop in zip(self.layers, before.layers, drops[1:], strict=True):
-            raw, state = self._read(layer, x, context.visibility.k_segments, state, context)
+            raw, state = self._read(layer, x, context.visibility.k_segments, state, context, **options)
             x = drop(raw, context)
             found.append(x)
             last.append(state)
         alike = all(states.shape == x.shape for states in found)
         last = States(tuple(last))
         cache, memory = (last if on else None for on in (self.writes, self.writes and self.stateful))
-        extra = {"states": last, "embedded": found[0], "last": raw}
+        extra = {"states": last, "embedded": found[0], "first": found[1], "last": raw}
         return Encoded(x, jnp.stack(found) if alike else None, None, memory, cache, extra)
 
 

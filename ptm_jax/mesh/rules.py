@@ -51,6 +51,9 @@ LOGICAL: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     (r"heads_\w+/project\d*(/kernel)?$", ("width", None)),
     (r"/filter\d*/kernel$", (None, None, "width")),
     (r"/layer\d+_kernel$", (None, "width", None, None)),
+    (r"/tasks/(inputs|state|content|share|share_beside)$", (None, "width", None)),
+    (r"/tasks/content_beside$", ("width", None)),
+    (r"/encoder/own$", (None, "vocab", "width")),
     (r"/first/kernel$|/layers_\d+/label_bias$", (None, "width")),
     (r"/(kernel|state\d*|projection|state_down|forget|tensor|beside|sentence|sentence_(own|mean|each))$", ("width", None)),
 )

@@ -45,7 +45,7 @@ def _predicted(tower: Tower, head: str, states: Array, batch: Batch, prefix: str
     return token_loss(judged.nll, weights, judged.right, f"{prefix}_nll")
 
 
-def _followers(batch: Batch) -> Array:
+def followers(batch: Batch) -> Array:
     """Returns 1.0 where a token and its predecessor lie in the same segment, [B, L-1]."""
     segments = segments_of(batch)
     return ((segments[:, 1:] == segments[:, :-1]) & (segments[:, 1:] > 0)).astype(jnp.float32)
@@ -69,7 +69,7 @@ class LM(OnePass):
 
     def of(self, tower: Tower, encoded: Encoded, batch: Batch) -> Loss:
         readout = tower.head(self.head, encoded.hidden[:, :-1])
-        return token_loss(readout.nll(batch["input_ids"][:, 1:]), _followers(batch), name="nll")
+        return token_loss(readout.nll(batch["input_ids"][:, 1:]), followers(batch), name="nll")
 
     def refusal(self, system: Any) -> str | None:
         encoder = slots.encoder_of(system, self.tower)
@@ -98,7 +98,7 @@ class RegularisedLM(LM):
         step = jnp.square(raw[:, 1:] - raw[:, :-1]).mean(-1)
         penalties = (
             token_loss(size, real_tokens(batch), name="activation"),
-            token_loss(step, _followers(batch), name="change"),
+            token_loss(step, followers(batch), name="change"),
         )
         return add_losses((1.0, loss), (self.activation, penalties[0]), (self.change, penalties[1]))
 
@@ -116,7 +116,7 @@ class Reconstruction(LM):
 
     def of(self, tower: Tower, encoded: Encoded, batch: Batch) -> Loss:
         readout = tower.head(self.head, encoded.hidden[:, :-1])
-        weights = _followers(batch) * batch["again"][:, 1:]
+        weights = followers(batch) * batch["again"][:, 1:]
         return token_loss(readout.nll(batch["input_ids"][:, 1:]), weights, name="nll")
 
 
@@ -137,7 +137,7 @@ class BiLM(OnePass):
     sampled: int = 0
 
     def of(self, tower: Tower, encoded: Encoded, batch: Batch) -> Loss:
-        ids, weights = batch["input_ids"], _followers(batch)
+        ids, weights = batch["input_ids"], followers(batch)
         keys = jax.random.split(batch["noise"]) if self.sampled and tower.train and "noise" in batch else (None, None)
         readout = lambda way, part: tower.head(self.head, encoded.extra[way][:, part])
         forward = word_nll(readout("forward", np.s_[:-1]), ids[:, 1:], self.sampled, keys[0])

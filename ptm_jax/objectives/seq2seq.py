@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, Literal
 
 from ptm_jax.core import slots
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Batch, Encoded, Loss, Ratio
 from ptm_jax.objectives.base import OnePass, corruptions_of, token_loss
+from ptm_jax.objectives.language import followers
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,3 +53,37 @@ class Seq2Seq(OnePass):
             f"Seq2Seq needs a decoder, and this encoder is {encoder.direction}; take an EncoderDecoder, or a corruption "
             "that lays source and target into one row"
         )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SideLM(OnePass):
+    """The loss of one of the language models of which an encoder-decoder consists, on its own side of a pair: -sum_t
+    log p(x_t | x_<t) or -sum_t log p(y_t | y_<t) (Ramachandran et al. 2017, arXiv 1611.02683, section 2.2).
+
+    side    "source" reads the states of the encoder's first layer, `extra["first"]` [B, L, P], and predicts each next token
+            of `input_ids`; "target" reads `extra["below"]` [B, T, P] and predicts `decoder_labels`
+    head    the softmax of that language model
+
+    Deviation: the paper's texts of one language are others than those of the pairs.
+    """
+
+    side: Literal["source", "target"] = "target"
+    head: str = "lm"
+    tower: str = "main"
+
+    @property
+    def baseline(self) -> str:
+        return f"{self.side}_nll"
+
+    def of(self, tower: Tower, encoded: Encoded, batch: Batch) -> Loss:
+        if self.side == "source":
+            states, labels, weights = encoded.extra["first"][:, :-1], batch["input_ids"][:, 1:], followers(batch)
+        else:
+            states, labels, weights = encoded.extra["below"], batch["decoder_labels"], batch["decoder_weights"]
+        return token_loss(tower.head(self.head, states).nll(labels), weights, name=self.baseline)
+
+    def refusal(self, system: Any) -> str | None:
+        encoder = slots.encoder_of(system, self.tower)
+        if encoder is None or encoder.language_models:
+            return None
+        return "SideLM reads the language models of an encoder-decoder, which this encoder has not; take a LanguagePair"

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from ptm_jax.adapt.freezing import Frozen
-from ptm_jax.core.recipe import SGD, Adadelta, Constant, Phase, Recipe, Staircase
-from ptm_jax.core.spec import with_field
+from ptm_jax.core.recipe import SGD, Adadelta, Adagrad, AdamW, Constant, Phase, Recipe, Staircase
+from ptm_jax.core.spec import respell, with_field
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
+from ptm_jax.data.rows.examples import Contiguous
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.encoders.attentive import AttentiveEncoderDecoder, BahdanauDecoder, LuongDecoder
+from ptm_jax.encoders.language_pair import LanguagePair, ResidualDecoder
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.recurrent import LSTMEncoder
 from ptm_jax.nn.attention.soft import Score, SoftAttention, Window
@@ -22,7 +24,9 @@ from ptm_jax.nn.initializers import Normal, Uniform
 from ptm_jax.nn.recurrent.gru import GRU
 from ptm_jax.nn.recurrent.lstm import LSTM
 from ptm_jax.nn.recurrent.recurrence import Bidirectional
-from ptm_jax.objectives.seq2seq import Seq2Seq
+from ptm_jax.objectives.joint import Joint
+from ptm_jax.objectives.language import LM
+from ptm_jax.objectives.seq2seq import Seq2Seq, SideLM
 from ptm_jax.systems.seq2seq import vaswani
 from ptm_jax.systems.transformers import miniature
 
@@ -100,7 +104,7 @@ def luong(name: str, score: Score, window: Window = "none", width: int = 1000, l
     return attentive(name, "Luong et al. 2015, arXiv 1508.04025", net, init, recipe, vocab.size)
 
 
-def cove() -> System:
+def cove(name: str = "cove", embed: int = 300, width: int = 300) -> System:
     """The translation model of CoVe (McCann et al. 2017, section 3, arXiv 1708.00107): two layers of bidirectional LSTM, 300
     units a direction, over GloVe's vectors of width 300, which are not trained (row 33).
 
@@ -109,11 +113,11 @@ def cove() -> System:
     halved once the perplexity rises: here at each epoch of MT-Large (7 million pairs) after the seventh of 13.
     """
     init, vocab, epoch = Uniform(0.1), words(50_000), 7_000_000 // 64
-    table = Embeddings(vocab=vocab, width=300, initializer=init)
-    way = lambda backward: LSTM(300, backward=backward, forget=0.0, initializer=init)
+    table = Embeddings(vocab=vocab, width=embed, initializer=init)
+    way = lambda backward: LSTM(width, backward=backward, forget=0.0, initializer=init)
     stack = tuple(Bidirectional(way(False), way(True)) for _ in range(2))
     attention = SoftAttention(score="general", initializer=init)
-    decoder = LuongDecoder(embed=table, hidden=600, attention=attention, layers=2, dropout=0.2, initializer=init)
+    decoder = LuongDecoder(embed=table, hidden=2 * width, attention=attention, layers=2, dropout=0.2, initializer=init)
     encoder = LSTMEncoder(embed=table, layers=stack, dropout=0.2, stateful=False)
     recipe = Recipe(
         phases=(Phase(steps=13 * epoch, batch=64, length=50),),
@@ -123,9 +127,77 @@ def cove() -> System:
         clip=5.0,
     )
     net = AttentiveEncoderDecoder(encoder=encoder, decoder=decoder)
-    system = attentive("cove", "McCann et al. 2017, arXiv 1708.00107", net, init, recipe, vocab.size)
+    system = attentive(name, "McCann et al. 2017, arXiv 1708.00107", net, init, recipe, vocab.size)
     return dataclasses.replace(
         system, section="2.4.2", rows=(33,), adapt=(Frozen(pattern=r"/encoder/encoder/embed/token$"),)
+    )
+
+
+def language_pair(name: str, embed: int = 1024, cells: int = 4096, project: int = 1024, hidden: int = 1000) -> System:
+    """A sequence-to-sequence model that begins with two language models (Ramachandran et al. 2017, arXiv 1611.02683).
+
+    Row 32. Both sides have three layers (section 3.1): a language model's, 4,096 cells projected to 1,024, and two of 1,000
+    units. The losses of the pairs and of both language models count alike (section 2.2). Adam with rate 5e-5, times 0.8
+    every 50,000 steps after 400,000; gradients clipped to norm 5; dropout 0.2. `--init encoder=LM decoder=LM` gives the
+    language models (`language_model`), which have one list of words. Deviations: the number of words, their width, the batch
+    and the 1,000,000 steps are a choice, where the paper stops by the perplexity of validation.
+    """
+    init, vocab = Uniform(0.05), words(32_000)
+    table = Embeddings(vocab=vocab, width=embed, initializer=init)
+    first = LSTM(cells, project=project, initializer=init)
+    upper = tuple(LSTM(hidden, initializer=init) for _ in range(2))
+    decoder = ResidualDecoder(
+        embed=table,
+        hidden=hidden,
+        layers=2,
+        first=first,
+        dropout=0.2,
+        initializer=init,
+        attention=SoftAttention(score="dot"),
+    )
+    net = LanguagePair(
+        encoder=LSTMEncoder(embed=table, layers=(first, *upper), dropout=0.2, stateful=False), decoder=decoder
+    )
+    recipe = Recipe(
+        phases=(Phase(steps=1_000_000, batch=128, length=64),),
+        lr=5e-5,
+        optimizer=AdamW(weight_decay=0.0),
+        schedule=Staircase(full=400_000, every=50_000, divisor=1 / 0.8),
+        clip=5.0,
+    )
+    value = attentive(name, "Ramachandran et al. 2017, arXiv 1611.02683", net, init, recipe, vocab.size)
+    main = value.towers["main"]
+    heads = dict.fromkeys(("lm", "source"), main.heads["lm"])
+    parts = (SideLM(side="source", head="source"), SideLM(side="target"), Seq2Seq())
+    return dataclasses.replace(
+        value,
+        rows=(32,),
+        towers={"main": dataclasses.replace(main, heads=heads)},
+        objective=Joint(parts=tuple((1.0, part) for part in parts)),
+    )
+
+
+def language_model(name: str, pair: System) -> System:
+    """Returns the language model with which either side of a `language_pair` begins: its words, its first layer and its
+    softmax. As Jozefowicz et al. 2016 (arXiv 1602.02410, section 4): Adagrad with rate 0.2, 128 rows of 20 tokens, gradients
+    clipped to norm 1, dropout 0.1, five epochs of the Billion Word Benchmark. Deviation: the softmax is not sampled."""
+    main = pair.towers["main"]
+    encoder = dataclasses.replace(main.encoder.encoder, layers=main.encoder.encoder.layers[:1], dropout=0.1, stateful=True)
+    return dataclasses.replace(
+        pair,
+        name=name,
+        section="2.3.1",
+        towers={"main": Model(encoder=encoder, heads={"lm": main.heads["lm"]})},
+        examples=Contiguous(separator="eos", continuing=True),
+        corruption=None,
+        objective=LM(),
+        recipe=Recipe(
+            phases=(Phase(steps=5 * 768_648_884 // (128 * 20), batch=128, length=20),),
+            lr=0.2,
+            optimizer=Adagrad(),
+            schedule=Constant(),
+            clip=1.0,
+        ),
     )
 
 
@@ -136,11 +208,16 @@ def systems() -> Iterator[System]:
     yield luong("luong_local_m", "general", "monotonic")
     yield luong("luong_local_p", "general", "predictive")
     yield cove()
-    yield small(rnnsearch("", 128, 128, 64), "rnnsearch_mini", 200, 4e-3)
-    yield small(luong("", "general", "predictive", 96, 1), "luong_mini", 300, 1e-2)
+    yield (pair := language_pair("lm_seq2seq"))
+    yield language_model("lm_seq2seq_lm", pair)
+    yield small(rnnsearch("", 64, 64, 64), "rnnsearch_mini", 150, 6e-3)
+    yield small(luong("", "general", "predictive", 64, 1), "luong_mini", 200, 1e-2)
+    pair = small(language_pair("", 64, 96, 64, 64), "lm_seq2seq_mini", 100, 1e-2)
+    yield pair
+    yield small(language_model("", pair), "lm_seq2seq_lm_mini", 300, 8e-3)
 
 
 def small(parent: System, name: str, steps: int, lr: float) -> System:
     """Returns a system with a small vocabulary and rows of 32 words, drawn with the standard deviation 0.1."""
-    parent = miniature(parent, name, steps=steps, lr=lr, std=0.1, batch=16, length=32)
+    parent = miniature(respell(parent, Uniform, Uniform(0.17)), name, steps=steps, lr=lr, std=0.1, batch=16, length=32)
     return dataclasses.replace(parent, tokenizer=dataclasses.replace(parent.tokenizer, vocab=2048))

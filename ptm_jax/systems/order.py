@@ -31,7 +31,7 @@ ORDER = {
         megatron_bert_1300m megatron_bert_3900m megatron_bert_mini megatron_gpt2_mini turing_nlg
     """,
     "recurrent": """
-        lstm_medium lstm_large lstm_mini charlstm_small charlstm_large awd_lstm awd_lstm_mini qrnn qrnn_mini
+        lstm_medium lstm_large lstm_mini charlstm_small charlstm_large charlstm_mini awd_lstm awd_lstm_mini qrnn qrnn_mini
     """,
     "ulmfit": """
         lm_lstm sa_lstm ulmfit ulmfit_backward multifit lm_lstm_mini sa_lstm_mini ulmfit_mini ulmfit_backward_mini
@@ -61,7 +61,13 @@ ORDER = {
         pv_dbow_words_mini paragraph_vectors_mini
     """,
     "bitext": "biskip singla_joint biskip_mini singla_joint_mini",
-    "attentive": "rnnsearch_50 luong_location luong_general luong_local_m luong_local_p cove rnnsearch_mini luong_mini",
+    "attentive": """
+        rnnsearch_50 luong_location luong_general luong_local_m luong_local_p cove lm_seq2seq lm_seq2seq_lm rnnsearch_mini
+        luong_mini lm_seq2seq_mini lm_seq2seq_lm_mini
+    """,
+    "shared_tasks": """
+        liu_uniform liu_coupled liu_shared liu_lm liu_uniform_mini liu_coupled_mini liu_shared_mini liu_lm_mini
+    """,
     "convolutional": """
         textcnn textcnn_static textcnn_multichannel dcnn convs2s_enro convs2s_ende convs2s_enfr textcnn_mini dcnn_mini
         convs2s_mini

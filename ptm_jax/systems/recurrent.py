@@ -65,7 +65,14 @@ def lstm(
     )
 
 
-def charlstm(name: str, filters: tuple[tuple[int, int], ...], highway: int, width: int, spelling: int = 50) -> System:
+def charlstm(
+    name: str,
+    filters: tuple[tuple[int, int], ...],
+    highway: int,
+    width: int,
+    spelling: int = 50,
+    limit: float = 0.05,
+) -> System:
     """Two layers of LSTM over a character CNN (Kim et al. 2016, arXiv 1508.06615, Table 2, sections 2 and 4). Row 13.
 
     25 epochs of rows of 35 tokens, 20 in a batch; rate 1 on the sum over a row, so 35 here; the gradient is clipped at 5;
@@ -73,7 +80,7 @@ def charlstm(name: str, filters: tuple[tuple[int, int], ...], highway: int, widt
     after an epoch in which the perplexity of validation falls by less than 1, here after the 10th and every 3rd epoch; an
     LSTM has one bias, 0 at the start; words have ELMo's marks of begin and end.
     """
-    plain, init, total = lstm(name, width, 0.05, 0.5, (25, 10), 2.0, 5.0), Uniform(0.05), sum(n for _, n in filters)
+    plain, init, total = lstm(name, width, limit, 0.5, (25, 10), 2.0, 5.0), Uniform(limit), sum(n for _, n in filters)
     embed = CharacterCNN(
         vocab=PENN,
         width=total,
@@ -166,6 +173,9 @@ def systems() -> Iterator[System]:
     yield miniature(lstm("", 128, 0.1, 0.0, (1, 1), 1.0, 1.0), "lstm_mini", steps=700, lr=4e-3, length=32)
     yield charlstm("charlstm_small", tuple((w, 25 * w) for w in range(1, 7)), 1, 300)
     yield charlstm("charlstm_large", tuple((w, min(200, 50 * w)) for w in range(1, 8)), 2, 650)
+    # With 0.05 the words of a narrow network are 0.01 long: after 120 steps it was still at the unigrams (measured).
+    small = charlstm("", ((1, 16), (2, 32), (3, 48)), 1, 96, spelling=12, limit=0.2)
+    yield miniature(small, "charlstm_mini", steps=300, lr=8e-3, batch=8, length=32)
     yield awd_lstm("awd_lstm", PENN, 400, 1150, (0.1, 0.4, 0.25, 0.4, 0.5), 500, 929_589 // 5600)
     small = awd_lstm("", PENN, 64, 128, (0.0,) * 5, 1, 1)
     yield miniature(small, "awd_lstm_mini", steps=400, lr=8e-3, batch=8, length=32)

@@ -60,7 +60,7 @@ def check(config: Experiment) -> None:
     system, pairs = config.system, pairs_of(config.init)
     known = {*system.towers}
     for at, model in pairs:
-        if at == given_vectors.PLACE:
+        if at == given_vectors.PLACE or at in _language_models(system):
             continue
         if at and at.split("/")[0] not in known:
             near = closest(at.split("/")[0], known)
@@ -136,7 +136,37 @@ def begin(
     return params
 
 
+def _language_models(system: System) -> Mapping[str, Mapping[str, str]]:
+    """{name: {prefix of paths: prefix}} of the parts that may begin with a language model (`slots.Encoder`)."""
+    encoders = {tower: slots.encoder_of(system, tower) for tower in system.towers}
+    return {
+        name: {f"main/{old}": f"{tower}/{new}" for old, new in moves.items()}
+        for tower, encoder in encoders.items()
+        if encoder is not None
+        for name, moves in encoder.language_models.items()
+    }
+
+
+def _with_language_model(params: Mapping[str, Any], at: str, path: str, system: System) -> Mapping[str, Any]:
+    """Returns `params` whose part `at` is that of a language model. Raises UserError."""
+    whole, moves = flatten(params), _language_models(system)[at]
+    for name, leaf in flatten(params_of(path, system)[0]).items():
+        new = next((name.replace(old, new, 1) for old, new in moves.items() if name.startswith(old)), None)
+        if new is None and "/heads_" in name:
+            continue  # a part without a softmax
+        if new not in whole or whole[new].shape != leaf.shape:
+            here = "no such parameter" if new not in whole else f"the shape {list(whole[new].shape)}"
+            raise UserError(
+                f"{path} does not fit {at}: {name} has the shape {list(leaf.shape)}, and {system.name} has {here}; take a "
+                "language model with its embeddings, its first layer and its words"
+            )
+        whole[new] = _placed(leaf, whole[new])
+    return unflatten(whole)
+
+
 def _begun(params: Mapping[str, Any], at: str, path: str, system: System) -> Mapping[str, Any]:
+    if at in _language_models(system):
+        return _with_language_model(params, at, path, system)
     whole = flatten(params)
     target = {name: leaf for name, leaf in whole.items() if not at or f"{name}/".startswith(f"{at}/")}
     if not target:

@@ -111,7 +111,7 @@ def from_scratch(
     """
     examples = _spelled(catalogue.get(task).examples.settled(data), parent.examples)
     kind = kind_of(examples)
-    system = _writer(parent, parent.name) if kind.writes else _headed(parent, examples)
+    system = _writer(parent, parent.name) if kind.writes else headed(parent, examples)
     objective = kind.objective(examples)
     system = with_field(system, "dropout", dropout, lambda part: isinstance(part, TaskHead))
     if tagger != "linear":
@@ -225,10 +225,10 @@ def with_head(init: str, examples: TaskExamples) -> System:
     if checkpoint.is_published(folder):
         return _published(init, folder, examples)
     system = system_of(Run.at(folder).system, kinds=Run.at(folder).kinds)
-    return _writer(system, init) if kind.writes else _headed(system, examples)
+    return _writer(system, init) if kind.writes else headed(system, examples)
 
 
-def _headed(system: System, examples: TaskExamples) -> System:
+def headed(system: System, examples: TaskExamples) -> System:
     """Returns the encoder of a system with the head of a task, which reads as the system's own head does."""
     name, kind = _tuned(system.towers), kind_of(examples)
     encoder = system.towers[name].encoder.without_memory()  # texts of a task do not follow one another

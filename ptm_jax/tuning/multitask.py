@@ -10,7 +10,7 @@ from typing import Any
 
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.recipe import Adamax, Linear, Phase, Recipe
-from ptm_jax.core.system import Experiment
+from ptm_jax.core.system import Experiment, System
 from ptm_jax.encoders.model import Model
 from ptm_jax.inference.pretrained import Pretrained
 from ptm_jax.nn.heads.san import AnswerNetwork
@@ -18,13 +18,14 @@ from ptm_jax.objectives.task_of_batch import NamedTask, TaskOfBatch
 from ptm_jax.tasks.catalogue import catalogue
 from ptm_jax.tasks.formats.mixed import MixedTasks
 from ptm_jax.tasks.kinds.base import kind_of
-from ptm_jax.tuning.finetuning import keeping_towers, with_head
+from ptm_jax.tuning.finetuning import headed, keeping_towers, with_head
 
 
 def experiment(
     data: Mapping[str, Sequence[str] | str],
-    init: str | os.PathLike,
+    init: Any,
     *,
+    parent: System | None = None,
     answer_networks: Sequence[str] = (),
     kind: str = "proportional",
     epochs: int = 3,
@@ -37,6 +38,7 @@ def experiment(
     """A model fine-tuned on all tasks of `data` {name of a task: its data}, on texts or pairs, as MT-DNN (section 4.2, and
     namisan/mt-dnn): Adamax without bias correction, warm-up over a tenth of the steps, linear decay to 0, clipped at 1.
 
+    init             the model; with `parent`, a network of the catalogue, what its parts begin with (`Experiment.init`)
     answer_networks  tasks on pairs whose head is a stochastic answer network (`nn.heads.san`)
     kind             how the task of a batch is drawn (`tasks.formats.mixed.MixedTasks`)
     Raises UserError.
@@ -48,7 +50,7 @@ def experiment(
         found = kind_of(examples)
         if found.head != "classify":
             raise UserError(f"{name} is no task on whole texts; mix tasks with a class or a number for a text or a pair")
-        system = with_head(os.fspath(init), examples)
+        system = with_head(os.fspath(init), examples) if parent is None else headed(parent, examples)
         head = system.towers["main"].heads[found.head]
         if name in answer_networks:
             if not examples.second:
@@ -78,8 +80,9 @@ def experiment(
             schedule=Linear(warmup=max(1, steps // 10)),
         ),
     )
-    system = keeping_towers(system, init)
-    return Experiment(system=system, data=words, init=os.fspath(init), seed=seed)
+    if parent is None:
+        system, init = keeping_towers(system, init), os.fspath(init)
+    return Experiment(system=system, data=words, init=init, seed=seed)
 
 
 def has_task(model: Any, task: str | None) -> bool:
@@ -98,7 +101,8 @@ def of_task(model: Pretrained, name: str) -> Pretrained:
     own = {path: leaf for path, leaf in params.items() if not path.startswith("heads_")}
     if f"heads_classify_{name}" in params:
         own["heads_classify"] = params[f"heads_classify_{name}"]
-    towers = {**model.system.towers, "main": dataclasses.replace(tower, heads=heads)}
+    encoder = tower.encoder.of_task(list(parts).index(name))
+    towers = {**model.system.towers, "main": dataclasses.replace(tower, encoder=encoder, heads=heads)}
     system = dataclasses.replace(model.system, towers=towers, examples=parts[name])
     return dataclasses.replace(model, system=system, params={**model.params, "main": own})
 

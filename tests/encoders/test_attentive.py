@@ -10,9 +10,11 @@ from ptm_jax.adapt.representation import Representation
 from ptm_jax.core import spec, towers
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.types import Vocab
+from ptm_jax.encoders.attentive import LuongDecoder
 from ptm_jax.encoders.readers import reading
 from ptm_jax.nn.attention.soft import SoftAttention
-from ptm_jax.systems.attentive import luong
+from ptm_jax.nn.recurrent.lstm import LSTM
+from ptm_jax.systems.attentive import cove, language_pair, luong
 
 V, H, REACH = 13, 6, 2
 VOCAB = Vocab(size=V, pad=1, eos=2, sep=2, bos=0, cls=0, unk=3, mask=4)
@@ -23,16 +25,22 @@ ATTENTION = {
     "luong_mini": SoftAttention(score="general", window="predictive", reach=REACH),
     "dot": SoftAttention(score="dot", window="monotonic", reach=REACH),
     "location": SoftAttention(score="location", longest=3),
+    "lm_seq2seq": SoftAttention(score="dot"),
 }
 
 
 def narrow(name):
-    system = systems.get(name) if name == "rnnsearch_mini" else luong("", "general", layers=2)
+    made = {"cove": cove, "lm_seq2seq": lambda: language_pair("")}
+    system = systems.get(name) if name == "rnnsearch_mini" else made.get(name, lambda: luong("", "general", layers=2))()
+    attention = ATTENTION.get(name, SoftAttention(score="general"))
     tower = spec.with_field(system.towers["main"], "dropout", 0.0)
-    tower = spec.respell(spec.respell(tower, Vocab, VOCAB), SoftAttention, ATTENTION[name])
+    tower = spec.respell(spec.respell(tower, Vocab, VOCAB), SoftAttention, attention)
     for field, value in {"width": H, "hidden": H, "features": 4}.items():
         tower = spec.with_field(tower, field, value)
-    return spec.respell(tower, SoftAttention, ATTENTION[name])
+    tower = spec.with_field(tower, "project", 4, lambda part: isinstance(part, LSTM) and part.project is not None)
+    if name == "cove":
+        tower = spec.with_field(tower, "hidden", 2 * H, lambda part: isinstance(part, LuongDecoder))
+    return spec.respell(tower, SoftAttention, attention)
 
 
 def batch():
@@ -50,11 +58,11 @@ def drawn(model, fields):
 
 
 def sentences(fields):
-    """(source ids, target ids, row, target slots, whether it ends the encoder's reading from the right)."""
+    """(source ids, target ids, row, target slots)."""
     for row in range(2):
         for number in {*TARGET[row]} - {0}:
             own, there = np.array(SOURCE[row]) == number, np.flatnonzero(np.array(TARGET[row]) == number)
-            yield fields["input_ids"][row][own], fields["decoder_input_ids"][row][there], row, there, number == 1
+            yield fields["input_ids"][row][own], fields["decoder_input_ids"][row][there], row, there
 
 
 class Loops:
@@ -62,7 +70,7 @@ class Loops:
 
     def __init__(self, torch, name, params):
         self.torch, self.rules, self.p = torch, ATTENTION[name], params["encoder"]
-        self.sentence = self.bahdanau if name == "rnnsearch_mini" else self.luong
+        self.sentence = {"rnnsearch_mini": self.bahdanau, "lm_seq2seq": self.pair}.get(name, self.luong)
 
     def dense(self, layer, x):
         y = x @ layer["kernel"]
@@ -79,6 +87,36 @@ class Loops:
         i, f, g, o = gates.chunk(4)
         c = self.torch.sigmoid(f) * c + self.torch.sigmoid(i) * self.torch.tanh(g)
         return self.torch.sigmoid(o) * self.torch.tanh(c), c
+
+    def layer(self, at, words):
+        """(h of every word, the last h and c) of an LSTM, with a projection or without."""
+        torch, h, found = self.torch, self.torch.zeros(len(at["state"])), []
+        c = torch.zeros(at["state"].shape[1] // 4)
+        for x in words:
+            i, f, g, o = (self.dense(at["inputs"], x) + h @ at["state"]).chunk(4)
+            c = torch.sigmoid(f + 1) * c + torch.sigmoid(i) * torch.tanh(g)
+            h = torch.sigmoid(o) * torch.tanh(c)
+            h = h @ at["projection"] if "projection" in at else h
+            found.append(h)
+        return found, (h, c)
+
+    def pair(self, source, target):
+        """Two language models with layers above them (Ramachandran et al. 2017)."""
+        torch, p, layers, x = self.torch, self.p["decoder"], [], list(self.p["encoder"]["embed"]["token"][source])
+        for n in range(3):
+            layers.append(self.layer(self.p["encoder"][f"layers_{n}"], x))
+            x = layers[-1][0]
+        top, first, last = torch.stack(x), torch.stack(layers[0][0]), [state for _, state in layers[1:]]
+        fed, features = torch.zeros(H), []
+        for below in self.layer(p["first"], p["embed"]["token"][target])[0]:
+            read = self.dense(p["dense_inputs_0"], below) + self.dense(p["feeding"], fed)
+            for n, (h, c) in enumerate(last):
+                read = read if n == 0 else self.dense(p["dense_inputs_1"], last[0][0])
+                last[n] = self.lstm(read + h @ p[f"state{n}"], h, c)
+            weights = torch.softmax(top @ last[-1][0], 0)
+            fed = torch.tanh(self.dense(p["out"], torch.cat([weights @ first, weights @ top, last[-1][0]])))
+            features.append(below + self.dense(p["lift"], fed))
+        return torch.stack(features)
 
     def attend(self, query, values, t):
         torch, p, rules = self.torch, self.p["decoder"].get("attention", {}), self.rules
@@ -104,7 +142,7 @@ class Loops:
             scores = torch.where(near, scores, torch.tensor(float("-inf")))
         return (torch.softmax(scores, 0) * scale) @ values
 
-    def bahdanau(self, source, target, ends):
+    def bahdanau(self, source, target):
         torch, p, ways = self.torch, self.p["decoder"], self.p["encoder"]["layers_0"]
         x, states = self.p["encoder"]["embed"]["token"][source], []
         for way, step in (("right", 1), ("left", -1)):
@@ -121,7 +159,7 @@ class Loops:
             features.append(torch.stack([torch.maximum(a, b) for a, b in out.reshape(-1, 2)]))
         return torch.stack(features)
 
-    def luong(self, source, target, ends):
+    def luong(self, source, target):
         torch, p, zeros = self.torch, self.p["decoder"], self.torch.zeros(H)
         x, last = list(self.p["encoder"]["embed"]["token"][source]), []
         for layer in range(2):
@@ -131,7 +169,7 @@ class Loops:
                 h, c = self.lstm(self.dense(at["inputs"], vector) + h @ at["state"], h, c)
                 found.append(h)
             x = found[::-1]
-            last.append((h, c) if ends else (zeros, zeros))
+            last.append((h, c))
         values, fed, features = torch.stack(x), zeros, []
         for t, y in enumerate(p["embed"]["token"][target]):
             read = self.dense(p["dense_inputs_0"], y) + self.dense(p["feeding"], fed)
@@ -147,6 +185,7 @@ class Loops:
 @pytest.mark.full
 @pytest.mark.status("rnnsearch_50", "matches")
 @pytest.mark.status("luong_local_p", "matches")
+@pytest.mark.status("lm_seq2seq", "matches")
 @pytest.mark.parametrize("name", ATTENTION)
 def test_packed_rows_equal_loops_in_torch(name):
     torch = pytest.importorskip("torch")
@@ -155,8 +194,8 @@ def test_packed_rows_equal_loops_in_torch(name):
     p = jax.tree.map(lambda leaf: torch.tensor(np.asarray(leaf), requires_grad=True), params)
     total, hidden = 0.0, np.asarray(towers.Tower(model, params)(fields).hidden)
     loops = Loops(torch, name, p)
-    for source, target, row, slots, ends in sentences(fields):
-        found = loops.sentence(np.asarray(source), np.asarray(target), ends)
+    for source, target, row, slots in sentences(fields):
+        found = loops.sentence(np.asarray(source), np.asarray(target))
         np.testing.assert_allclose(hidden[row, slots], found.detach().numpy(), rtol=1e-5, atol=1e-5)
         total = total + (found * torch.tensor(weights[row, slots, : found.shape[1]])).sum()
     total.backward()
@@ -170,8 +209,23 @@ def test_packed_rows_equal_loops_in_torch(name):
         np.testing.assert_allclose(leaf, expected, rtol=1e-4, atol=1e-5, err_msg=str(path))
 
 
+@pytest.mark.full
 @pytest.mark.rotate
-@pytest.mark.parametrize("name", ["rnnsearch_mini", "luong_mini"])
+@pytest.mark.parametrize("name", ["rnnsearch_mini", "luong_mini", "cove"])
+def test_packed_rows_equal_their_documents_in_rows_of_their_own(name):
+    model, fields = narrow(name), batch()
+    tower, rows = towers.Tower(model, drawn(model, fields)), [part for part in sentences(fields) if len(part[0])]
+    padded = lambda place, width: jnp.stack([jnp.pad(part[place], (0, width - len(part[place]))) for part in rows])
+    real = lambda place, width: jnp.stack([jnp.arange(width) < len(part[place]) for part in rows]).astype(jnp.int32)
+    alone = {"input_ids": padded(0, 7), "segment_ids": real(0, 7)}
+    alone |= {"decoder_input_ids": padded(1, 5), "decoder_segment_ids": real(1, 5)}
+    found, whole = tower(alone).hidden, tower(fields).hidden
+    for number, (_, target, row, slots) in enumerate(rows):
+        np.testing.assert_allclose(whole[row, slots], found[number, : len(target)], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.rotate
+@pytest.mark.parametrize("name", ["rnnsearch_mini", "luong_mini", "lm_seq2seq"])
 def test_decoding_step_by_step_is_one_pass(name):
     model, fields = narrow(name), batch()
     fields = {k: v[1:] for k, v in fields.items() if not k.endswith(("decoder_segment_ids", "decoder_positions"))}

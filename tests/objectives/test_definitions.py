@@ -14,7 +14,7 @@ from ptm_jax.objectives.joint import Joint
 from ptm_jax.objectives.language import LM, MLM, PLM, BiLM, Cloze, Reconstruction, RegularisedLM
 from ptm_jax.objectives.ponder import Ponder
 from ptm_jax.objectives.sentence_pairs import NSP, BidirectionalNSP
-from ptm_jax.objectives.seq2seq import Seq2Seq
+from ptm_jax.objectives.seq2seq import Seq2Seq, SideLM
 from ptm_jax.objectives.skip_thought import NeighbourSentences
 from ptm_jax.objectives.span import SBO
 from support.plain_towers import B, L, P, PlainTower, V, batch_of, check, double, logistic, nll, params_of, pooled, states_of
@@ -39,12 +39,12 @@ def plm(p, b):
     return predicted(states_of(p, b) @ p["forward"], p["lm"], b, "plm")
 
 
-def neighbours(p, b, states, toward):
+def neighbours(p, b, states, toward, head="lm"):
     """The state of each token predicts the token `toward` places further on, inside its document."""
     segments, pairs = b["segment_ids"], np.zeros((B, L))
     for t in range(max(0, -toward), min(L, L - toward)):
         pairs[:, t] = (segments[:, t] == segments[:, t + toward]) & (segments[:, t] > 0)
-    return over(pairs, lambda i, t: nll(states[i, t] @ p["lm"], b["input_ids"][i, t + toward]))
+    return over(pairs, lambda i, t: nll(states[i, t] @ p[head], b["input_ids"][i, t + toward]))
 
 
 def lm(p, b):
@@ -77,6 +77,10 @@ def gain(leftwards):
         return [(terms, weight)]
 
     return definition
+
+
+def source(p, b):
+    return neighbours(p, b, states_of(p, b) @ p["forward"], 1, "source")
 
 
 def bilm(p, b):
@@ -119,8 +123,8 @@ def sbo(p, b):
     return over(b["mlm_weights"], loss)
 
 
-def seq2seq(p, b, smoothing=0.0):
-    states = states_of(p, b)
+def seq2seq(p, b, smoothing=0.0, way=None):
+    states = states_of(p, b) if way is None else states_of(p, b) @ p[way]
 
     def loss(i, t):
         target = np.full(V, smoothing / V)
@@ -220,6 +224,8 @@ CASES = {
     "sbo": (SBO(), sbo),
     "seq2seq": (Seq2Seq(), seq2seq),
     "smoothed seq2seq": (Seq2Seq(label_smoothing=0.1), lambda p, b: seq2seq(p, b, 0.1)),
+    "source of a pair": (SideLM(side="source", head="source"), source),
+    "target of a pair": (SideLM(), lambda p, b: seq2seq(p, b, way="backward")),
     "added words": (AddedWords(), added),
     "infonce": (InfoNCE(temperature=0.5), infonce(0.5)),
     "infonce both ways": (InfoNCE(both_ways=True), infonce(both_ways=True)),

@@ -42,6 +42,7 @@ SHAPES = {
     "match": (D, D),
     "words": (V, D),
     "word_bias": (V,),
+    "source": (D, V),
 }
 FLAT = ("rtd",)  # heads of one number for each token, without its axis
 
@@ -132,6 +133,8 @@ class PlainTower:
                 "information": ponder,
                 "context_information": jnp.abs(states).sum(-1),
                 "bias": self.params["word_bias"][ids],
+                "first": both["forward"],
+                "below": both["backward"][:, -P:],
             },
         )
 
@@ -168,7 +171,7 @@ class PlainTower:
             left, right, offset = inputs
             return Scores(jnp.concatenate([left, right, p["offset"][offset]], -1) @ p["sbo"])
         scores = inputs[0] @ p[name]
-        if name in ("mlm", "lm"):
+        if name in ("mlm", "lm", "source"):
             return Scores(scores)
         return scores[..., 0] if name in FLAT else scores
 

@@ -152,6 +152,25 @@ EXACT = {
     + 600 * 600
     + 600 * 1200
     + 50_000 * 601,
+    # Ramachandran et al. 2017, section 3.1: two language models of 4096 cells projected to 1024, two layers of 1000 above
+    # each, input feeding, W_c over [h^1; h^N; h], the residual connection
+    "lm_seq2seq": 2 * (2 * 32_000 * 1024 + 32_000 + 4 * 4096 * (1024 + 1024 + 1) + 4096 * 1024)
+    + 4000 * (1024 + 1000 + 1)
+    + 4000 * (1000 + 1000 + 1)
+    + 4000 * (1024 + 1000 + 1)
+    + 4000 * (1000 + 1000 + 1)
+    + 4000 * 1000
+    + (1024 + 1000 + 1000) * 1000
+    + 1000 * 1024,
+    "lm_seq2seq_lm": 2 * 32_000 * 1024 + 32_000 + 4 * 4096 * (1024 + 1024 + 1) + 4096 * 1024,
+    # Liu et al. 2016, section 4: 15,448 words, 50 units; tables of each task; gates between two tasks; a shared layer
+    "liu_uniform": 3 * 15_448 * 64 + 200 * (128 + 1) + 150 * (50 + 1) + 50 * 50,
+    "liu_coupled": 15_448 * 128 + 2 * (250 * (128 + 1) + 150 * (50 + 1) + 50 * 100 + 50 * 50),
+    "liu_shared": 15_448 * 128
+    + 2 * 200 * (128 + 50 + 1)
+    + 2 * (250 * (128 + 1) + 150 * (50 + 1) + 2 * 50 * 50 + 100 * 50)
+    + 100 * 50,
+    "liu_lm": 15_448 * 128 + 2 * 200 * (128 + 50 + 1) + 15_448 * (50 + 1),
     # Kim 2014, section 3 and Table 1: 18,765 words of width 300, 100 filters of each width; a second table
     **{name: 18_765 * 300 + 100 * (3 + 4 + 5) * 300 + 300 for name in ("textcnn", "textcnn_static")},
     "textcnn_multichannel": 2 * 18_765 * 300 + 100 * (3 + 4 + 5) * 300 + 300,

@@ -27,11 +27,17 @@ def rows_of_states(encoded: Encoded, batch):
     return fields | {name: batch[name] for name in ("rows", "step") if name in batch}
 
 
+def embedded(encoded: Encoded):
+    """Returns the embeddings [B, L, E]."""
+    extra = encoded.extra or {}
+    return extra["embedded"] if "embedded" in extra else layers_of(encoded)[0]
+
+
 class EmbeddingReader(nn.Module):
-    """Returns the embeddings [B, L, D] in place of the last layer."""
+    """Returns the embeddings [B, L, E] in place of the last layer. Of a recurrent encoder-decoder it takes the encoder's."""
 
     def __call__(self, encoded: Encoded, batch, train: bool = False) -> Encoded:
-        return dataclasses.replace(encoded, hidden=layers_of(encoded)[0])
+        return dataclasses.replace(encoded, hidden=embedded(encoded))
 
 
 class VectorsReader(nn.Module):
@@ -39,12 +45,11 @@ class VectorsReader(nn.Module):
     4). Of an encoder-decoder it takes those of the encoder."""
 
     def __call__(self, encoded: Encoded, batch, train: bool = False) -> Encoded:
-        extra, states = encoded.extra or {}, encoded.hidden
+        extra = encoded.extra or {}
         if "source" in extra:
             encoded = dataclasses.replace(encoded, hidden=extra["source"], layers=extra.get("source_layers"))
-            states = encoded.hidden
-        vectors = extra["embedded"] if "embedded" in extra else layers_of(encoded)[0]
-        return dataclasses.replace(encoded, hidden=jnp.concatenate([vectors, states], -1), layers=None)
+        both = jnp.concatenate([embedded(encoded), encoded.hidden], -1)
+        return dataclasses.replace(encoded, hidden=both, layers=None)
 
 
 class LayerMix(nn.Module):

@@ -57,7 +57,9 @@ class GRU(Recurrent):
         return State(jnp.zeros((batch, self.hidden)), None, jnp.zeros((batch,), jnp.int32))
 
     @nn.compact
-    def __call__(self, x, segments, state: State | None = None, context: Context | None = None, condition=None):
+    def __call__(
+        self, x, segments, state: State | None = None, context: Context | None = None, condition=None, ends: bool = False
+    ):
         size = self.hidden
         inputs = Dense(3 * size, initializer=self.initializer, precision=self.precision, name="inputs")(
             jnp.moveaxis(x, 1, 0)
@@ -73,5 +75,5 @@ class GRU(Recurrent):
             bias = self.param("state_bias", Zeros(), (size,)).astype(inputs.dtype)
             gates = jnp.concatenate([gates, jnp.broadcast_to(bias, candidate.shape)], -1)
         read = {"gates": gates, "candidate": candidate}
-        states, state = self.scan(GRUCell(self.reset), read, kernels, segments, state, masks)
+        states, state = self.scan(GRUCell(self.reset), read, kernels, segments, state, masks, ends)
         return states.astype(x.dtype), state

@@ -64,7 +64,9 @@ class LSTM(Recurrent):
         return State(jnp.zeros((batch, self.width)), jnp.zeros((batch, self.hidden)), jnp.zeros((batch,), jnp.int32))
 
     @nn.compact
-    def __call__(self, x, segments, state: State | None = None, context: Context | None = None, condition=None):
+    def __call__(
+        self, x, segments, state: State | None = None, context: Context | None = None, condition=None, ends: bool = False
+    ):
         dense = Dense(4 * self.hidden, initializer=self.initializer, precision=self.precision, name="inputs")
         inputs = dense(jnp.moveaxis(x, 1, 0))
         if condition is not None:
@@ -74,7 +76,7 @@ class LSTM(Recurrent):
             kernels["projection"] = self.param("projection", self.initializer, (self.hidden, self.project))
         cell = LSTMCell(self.forget, self.project is not None, self.cell_clip, self.project_clip)
         masks = self.masks(("gates",), len(x), context)
-        states, state = self.scan(cell, {"gates": inputs}, kernels, segments, state, masks)
+        states, state = self.scan(cell, {"gates": inputs}, kernels, segments, state, masks, ends)
         return states.astype(x.dtype), state
 
 

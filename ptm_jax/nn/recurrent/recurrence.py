@@ -7,6 +7,7 @@ transpose of a scan would add one product a token.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -30,7 +31,7 @@ inputs of the token. A hashable value."""
 @record
 class State:
     """State after the last token of a row: h [B, P] and c [B, H] float32 (a GRU: None), and the token's segment [B] (0: no
-    token yet)."""
+    token yet). With `ends`, for each token [B, L, ...] the state after its document was read."""
 
     h: Any
     c: Any
@@ -162,11 +163,32 @@ def _others(read, kernels):
     return {name: x for name, x in read.items() if name not in kernels}
 
 
+@dataclasses.dataclass(frozen=True)
+class Beside:
+    """`cell` with h' = [h; c] [B, P + H], so that the scan returns the c of every token too; `width` is P."""
+
+    cell: Cell
+    width: int
+
+    def __call__(self, product, read, h, c):
+        h, c = self.cell(product, read, h[:, : self.width], c)
+        return jnp.concatenate([h, c], -1), c
+
+
+def ends_of(segments, backward: bool):
+    """Returns [B, L], the place at which the reading of each token's document ends, from segments [B, L]."""
+    edge = jnp.pad(segments[:, 1:] != segments[:, :-1], ((0, 0), (1, 0) if backward else (0, 1)), constant_values=True)
+    place = jnp.arange(segments.shape[1])
+    if backward:
+        return jax.lax.cummax(jnp.where(edge, place, 0), 1)
+    return jax.lax.cummin(jnp.where(edge, place, len(place) - 1), 1, reverse=True)
+
+
 class Recurrent(nn.Module):
     """Base of a layer in one direction: x [B, L, D], segments [B, L] -> (h [B, L, P], `State`).
 
     `state` is the last state of the row before (None: zeros). `condition` [B, 1 or L, G] is added to the inputs of all
-    gates.
+    gates. `ends`: returns the state after each token's document in place of the row's last one.
 
     weight_drop   dropout of the kernel of the state, the same for all rows (Merity et al. 2018, arXiv 1708.02182, section 2)
     state_drop    dropout of the state in its products, the same for all tokens of a row (Gal and Ghahramani 2016)
@@ -205,12 +227,21 @@ class Recurrent(nn.Module):
         keep = keep_mask(self.make_rng("dropout"), context.rows, (self.width,), self.state_drop)
         return dict.fromkeys(names, keep / (1.0 - self.state_drop))
 
-    def scan(self, cell: Cell, inputs, kernels, segments, state: State | None, masks) -> tuple[Array, State]:
+    def scan(
+        self, cell: Cell, inputs, kernels, segments, state: State | None, masks, ends: bool = False
+    ) -> tuple[Array, State]:
         """`recur` from the given or the empty state; h is [B, L, P] float32."""
         state = self.empty_state(len(segments)) if state is None else state
+        if ends and state.c is not None:
+            cell, state = Beside(cell, self.width), dataclasses.replace(state, h=jnp.concatenate([state.h, state.c], -1))
         options = {"masks": masks, "backward": self.backward, "precision": self.precision}
         states, state = recur(cell, inputs, kernels, segments, state, **options)
-        return jnp.moveaxis(states, 0, 1), state
+        states = jnp.moveaxis(states, 0, 1)
+        if not ends:
+            return states, state
+        found = jnp.take_along_axis(states, ends_of(segments, self.backward)[..., None], 1)
+        h, c = found[..., : self.width], None if state.c is None else found[..., self.width :]
+        return states[..., : self.width], State(h, c, segments)
 
 
 class Bidirectional(nn.Module):
@@ -225,8 +256,8 @@ class Bidirectional(nn.Module):
     def width(self) -> int:
         return self.right.width + self.left.width
 
-    def __call__(self, x, segments, state: None = None, context: Context | None = None):
-        (right, last), (left, first) = (way(x, segments, context=context) for way in (self.right, self.left))
+    def __call__(self, x, segments, state: None = None, context: Context | None = None, ends: bool = False):
+        (right, last), (left, first) = (way(x, segments, context=context, ends=ends) for way in (self.right, self.left))
         both = lambda x, y: None if x is None or y is None else jnp.concatenate([x, y], -1)
         segment = jnp.where(last.segment == first.segment, last.segment, -1)
         return both(right, left), State(both(last.h, first.h), both(last.c, first.c), segment)

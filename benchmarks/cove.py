@@ -1,0 +1,148 @@
+"""CoVe (McCann et al. 2017): a biattentive classifier on [vectors; CoVe] beside the same classifier on the vectors alone.
+
+    python -m benchmarks.cove --vectors runs/skipgram --workdir runs/cove --out benchmarks/
+
+First a translation model with attention is trained, English to German, whose input vectors are those of `--vectors` and
+stay as they are: `systems.attentive.cove` with `--width` units in each direction. Its words are those of both languages and
+of the tasks' texts: a word of a task that no translation has is a vector too, as with GloVe's. Then BCN is trained on
+`--labels` labelled texts, drawn anew for each seed, above the frozen model: on its vectors and its states (`vectors`), or
+on its vectors alone (`embedding`). Both have the same words, texts, sizes and rates.
+
+Every run has a folder in `--workdir`. A command that was stopped goes on with the run at which it stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import math
+import time
+from pathlib import Path
+
+import numpy as np
+
+from ptm_jax.adapt import catalogue as adaptations
+from ptm_jax.core.recipe import AdamW, Linear, Phase, Recipe
+from ptm_jax.core.system import Experiment
+from ptm_jax.data.tokenizers import vocabularies
+from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
+from ptm_jax.systems.attentive import cove
+from ptm_jax.tasks.catalogue import catalogue
+from ptm_jax.train import given_vectors
+from ptm_jax.tuning import finetuning, selection
+
+TRANSLATION = "multi30k_en_de"
+DATA = {"trec6": "classification/trec/TREC.train", "sst2": "glue/sst2/train.tsv"}
+HELD = {"sst2": "glue/sst2/dev.tsv"}
+WAYS = {"vectors": "embedding", "vectors + CoVe": "vectors"}
+"""{column: the adaptation that selects what BCN reads}."""
+
+
+def words(args: argparse.Namespace) -> TokenizerSpec:
+    """Returns the words of the translations and of the tasks' texts, made once."""
+    folder, spec = args.workdir / "tokenizer", TokenizerSpec(kind="word", vocab=args.words, min_count=2, specials="roberta")
+    if not folder.exists():
+        sources = {TRANSLATION: (str(args.data / "mt/multi30k"),)} | {task: (str(args.data / DATA[task]),) for task in DATA}
+        texts = []
+        for task, paths in sources.items():
+            examples = catalogue.get(task).examples.settled(paths)
+            found = examples.examples(examples.files(paths)["train"])
+            texts += [text for example in found for text in examples.texts(example)]
+        vocabularies.make(spec, texts).save(folder)
+    return TokenizerSpec(path=str(folder))
+
+
+def translation(args: argparse.Namespace) -> Experiment:
+    """Returns the training of the translation model."""
+    data, task = (str(args.data / "mt/multi30k"),), catalogue.get(TRANSLATION)
+    steps = math.ceil(args.epochs * task.examples.count(data) / args.batch)
+    recipe = Recipe(
+        phases=(Phase(steps=steps, batch=args.batch, length=40),), lr=args.rate, optimizer=AdamW(),
+        schedule=Linear(warmup=steps // 10), clip=1.0,
+    )  # fmt: skip
+    parent = cove("cove_small", given_vectors.read(args.vectors).width, args.width)
+    config = finetuning.from_scratch(parent, TRANSLATION, recipe, data, init=(("embeddings", args.vectors),))
+    return dataclasses.replace(config, tokenizer=words(args), save_every=200, precision=args.precision)
+
+
+def labelled(task: str, args: argparse.Namespace, seed: int) -> tuple[str, str]:
+    """Returns files of `args.labels` lines to train on, drawn with the seed, and of lines to hold out: the published ones,
+    or a tenth."""
+    source, encoding = args.data / DATA[task], catalogue.get(task).examples.encoding
+    lines = source.read_text(encoding=encoding).split("\n")[:-1]
+    head, lines = (lines[:1], lines[1:]) if task == "sst2" else ([], lines)
+    order = np.random.default_rng(0).permutation(len(lines))
+    held, pool = (order[:0], order) if task in HELD else (order[: len(lines) // 10], order[len(lines) // 10 :])
+    drawn = np.random.default_rng(seed).choice(pool, args.labels, replace=False)
+    folder = args.workdir / f"{task}_{args.labels}_{seed}"
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for name, numbers in (("train", drawn), ("dev", held)):
+        path = folder / f"{name}{source.suffix}"
+        path.write_text("\n".join([*head, *(lines[i] for i in numbers)]) + "\n", encoding=encoding)
+        paths.append(str(path))
+    return paths[0], str(args.data / HELD[task]) if task in HELD else paths[1]
+
+
+def score(task: str, way: str, args: argparse.Namespace, seed: int) -> float:
+    """Returns the accuracy of BCN on the held-out texts, in points."""
+    adapt = adaptations.read_all(("feature", WAYS[way], f"bcn(hidden={args.hidden}, dropout=0.2)"))
+    config = finetuning.experiment(
+        task, str(args.workdir / "translation"), labelled(task, args, seed), epochs=args.task_epochs, batch=32, length=64,
+        lr=1e-3, adapt=adapt, seed=seed,
+    )  # fmt: skip
+    config = dataclasses.replace(config, precision="float32")
+    place = args.workdir / f"{task}_{args.labels}_{seed}" / WAYS[way]
+    return 100 * selection.finetune(config, place, task, quiet=True).main
+
+
+def table(args: argparse.Namespace) -> str:
+    """Returns the table in Markdown."""
+    lines = [f"| task, {args.labels:,} labels | {' | '.join(WAYS)} | difference by seed |", "|---|---:|---:|---|"]
+    for task in DATA:
+        found = {way: [] for way in WAYS}
+        for seed in range(args.seeds):
+            for way in WAYS:
+                found[way].append(score(task, way, args, seed))
+                print(task, way, seed, f"{found[way][-1]:.1f}", flush=True)
+        cells = [f"{np.mean(scores):.1f} ± {np.std(scores, ddof=min(1, len(scores) - 1)):.1f}" for scores in found.values()]
+        plain, both = found.values()
+        gains = ", ".join(f"{b - a:+.1f}" for a, b in zip(plain, both, strict=True))
+        lines.append(f"| {task} (accuracy) | {' | '.join(cells)} | {gains} |")
+        print(lines[-1], flush=True)
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--vectors", required=True, help="a model of words, or a file of vectors")
+    parser.add_argument("--workdir", type=Path, required=True)
+    parser.add_argument("--width", type=int, default=128, help="units of the encoder in each direction")
+    parser.add_argument("--words", type=int, default=16_384)
+    parser.add_argument("--epochs", type=float, default=4.0, help="of the translations")
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--rate", type=float, default=2e-3)
+    parser.add_argument("--precision", default="float32")
+    parser.add_argument("--labels", type=int, default=1000)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--hidden", type=int, default=100, help="units of BCN")
+    parser.add_argument("--task-epochs", type=float, default=10.0)
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    start = time.process_time()
+    made = selection.finetune(translation(args), args.workdir / "translation", TRANSLATION, quiet=True)
+    bleu = ", ".join(f"{name} {value:.1f}" for name, value in made.metrics.items())
+    print(f"translation model: {bleu} on {made.examples} held-out sentences", flush=True)
+    if made.ended == "stopped":
+        return
+    found = table(args)
+    minutes = (time.process_time() - start) / 60
+    print(f"{minutes:.1f} minutes of CPU in this process")
+    if args.out is not None:
+        facts = f"The translation model: {bleu} on the {made.examples:,} held-out sentences of Multi30k, English to German."
+        (args.out / "cove.md").write_text(f"# CoVe: BCN with it and without it, points\n\n{facts}\n\n{found}\n")
+
+
+if __name__ == "__main__":
+    main()
