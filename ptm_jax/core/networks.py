@@ -95,6 +95,8 @@ class Encoder(Slot):
     biased           whether a word has a bias besides its vector, in `extra["bias"]` [B, L]
     averages         the window if its states are the means of the neighbours' rows of its table `token`, or None
     subwords         the rows of a table `ngrams` that a word has besides (`nn.embeddings.subwords`), or None
+    grams            the rows of a table `ngrams` that a text has besides those of its words; then the mean of its states is
+                     that of all these rows (`encoders.bags`). None: no such mean
     paragraphs       number of documents in its table `document`, whose rows the batch names (`document_ids`); 0: none
     stacks           {path inside the encoder: stack of layers}, from the input up; {} if layers are not stacked
     language_models  {name: {prefix of paths in a language model's tower: prefix in the encoder's}}, parts that may begin
@@ -116,6 +118,7 @@ class Encoder(Slot):
     biased: bool = False
     averages: int | None = None
     subwords: Any = None
+    grams: Any = None
     paragraphs: int = 0
     stacks: Mapping[str, Layered] = MappingProxyType({})
     language_models: Mapping[str, Mapping[str, str]] = MappingProxyType({})
@@ -200,6 +203,7 @@ class Head(Slot):
     scores_words     whether it returns logits over the vocabulary
     chained          whether the score of a class depends on the previous class (CRF)
     gives_rows       whether it returns vectors and biases of ids (`nn.heads.word_rows`)
+    averages         whether it returns the mean of the states of a row
     """
 
     reads_head: ClassVar[str | None] = None
@@ -208,6 +212,7 @@ class Head(Slot):
     scores_words: ClassVar[bool] = False
     chained: ClassVar[bool] = False
     gives_rows: ClassVar[bool] = False
+    averages: ClassVar[bool] = False
 
     @property
     def outputs(self) -> int | None:
@@ -234,9 +239,16 @@ class Head(Slot):
 
 
 class ClassHead(Head):
-    """A head with a score for each class. Subclasses have a field or property `classes`."""
+    """A head with a score for each class. Subclasses have a field or property `classes`.
+
+    linear      whether the scores are the products of a matrix `classes/kernel` [D, C] and the mean of the states
+    ways        [C, P] int32: then the products are the scores of inner nodes, and these the ways to the classes: node + 1
+                where they turn right, -(node + 1) to the left, 0 behind the end
+    """
 
     classes: int
+    linear: ClassVar[bool] = False
+    ways: ClassVar[Any] = None
 
     @property
     def outputs(self) -> int:

@@ -17,7 +17,7 @@ the default of its field.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from ptm_jax.core.fields import Field
 from ptm_jax.core.networks import (
@@ -149,6 +149,7 @@ class Objective(Slot):
     given       names of towers that are never trained, such as a teacher; a run must start with a model for each
     baseline    the metric to compare with the loss of predicting word or class frequencies, or None
     reads_once  whether its only forward pass is of the batch as it is: an encoder may then select rows of its tables
+    impl        "plain": no kernel of `native`; "native": no step without it
     """
 
     tower: str = "main"
@@ -157,6 +158,7 @@ class Objective(Slot):
     baseline: str | None = None
     given: tuple[str, ...] = ()
     reads_once: bool = False
+    impl: Literal["auto", "plain", "native"] = "auto"
 
     def __call__(self, towers: Mapping[str, Any], batch: Batch, key: Array) -> Loss:
         """Returns the loss as sum and weight."""

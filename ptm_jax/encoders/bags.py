@@ -26,14 +26,14 @@ class BagOfNGrams(Table):
     def direction(self):
         return "bidirectional"
 
-    def _rows(self, batch: Batch) -> tuple[Array, Array]:
+    def rows(self, batch: Batch) -> tuple[Array, Array]:
         """Returns the rows of words [B, L] and of n-grams [B, L, n - 1], `NONE` where there is none."""
         ids, segments = batch["input_ids"], segments_of(batch)
         known = (segments > 0) & (ids != (-1 if self.vocab.unk is None else self.vocab.unk))
         return jnp.where(known, ids, NONE), self.grams.of(ids, jnp.where(known, segments, 0))
 
     def select(self, batch, words):
-        own, more = self._rows(batch)
+        own, more = self.rows(batch)
         (token, own), (ngrams, more) = renumbered(own), renumbered(more)
         return {**batch, "bag": jnp.concatenate([own[..., None], more], -1)}, {"token": token, "ngrams": ngrams}
 
@@ -42,7 +42,7 @@ class BagOfNGrams(Table):
         self.ngrams = table_of(self, "ngrams", self.initializer, (self.grams.buckets, self.width))
 
     def __call__(self, batch: Batch, train: bool = False) -> Encoded:
-        own, more = self._rows(batch)
+        own, more = self.rows(batch)
         there = jnp.concatenate([own[..., None], more], -1) < NONE
         if "bag" in batch:
             own, more = batch["bag"][..., 0], batch["bag"][..., 1:]

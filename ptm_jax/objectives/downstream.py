@@ -9,6 +9,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
+from ptm_jax.core import slots
 from ptm_jax.core.streams import named
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, Batch, Encoded, Loss, Ratio, add_losses
@@ -30,6 +31,7 @@ class Classification(OnePass):
 
     The weight of a row is `label_weights` [B] if the batch has them, else 1 if the row has a token. `smoothing` is the share
     of the target that is spread evenly over the classes (Szegedy et al. 2016; MultiFiT: 0.1); the metric `nll` excludes it.
+    On a CPU a kernel makes the updates of supervised fastText (`kernels.words`), which counts no accuracy of a tree.
     """
 
     tower: str = "main"
@@ -47,8 +49,7 @@ class Classification(OnePass):
         return "nll" if self.kind == "classes" else None
 
     def of(self, tower: Tower, encoded: Encoded, batch: Batch) -> Loss:
-        scores, label = scores_of(tower, self.head, encoded, batch), batch["label"]
-        weights = batch["label_weights"] if "label_weights" in batch else real_rows(batch)
+        scores, label, weights = scores_of(tower, self.head, encoded, batch), batch["label"], self.weights(batch)
         if self.kind == "classes":
             loss = token_loss(nll_of(scores, label), weights, scores.argmax(-1) == label, "nll")
             if not self.smoothing:
@@ -60,6 +61,19 @@ class Classification(OnePass):
             return token_loss(squared.mean(-1), weights, name="squared_error")
         logistic = jax.nn.softplus(scores) - scores * label
         return token_loss(logistic.mean(-1), weights, ((scores > 0) == (label > 0)).mean(-1), "nll")
+
+    @staticmethod
+    def weights(batch: Batch) -> Array:
+        """Returns the weights of the rows, [B] float32."""
+        return batch["label_weights"] if "label_weights" in batch else real_rows(batch)
+
+    def native(self, system: Any) -> tuple[str, tuple[str, ...]] | None:
+        encoder, head = slots.encoder_of(system, self.tower), slots.heads_of(system, self.tower).get(self.head)
+        bag = self.kind == "classes" and not self.smoothing and encoder is not None and encoder.grams is not None
+        if not bag or not isinstance(head, slots.ClassHead) or not head.linear:
+            return None
+        tables = "encoder/token", "encoder/ngrams", f"heads_{self.head}/classes/kernel"
+        return "bags", tuple(f"{self.tower}/{name}" for name in tables)
 
     def distributions(self, scores: Array, batch: Batch) -> list[Array]:
         """Returns the logits of the classes, or of [0, score] for each label; for regression, each score [B, 1]."""

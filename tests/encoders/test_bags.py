@@ -18,8 +18,11 @@ from ptm_jax.data.tokenizers.vocabularies import make
 from ptm_jax.inference import bag_classes
 from ptm_jax.inference.pretrained import Pretrained
 from ptm_jax.inference.word_vectors import WordVectors
+from ptm_jax.kernels import words
+from ptm_jax.mesh import rules
 from ptm_jax.nn.embeddings.subwords import NONE, HashedWordNGrams
 from ptm_jax.systems import fasttext
+from ptm_jax.train import in_place
 from ptm_jax.train.step import program
 from ptm_jax.tuning.finetuning import from_scratch
 
@@ -99,6 +102,26 @@ def test_a_step_on_some_rows_is_the_dense_one():
         np.testing.assert_allclose(found.params["main"]["encoder"][name], table + change[name], atol=1e-5)
         same = (change[name] == 0).all(1)
         np.testing.assert_array_equal(found.params["main"]["encoder"][name][same], params["encoder"][name][same])
+
+
+@pytest.mark.rotate
+@pytest.mark.parametrize("counts", [(), COUNTS])
+def test_the_native_step_is_the_plain_one(counts):
+    """Two updates of three texts each, one of them without weight."""
+    if why := words.refusal("bags"):
+        pytest.skip(f"no native kernel here: {why}")
+    work = program(known(experiment(counts)), 0)
+    work = dataclasses.replace(work, system=with_field(work.system, "updates", 2))
+    batch = batch_of([*TEXTS, "unseen kings night night night", "queens"])
+    batch["label_weights"] = batch["label_weights"].at[2].set(0)
+    state = random(work, batch)
+    expected, plain = jax.jit(work.step)(state, batch)
+    native = in_place.kernel_of(work.system, rules.make_mesh(devices=jax.devices()[:1]))
+    assert native == ("bags", ("main/encoder/token", "main/encoder/ngrams", "main/heads_classify/classes/kernel"))
+    found, metrics = jax.jit(dataclasses.replace(work, native=native).step)(state, batch)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6, rtol=1e-5), found.params, expected.params)
+    assert metrics.keys() == plain.keys() - ({"accuracy"} if counts else set())
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5), metrics, {name: plain[name] for name in metrics})
 
 
 @pytest.mark.rotate

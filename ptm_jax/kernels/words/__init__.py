@@ -2,7 +2,8 @@
 
 XLA's CPU backend scatters rows one by one and computes small products on one core. A kernel makes an update's products and
 additions in the cache, on all cores, in place; results do not depend on the number of threads. Definitions: of `sampling`
-`objectives.windows.NegativeSampling` under SGD, of `cells` `objectives.glove.GloVe` under scaled Adagrad.
+`objectives.windows.NegativeSampling` under SGD, of `cells` `objectives.glove.GloVe` under scaled Adagrad, of `bags`
+`objectives.downstream.Classification` of supervised fastText under SGD.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from ptm_jax.core.recipe import SGD, Adagrad
 from ptm_jax.core.types import Array, Batch, Ratio
 
 FLAGS = ("-O3", "-march=native", "-std=c++17", "-shared", "-fPIC", "-pthread", "-w")
-TARGETS = {"sampling": "ptm_words_descend", "cells": "ptm_words_cells"}
+TARGETS = {"sampling": "ptm_words_descend", "cells": "ptm_words_cells", "bags": "ptm_words_bags"}
 
 
 @functools.cache
@@ -127,6 +128,25 @@ def fit(tables: Several, sums: Several, cells: Several, rates: Array, *, updates
     return tuple(call(*tables, *sums, *words, *logs, rates.astype(jnp.float32), **numbers))
 
 
+def classify(
+    tables: Several, rows: Several, labels: Array, weights: Array, rate: Array, *, updates: int, ways=None
+) -> Several:
+    """Returns (tables, [loss, weights, weights of right texts, sum of gradient norms]), all in one tuple, after `updates` of
+    the texts m, m + updates, ... each.
+
+    tables   vectors of words and of n-grams, [V, D] and [M, D] float32, and the matrix of the classes, [D, C]; all are donated
+    rows     of words [B, L] and of n-grams [B, L, n], int32; the largest int32: none
+    labels   [B] int32; weights [B] float32, 0: no text
+    rate     the learning rate of the mean over the texts of an update
+    ways     [C, P] int32 (`slots.ClassHead.ways`), or None: softmax; with them no text counts as right
+    """
+    made = (*(jax.ShapeDtypeStruct(table.shape, jnp.float32) for table in tables), jax.ShapeDtypeStruct((4,), jnp.float32))
+    call = jax.ffi.ffi_call(TARGETS["bags"], made, input_output_aliases={n: n for n in range(3)})
+    ways = jnp.zeros((tables[2].shape[1], 0), jnp.int32) if ways is None else jnp.asarray(ways)
+    given = *rows, labels.astype(jnp.int32), weights.astype(jnp.float32), ways
+    return tuple(call(*tables, *given, jnp.reshape(rate, (1,)).astype(jnp.float32), updates=np.int64(updates)))
+
+
 Arrays = Mapping[str, Array]
 
 
@@ -158,9 +178,24 @@ def _cells(system: Any, tables: Arrays, moments: Any, batch: Batch, rates: Array
     return next(split), {"nu": next(split)}, metrics
 
 
+def _bags(system: Any, tables: Arrays, moments: Any, batch: Batch, rates: Arrays):
+    objective, updates = system.objective, system.recipe.updates
+    head = slots.heads_of(system, objective.tower)[objective.head]
+    rows, weights = slots.encoder_of(system, objective.tower).rows(batch), objective.weights(batch)
+    rate = next(iter(rates.values()))
+    *found, sums = classify(
+        tuple(tables.values()), rows, batch["label"], weights, rate, updates=updates, ways=head.ways
+    )  # fmt: skip
+    metrics = dict.fromkeys(("loss", "nll"), Ratio(sums[0], sums[1])) | {"grad_norm": sums[3] / updates}
+    if head.ways is None:
+        metrics["accuracy"] = Ratio(sums[2], sums[1])
+    return dict(zip(tables, found, strict=True)), {}, metrics
+
+
 STEPS = {
     "sampling": Step(
         lambda recipe: isinstance(recipe.optimizer, SGD) and not recipe.optimizer.momentum and not recipe.lr_rules, _sampling
     ),
+    "bags": Step(lambda recipe: recipe.optimizer == SGD() and not recipe.lr_rules, _bags),
     "cells": Step(lambda recipe: recipe.optimizer == Adagrad(initial=1.0, eps=0.0, scaled=True), _cells),
 }

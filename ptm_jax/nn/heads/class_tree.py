@@ -27,15 +27,24 @@ class ClassTree(slots.ClassHead, TaskHead):
         """C."""
         return len(self.counts)
 
+    @property
+    def linear(self):
+        return self.summary.averages and not self.dropout
+
+    @property
+    def ways(self):
+        paths = class_paths(self.counts)
+        ways = np.zeros((self.classes, max(map(len, paths))), np.int32)
+        for n, path in enumerate(paths):
+            ways[n, : len(path)] = path
+        return ways
+
     def reads(self, encoded, batch):
         return self.summary.reads(encoded, batch)
 
     @nn.compact
     def __call__(self, hidden, where=None, *, table=None, context=None):
         scores = self.scores(self.summary(hidden, where, context=context), context, self.classes, "classes", bias=False)
-        paths = class_paths(self.counts)
-        ways = np.zeros((self.classes, max(map(len, paths))), np.int32)
-        for n, path in enumerate(paths):
-            ways[n, : len(path)] = path
+        ways = self.ways
         logs = jax.nn.log_sigmoid(np.sign(ways) * scores[:, np.maximum(np.abs(ways) - 1, 0)])
         return jnp.where(ways != 0, logs, 0.0).sum(-1)

@@ -138,6 +138,10 @@ class Summary(slots.Head, nn.Module):
     initializer: Any = TruncatedNormal()
     precision: Precision = Precision()
 
+    @property
+    def averages(self):
+        return self.at == "mean" and self.activation == "none" and not self.dropout
+
     def where(self, batch):
         """Returns the places [B] of the summarised tokens, or weights [B, L] of the tokens; None for the first token."""
         if self.at == "first":
@@ -191,6 +195,10 @@ class SequenceHead(slots.ClassHead, TaskHead):
     classes: int
     summary: nn.Module = Summary()
     bias: bool = True
+
+    @property
+    def linear(self):
+        return self.summary.averages and not self.bias and not self.dropout
 
     def reads(self, encoded, batch):
         return self.summary.reads(encoded, batch)

@@ -40,6 +40,7 @@ class TaskStream:
         self.cut = self.remarks.pop("cut", 0)
         self._spellings = None if examples.alphabet is None else examples.table(corpus.tokenizer())
         self._sizes = np.array([max(len(row["input_ids"]) for row in group) for group in self._groups])
+        self._longest = np.array([max(np.size(value) for row in group for value in row.values()) for group in self._groups])
         share = batch // process_count
         self._length, self._part = length, (process_index * share, (process_index + 1) * share)
         self._identity = {
@@ -97,7 +98,7 @@ class TaskStream:
 
     def _made(self, numbers: np.ndarray) -> dict[str, np.ndarray]:
         rows = [row for number in numbers for row in self._groups[number]]
-        longest = max(SHORTEST, max(np.size(value) for row in rows for value in row.values()))
+        longest = max(SHORTEST, int(self._longest[numbers].max()))
         width = min(1 << (longest - 1).bit_length(), self._length)
         batch = padded(rows, self._examples, self._vocab, width, self._batch)
         batch["rows"] = np.arange(self._batch, dtype=np.int32)
@@ -112,12 +113,12 @@ def padded(rows: Sequence[Record], examples: Any, vocab: Any, width: int, count:
     for name, (shape, dtype) in examples.spec(width, vocab).items():
         blank = (vocab.pad or 0) if name.endswith("input_ids") else examples.fill.get(name, 0)
         batch[name] = made = np.full((count, *shape), blank, dtype)
-        for number, row in enumerate(rows):
-            value = row[name]
-            if shape:
-                made[number, : len(value)] = value
-            else:
-                made[number] = value
+        values = [row[name] for row in rows]
+        if shape and rows:
+            sizes = np.array([len(value) for value in values])
+            made[: len(rows)][np.arange(shape[0]) < sizes[:, None]] = np.concatenate(values)
+        else:
+            made[: len(rows)] = values
     if "positions" in batch:
         batch["positions"][:] = np.arange(width)
     return batch
