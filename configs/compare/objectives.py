@@ -185,9 +185,10 @@ def _finetuned(system: System, corpus: Corpus, sentences, pretrained, count: int
     )
     tuned = differing.resolve(Experiment(system=tuned), corpus.vocab).system
     work, pick = program(tuned, seed), np.random.default_rng(seed)
-    batch = lambda part, chosen: {name: jnp.asarray(leaf[chosen]) for name, leaf in sentences[part].items()} | {
-        "rows": jnp.arange(len(chosen), dtype=jnp.int32)
-    }
+    batch = lambda part, chosen: (
+        {name: jnp.asarray(leaf[chosen]) for name, leaf in sentences[part].items()}
+        | {"rows": jnp.arange(len(chosen), dtype=jnp.int32)}
+    )
     state = jax.jit(work.init)(batch("train", np.arange(rows)))
     if pretrained is not None:
         params = {"main": {**state.params["main"], "encoder": jax.tree.map(jnp.array, pretrained["main"]["encoder"])}}

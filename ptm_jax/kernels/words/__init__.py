@@ -134,7 +134,7 @@ def classify(
     """Returns (tables, [loss, weights, weights of right texts, sum of gradient norms]), all in one tuple, after `updates` of
     the texts m, m + updates, ... each.
 
-    tables   vectors of words and of n-grams, [V, D] and [M, D] float32, and the matrix of the classes, [D, C]; all are donated
+    tables   vectors of words and of n-grams, [V, D] and [M, D] float32, and the matrix of classes, [D, C]; all are donated
     rows     of words [B, L] and of n-grams [B, L, n], int32; the largest int32: none
     labels   [B] int32; weights [B] float32, 0: no text
     rate     the learning rate of the mean over the texts of an update
