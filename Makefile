@@ -31,7 +31,7 @@ search: $(VENV)/.run
 test: $(VENV)/.test
 	PTM_TEST_COMPILE=fast $(PYTEST) -m "not full"
 
-test-full: $(VENV)/.parity $(VENV)/.docs $(VENV)/.tpu $(VENV)/.beam
+test-full: $(VENV)/.parity $(VENV)/.docs $(VENV)/.tpu $(VENV)/.beam $(VENV)/.fastnlp
 	PTM_TEST_COMPILE=fast $(PYTEST) -m full $(LONG:%=--ignore %) --ignore $(BEAM)
 	PYTHONPATH=$(CURDIR)/$(VENV)/beam $(PYTEST) -m full $(BEAM)
 	$(PYTEST) -m full $(LONG)
@@ -82,6 +82,11 @@ $(VENV)/.docs: $(VENV)/.run
 # Beam asks for an older protobuf than the one with which Transformers reads sentencepiece models.
 $(VENV)/.beam: $(VENV)/.test
 	$(PIP) --target $(VENV)/beam "apache-beam>=2.70"
+	touch $@
+
+# fastNLP, of which the tests run one file; its own requirements pin old versions.
+$(VENV)/.fastnlp: $(VENV)/.parity
+	$(PIP) --no-deps --target $(VENV)/fastnlp "FastNLP==1.0.1"
 	touch $@
 
 # The TPU compiler, where the children of `ptm plan` find it and no other process does.

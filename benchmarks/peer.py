@@ -259,6 +259,32 @@ class _Generate:
         return seconds
 
 
+class _Sampling:
+    """Greedy decoding of an embedding, nn.LSTM and a linear layer, one token after the other with its state."""
+
+    def __init__(self, request: Mapping[str, Any]):
+        import torch
+
+        self.torch, self.request, self.device = torch, request, _device(torch)
+        width, vocab = request["width"], request["vocab"]
+        lstm = torch.nn.LSTM(width, width, request["layers"], batch_first=True)
+        self.parts = torch.nn.ModuleList([torch.nn.Embedding(vocab, width), lstm, torch.nn.Linear(width, vocab)])
+        self.parts.eval().to(self.device)
+
+    def __call__(self, variant: Mapping[str, Any]) -> float:
+        torch = self.torch
+        embed, lstm, head = self.parts.to(getattr(torch, variant["precision"]))
+        ids = torch.randint(1, self.request["vocab"], (variant["batch"], self.request["length"]), device=self.device)
+        start, found, state = _now(torch, self.device), [], None
+        with torch.inference_mode():
+            for _ in range(self.request["new"]):
+                states, state = lstm(embed(ids), state)
+                ids = head(states[:, -1:]).argmax(-1)
+                found.append(ids)
+            torch.cat(found, 1).tolist()
+        return _now(torch, self.device) - start
+
+
 class _Attention:
     """scaled_dot_product_attention, forward and backward, with the bias or mask of a case."""
 
@@ -319,6 +345,7 @@ _TASKS = {
     "attention": _Attention,
     "cross_entropy": _CrossEntropy,
     "generate": _Generate,
+    "sampling": _Sampling,
     "recurrent": _Recurrent,
 }
 

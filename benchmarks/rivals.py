@@ -52,9 +52,11 @@ class Installed(Peers):
         field = Field()
         if self.missing():
             return field
-        child = stack.enter_context(peer.Peer("generate", task, threads()))
+        recurrent = task["network"] == "lstm"
+        child = stack.enter_context(peer.Peer("sampling" if recurrent else "generate", task, threads()))
         say(f"generate: trying the peer's settings at batch {task['batch']}")
-        wanted = {**variants(("float32", "bfloat16"))}
+        plain = {f"torch, {name}": {"precision": name} for name in ("float32", "bfloat16")}
+        wanted = plain if recurrent else variants(("float32", "bfloat16"))
         requests = {name: (child, {**request, "batch": task["batch"]}) for name, request in wanted.items()}
         _try(field, requests, lambda: 0.0, rounds, say)
         return field

@@ -1,4 +1,4 @@
-"""Benchmark of greedy decoding of GPT-2 with a key-value cache."""
+"""Benchmark of greedy decoding: GPT-2 with a key-value cache, or a recurrent language model with its states."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ OURS = ("float32", "bfloat16")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GenerateSizes(Sizes):
-    """A prompt of `length` tokens and `new` generated tokens, for each batch size in `batches`."""
+    """A prompt of `length` tokens and `new` generated tokens, for each batch size in `batches`; `network` is one of
+    `programs.WRITERS`."""
 
+    network: str = "gpt2"
+    name: str = "generate"
     vocab: int = 50257
     batch: int = 1
     length: int = 32
@@ -30,11 +33,11 @@ class GenerateSizes(Sizes):
 
 def run(sizes: GenerateSizes, repeats: int, say: timing.Say, peers: Peers = Peers()) -> list[Entry]:
     """Measures the new tokens/s of greedy decoding for each batch size."""
-    towers = {name: programs.gpt2(sizes, name) for name in OURS}
+    towers = {name: programs.WRITERS[sizes.network](sizes, name) for name in OURS}
     with contextlib.ExitStack() as stack:
         entries = []
         for batch in sizes.batches:
-            task = {**sizes.shapes(), "new": sizes.new, "batch": batch}
+            task = {**sizes.shapes(), "new": sizes.new, "batch": batch, "network": sizes.network}
             field = peers.generation(task, sizes.screening, stack, say)
             entries.append(_entry(sizes, towers, batch, field, peers.missing(), repeats, say))
         return entries
@@ -47,14 +50,14 @@ def _entry(sizes, towers, batch, field, absent, repeats, say) -> Entry:
     best = field.best
     if best is not None:
         meters["peer"] = field.meters[best]
-    say(f"generate: {repeats} rounds of batch {batch}, {' and '.join(OURS)}, and {best or 'no peer'}")
+    say(f"{sizes.name}: {repeats} rounds of batch {batch}, {' and '.join(OURS)}, and {best or 'no peer'}")
     found = timing.alternate({**meters, "copy": timing.copies()}, repeats, say=say)
     ours, peers, first, ratios = rated(field, found, OURS, batch * sizes.new)
     # A decoding step reads every weight once, in the type used for products.
     weights = sum(leaf.size for leaf in flatten(towers[first].params).values()) * (2 if first == "bfloat16" else 4)
     reached = [weights * sizes.new / took / rate for took, rate in zip(found[first], found["copy"], strict=True)]
     return Entry(
-        name=f"generate/{batch}",
+        name=f"{sizes.name}/{batch}",
         ours=ours,
         peers=peers,
         ratio=median(ratios) if ratios else None,

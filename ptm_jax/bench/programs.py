@@ -1,4 +1,4 @@
-"""BERT and GPT-2 for the benchmarks: systems of the catalogue at given sizes, with random tokens."""
+"""BERT, GPT-2 and an LSTM for the benchmarks: systems of the catalogue at given sizes, with random tokens."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ptm_jax.core.towers import Tower
 from ptm_jax.core.towers import init as init_towers
 from ptm_jax.data.rows.examples import Packed
 from ptm_jax.objectives.language import MLM
-from ptm_jax.systems import transformers
+from ptm_jax.systems import recurrent, transformers
 from ptm_jax.train.flops import flops
 from ptm_jax.train.step import Program, program
 
@@ -112,6 +112,19 @@ def gpt2(sizes: Sizes, precision: str) -> Tower:
     vocab = dataclasses.replace(transformers.GPT2, size=sizes.vocab, bos=sizes.vocab - 1, eos=sizes.vocab - 1)
     system = spec.respell(spec.respell(system, type(vocab), vocab), Precision, Precision(precision))
     return Tower(system.towers["main"], _weights(system.towers["main"], sizes.length))
+
+
+def lstm(sizes: Sizes, precision: str) -> Tower:
+    """Returns a language model of `layers` of LSTM (Zaremba et al. 2014) with random weights."""
+    system = recurrent.lstm("lstm", sizes.width, 0.05, 0.0, (1, 1), 1.0, 5.0)
+    layers = system.towers["main"].encoder.layers[:1] * sizes.layers
+    vocab = dataclasses.replace(recurrent.PENN, size=sizes.vocab, eos=sizes.vocab - 1)
+    system = spec.respell(spec.with_field(system, "layers", layers), type(vocab), vocab)
+    tower = spec.respell(system, Precision, Precision(precision)).towers["main"]
+    return Tower(tower, _weights(tower, sizes.length))
+
+
+WRITERS = {"gpt2": gpt2, "lstm": lstm}
 
 
 @functools.cache

@@ -64,6 +64,12 @@ BENCHMARKS: Mapping[str, Benchmark] = {
         generation.GenerateSizes(),
         {"screening": 1, "new": 32},
     ),
+    "sampling": Benchmark(
+        "tokens/s of an LSTM language model's greedy decoding",
+        generation.run,
+        generation.GenerateSizes(network="lstm", name="sampling", layers=2, width=650, vocab=10_000),
+        {"screening": 1, "new": 32},
+    ),
 }
 
 

@@ -20,6 +20,7 @@ TINY = {
     "cross_entropy": {"vocabularies": (120,), "tokens": 8, "width": 4, "screening": 1, "gemm": 64},
     "recurrent": {"batches": (2,), "length": 4, "width": 8, "lengths": (4, 6), "screening": 1, "gemm": 64},
     "generate": {**NETWORK, "length": 4, "new": 4, "batches": (2,), "screening": 1},
+    "sampling": {**NETWORK, "length": 4, "new": 4, "batches": (2,), "screening": 1},
 }
 ROWS = {
     "input": {"input/32": {"packed"}},
@@ -29,6 +30,7 @@ ROWS = {
     "cross_entropy": {"cross_entropy/120": {"bfloat16", "float32"}},
     "recurrent": {"recurrent/2": {"bfloat16", "float32"}},
     "generate": {"generate/2": {"bfloat16", "float32"}},
+    "sampling": {"sampling/2": {"bfloat16", "float32"}},
 }
 
 

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from ptm_jax.core.errors import UserError
 from ptm_jax.nn.layers import Dropout
 from ptm_jax.nn.recurrent import recurrence
 from ptm_jax.nn.recurrent.gru import GRU
@@ -82,6 +83,14 @@ def test_a_row_goes_on_from_the_state_of_the_row_before_in_the_same_document(dra
     second, state = halves(x[:, 3:], SEGMENTS[:, 3:], state)
     np.testing.assert_allclose(np.concatenate([first, second], 1), found, atol=1e-6)
     np.testing.assert_allclose(state.c, last.c, atol=1e-6)
+
+
+@pytest.mark.parametrize(("rows", "width"), [(2, H + 1), (3, H)])
+def test_a_state_of_other_sizes_is_one_line(rows, width, drawn):
+    x, layer, params = drawn
+    state = layer.right.clone(parent=None, name=None, hidden=width).empty_state(rows)
+    with pytest.raises(UserError, match=rf"state is \[\[{rows}, {width}\], .* of {H} units needs \[\[2, {H}\]"):
+        layer.right.clone(parent=None, name=None).apply({"params": params["right"]}, x, SEGMENTS, state)
 
 
 def test_input_products_are_outside_of_the_scan_and_gates_are_one_product(drawn):

@@ -16,6 +16,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from ptm_jax.core.errors import UserError
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.streams import keep_mask
 from ptm_jax.core.types import Array, record
@@ -230,8 +231,15 @@ class Recurrent(nn.Module):
     def scan(
         self, cell: Cell, inputs, kernels, segments, state: State | None, masks, ends: bool = False
     ) -> tuple[Array, State]:
-        """`recur` from the given or the empty state; h is [B, L, P] float32."""
-        state = self.empty_state(len(segments)) if state is None else state
+        """`recur` from the given or the empty state; h is [B, L, P] float32. Raises UserError for a state of other sizes."""
+        sizes = lambda state: [list(jnp.shape(leaf)) for leaf in jax.tree.leaves((state.h, state.c))]
+        empty = self.empty_state(len(segments))
+        state = empty if state is None else state
+        if sizes(state) != sizes(empty):
+            raise UserError(
+                f"the state is {sizes(state)}, and this {type(self).__name__} of {self.hidden} units needs {sizes(empty)}; "
+                "give the last state of the same network and rows"
+            )
         if ends and state.c is not None:
             cell, state = Beside(cell, self.width), dataclasses.replace(state, h=jnp.concatenate([state.h, state.c], -1))
         options = {"masks": masks, "backward": self.backward, "precision": self.precision}
