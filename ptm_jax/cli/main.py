@@ -35,6 +35,7 @@ COMMANDS = {
     "align": ("ptm_jax.cli.align", "bring word vectors of two languages into one space"),
     "average": ("ptm_jax.cli.average", "average the parameters of several models"),
     "study": ("ptm_jax.cli.study", "run many runs as one value: a table, pictures, scaling laws"),
+    "reproduce": ("ptm_jax.cli.reproduce", "reproduce a table of the survey, or its scaling experiments"),
     "launch": ("ptm_jax.cli.launch", "train on several hosts: this machine, Slurm, GKE, Cloud TPU"),
     "plan": ("ptm_jax.cli.plan", "plan training on hardware not attached: memory, time, cost"),
     "bench": ("ptm_jax.cli.bench", "measure speed on this machine"),

@@ -31,6 +31,8 @@ class Args:
     """A .py file that defines `study`, or a file of configs/studies by its name."""
     workdir: Annotated[str, tyro.conf.arg(metavar="DIR")]
     """Folder of the runs and the results."""
+    tasks: options.Path = None
+    """Folder of labelled data for a study that fine-tunes: it names the files below this one."""
     dry_run: options.Flag = False
     """Print every run with parameters, operations, memory and time, and start nothing."""
     topology: str = "cpu:1"
@@ -64,15 +66,19 @@ def run(args: Args) -> int:
         header, lines = study_page.planned(study, found, args.topology, args.price, where.count)
         document = [dict(zip(header, line, strict=True)) for line in lines]
         return options.report(document, options.table(header, lines, width=240), args.json)
+    study_runs.check_data(study, args.tasks)
     if args.only is not None:
         return train.joined(lambda: _one(study, workdir, price, args))
     found = study_runs.points(study, workdir, price)
     if args.again:
         study_runs.forget_failures(found, workdir)
-    words = ["study", args.target, "--workdir", args.workdir, "--topology", args.topology, "--only"]
-    command = lambda point: [sys.executable, "-m", "ptm_jax.cli.main", *words, point.name]
+    labelled = [] if args.tasks is None else ["--tasks", args.tasks]
+    words = ["study", args.target, *labelled, "--workdir", args.workdir]
+    command = lambda point: [
+        sys.executable, "-m", "ptm_jax.cli.main", *words, "--topology", args.topology, "--only", point.name,
+    ]  # fmt: skip
     rows = lambda: [row for point in found if (row := study_runs.row_of(point, workdir)) is not None]
-    page = lambda: study_page.write(study, rows(), workdir, f"ptm study {args.target} --workdir {args.workdir}")
+    page = lambda: study_page.write(study, rows(), workdir, f"ptm {' '.join(words)}")
     status = study_runs.run_missing(found, workdir, command, at_once=args.at_once, say=options.say, done=page)
     place, last = page(), rows()
     cells = study_page.cells(study, last)
@@ -92,4 +98,4 @@ def _one(study, workdir: Path, price, args: Args) -> int:
         raise UserError(found.refusal)
     if args.again:
         study_runs.forget_failures([found], workdir)
-    return study_runs.run_one(found, workdir, study.metrics, quiet=False)
+    return study_runs.run_one(found, workdir, study.metrics, quiet=False, tasks=args.tasks)

@@ -105,6 +105,40 @@ def family(where: Topology) -> list[Point]:
     return points
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Strong:
+    """The largest model with equal rows on a number of chips, by the fastest mesh. `speedup` is over the fewest chips
+    that hold it, `efficiency` that speedup over the ratio of chips."""
+
+    system: str
+    chips: int
+    mesh: dict[str, int]
+    rules: str
+    step_seconds: float
+    speedup: float
+    efficiency: float
+
+
+def strong(where: Topology, rows: int = 512) -> list[Strong]:
+    """Strong scaling of 8.3 billion parameters: 512 rows of 1,024 tokens, the paper's batch, on 8 chips and more."""
+    (name, ways), points = pods.FAMILY[-1], []
+    config = estimate.with_rows(pods.experiment(name), rows)
+    one = estimate.work_of(planning.prepared(config, _slice(where, 1), 0)[0], 0)
+    count = ways
+    while count <= where.count:
+        found = min(_all(config, _slice(where, count), one), key=lambda plan: plan.times.step, default=None)
+        if found is not None:
+            first = points[0] if points else None
+            speedup = first.step_seconds / found.times.step if first else 1.0
+            share = speedup * first.chips / count if first else 1.0
+            points.append(Strong(
+                system=name, chips=count, mesh=found.mesh, rules=found.rules, step_seconds=found.times.step,
+                speedup=speedup, efficiency=share,
+            ))  # fmt: skip
+        count *= 2
+    return points
+
+
 def curve(config: Experiment, where: Topology, phase: int | None = None) -> list[tuple[int, float]]:
     """Returns (chips, efficiency) of a config, from the fewest chips for its `model` x `seq`; rows grow with the chips."""
     config, sizes, phase = planning.prepared(config, where, phase)
@@ -153,24 +187,48 @@ COLUMNS = ("size", "chips", "mesh", "step ms", "TFLOP/s", "megatron", "best", "b
 
 def rows(points: Sequence[Point]) -> list[tuple[str, ...]]:
     """Returns the cells of the table."""
-    words = lambda mesh: ",".join(f"{axis}={size}" for axis, size in mesh.items() if size > 1) or "1 chip"
     return [
         (
             point.system,
             str(point.chips),
-            words(point.mesh),
+            _words(point.mesh),
             f"{point.step_seconds * 1e3:.0f}",
             f"{point.rate / 1e12:.0f}",
             f"{point.efficiency:.0%}",
             f"{point.best_efficiency:.0%}",
-            f"{words(point.best_mesh)} {point.best_rules}",
+            f"{_words(point.best_mesh)} {point.best_rules}",
             f"{point.wide_efficiency:.0%}",
-            f"{words(point.wide_mesh)} {point.wide_rules}",
+            f"{_words(point.wide_mesh)} {point.wide_rules}",
             f"{point.v100_efficiency:.0%}",
             f"{point.paper:.0%}" if point.paper else "",
         )
         for point in points
     ]
+
+
+STRONG = ("size", "chips", "mesh", "rules", "step ms", "speed-up", "efficiency")
+
+
+def strong_rows(points: Sequence[Strong]) -> list[tuple[str, ...]]:
+    """Returns the cells of the table of strong scaling."""
+    return [
+        (
+            point.system, str(point.chips), _words(point.mesh), point.rules, f"{point.step_seconds * 1e3:.0f}",
+            f"{point.speedup:.1f}", f"{point.efficiency:.0%}",
+        )
+        for point in points
+    ]  # fmt: skip
+
+
+def strong_markdown(points: Sequence[Strong]) -> str:
+    """Returns the section of strong scaling."""
+    table = ["| " + " | ".join(row) + " |" for row in (STRONG, ("---",) * len(STRONG), *strong_rows(points))]
+    head = ["## Strong scaling", "", *(strong.__doc__ or "").split("\n"), "Each line has the fastest mesh that fits.", ""]
+    return "\n".join([*head, *table, ""])
+
+
+def _words(mesh: dict[str, int]) -> str:
+    return ",".join(f"{axis}={size}" for axis, size in mesh.items() if size > 1) or "1 chip"
 
 
 def markdown(points: Sequence[Point], where: Topology, picture: str | None) -> str:

@@ -101,6 +101,44 @@ class Law:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Transfer:
+    """A task on which every run is fine-tuned once it is pre-trained; its first metric is a column of the table.
+
+    data    file or folder below that of `--tasks`
+    column  name of the column (default: the task's)
+    epochs, batch, length, lr  of the fine-tuning; None takes the task's default
+    adapt   wrappers of the fine-tuned system
+    """
+
+    task: str
+    data: str
+    column: str = ""
+    epochs: float | None = None
+    batch: int | None = None
+    length: int | None = None
+    lr: float | None = None
+    adapt: tuple[Any, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.column or self.task
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Published:
+    """A published figure beside those of a study: of the runs with these labels, in a column or another measure.
+
+    differs  what is not the same there: corpus, size, steps, split
+    """
+
+    labels: Mapping[str, str]
+    measure: str
+    value: float
+    source: str
+    differs: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Study:
     """Many runs of one experiment.
 
@@ -109,6 +147,9 @@ class Study:
     budget   what is equal; None: the recipe's steps
     metrics  held-out metrics of the table. Every run has the first; others are empty where the task has none of that name
     laws     what is fitted
+    transfers  tasks on which every run is fine-tuned
+    published  published figures, beside the means over seeds
+    remark   of the page: what these sizes can show, and what not
     """
 
     name: str
@@ -117,6 +158,9 @@ class Study:
     budget: Budget | None = None
     metrics: tuple[str, ...] = ("loss",)
     laws: tuple[Law, ...] = ()
+    transfers: tuple[Transfer, ...] = ()
+    published: tuple[Published, ...] = ()
+    remark: str = ""
     keep: Callable[[Mapping[str, str]], bool] | None = None
 
     def __post_init__(self):
@@ -137,6 +181,16 @@ class Study:
         for law in self.laws:
             if law.by and law.by not in names:
                 raise ValueError(f"a law is fitted by {law.by!r}, which is no axis; there are: {', '.join(names)}")
+        if len(set(self.columns)) < len(self.columns):
+            raise ValueError(f"the columns {', '.join(self.columns)} are not all different; give a transfer its `column`")
+        for one in self.published:
+            if unknown := [name for name in one.labels if name not in names]:
+                raise ValueError(f"a published figure has the label {unknown[0]!r}, which is no axis: {', '.join(names)}")
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What is measured: held-out metrics, then transfers."""
+        return (*self.metrics, *(transfer.name for transfer in self.transfers))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -160,12 +214,13 @@ class Cost:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Point:
-    """A run of a study: its name, {axis: label}, and its experiment and cost, or why it cannot be (`refusal`)."""
+    """A run of a study: its name, {axis: label}, its experiment, cost and transfers, or why it cannot be (`refusal`)."""
 
     name: str
     labels: Mapping[str, str]
     config: Experiment | None = None
     cost: Cost | None = None
+    transfers: tuple[Transfer, ...] = ()
     refusal: str = ""
 
     @property
@@ -203,7 +258,7 @@ def point(study: Study, name: str, labels: Mapping[str, str], costs: Costs) -> P
         cost = costs(config)
         if budget is not None:
             config = _with_steps(config, budget, cost)
-        return Point(name=name, labels=labels, config=config, cost=cost)
+        return Point(name=name, labels=labels, config=config, cost=cost, transfers=study.transfers)
     except (UserError, ValueError) as error:
         return Point(name=name, labels=labels, refusal=" ".join(str(error).split()))
 
@@ -255,16 +310,17 @@ def load(path: str | Path) -> Study:
     """The `study` of a Python file, or of a file of configs/studies by its name. Raises UserError."""
     from ptm_jax.core.spec.own_code import import_file
 
-    file = Path(path)
-    if not file.is_file():
-        file = next((there for there in _shipped(file.name) if there.is_file()), file)
-    if not file.is_file():
-        raise UserError(f"no such study: {path}; give a .py file that defines `study`")
+    file = place(path)
     found = vars(resolving.guard(lambda: import_file(file), file)).get("study")
     if not isinstance(found, Study):
         raise UserError(f"{path} defines no `study` (a tuning.studies.Study)")
     return found
 
 
-def _shipped(name: str) -> list[Path]:
-    return [resolving.CONFIGS / "studies" / name, resolving.CONFIGS / "studies" / f"{name}.py"]
+def place(path: str | Path) -> Path:
+    """The file of a study, or that of configs/studies with its name. Raises UserError."""
+    file, folder = Path(path), resolving.CONFIGS / "studies"
+    for there in (file, folder / file.name, folder / f"{file.name}.py"):
+        if there.is_file():
+            return there
+    raise UserError(f"no such study: {path}; give a .py file that defines `study`")

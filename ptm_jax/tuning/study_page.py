@@ -26,7 +26,7 @@ Row = Mapping[str, Any]
 
 
 def columns(study: Study) -> list[str]:
-    return ["name", *(axis.name for axis in study.axes), *COUNTS, *study.metrics, "baseline", "seconds", "status"]
+    return ["name", *(axis.name for axis in study.axes), *COUNTS, *study.columns, "baseline", "seconds", "status"]
 
 
 def cells(study: Study, rows: Sequence[Row]) -> list[list[str]]:
@@ -49,10 +49,18 @@ def write(study: Study, rows: Sequence[Row], workdir: Path, command: str) -> Pat
     writer.writeheader()
     writer.writerows(rows)
     failed = [row for row in rows if row["status"] != "done"]
-    page = [f"# Study {study.name}", "", f"`{command}`", "", _budget(study), ""]
+    page = [
+        f"# Study {study.name}",
+        "",
+        f"`{command}`",
+        "",
+        _budget(study),
+        "",
+        *([study.remark, ""] if study.remark else []),
+    ]
     page += _markdown(columns(study)[1:], [line[1:] for line in cells(study, rows)])
     page += ["", f"{len(failed)} of {len(rows)} runs have no result; `status` has the reason.", ""] if failed else [""]
-    page += [*_seeds(study, rows), *_curves(study, rows, workdir)]
+    page += [*_seeds(study, rows), *_published(study, rows), *_curves(study, rows, workdir)]
     for number, law in enumerate(study.laws):
         page += _law(study, law, rows, workdir, f"law_{number}.png")
     with workdirs.writing(workdir):
@@ -90,10 +98,24 @@ def _seeds(study: Study, rows: Sequence[Row]) -> list[str]:
         groups.setdefault(tuple(row[name] for name in others), []).append(row)
     lines = []
     for labels, found in groups.items():
-        values = [[row[metric] for row in found if row[metric] is not None] for metric in study.metrics]
+        values = [[row[metric] for row in found if row.get(metric) is not None] for metric in study.columns]
         spread = [f"{np.mean(v):.4f} ± {np.std(v, ddof=1):.4f}" if len(v) > 1 else figure(*v or (None,)) for v in values]
         lines.append([*labels, str(len(found)), *spread])
-    return ["## Over seeds", "", *_markdown([*others, "seeds", *study.metrics], lines), ""]
+    return ["## Over seeds", "", *_markdown([*others, "seeds", *study.columns], lines), ""]
+
+
+def _published(study: Study, rows: Sequence[Row]) -> list[str]:
+    """The table of published figures beside ours: the mean of the runs with these labels."""
+    lines = []
+    for one in study.published:
+        fits = [row for row in done(rows) if all(row[name] == label for name, label in one.labels.items())]
+        own = [row[one.measure] for row in fits if row.get(one.measure) is not None]
+        mean = f"{figure(float(np.mean(own)))} ({len(own)})" if own else ""
+        lines.append([", ".join(one.labels.values()), one.measure, mean, figure(one.value), one.source, one.differs])
+    if not lines:
+        return []
+    header = ["runs", "measure", "here (runs)", "published", "source", "what differs there"]
+    return ["## Published figures", "", *_markdown(header, lines), ""]
 
 
 def _curves(study: Study, rows: Sequence[Row], workdir: Path) -> list[str]:

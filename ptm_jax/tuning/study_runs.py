@@ -3,6 +3,7 @@
     corpora/HASH/        text prepared once for all runs with the same sources and tokenizer
     costs.json           {fingerprint: cost}, so that nothing is traced twice
     runs/NAME/           the workdir of a run (`ptm train`), and row.json once it is done or has failed
+    runs/NAME/COLUMN/    the workdirs of its transfers
     results.csv, study.md, *.png    `tuning.study_page`
 
 A run with a row is not run again; delete its folder to repeat it. The process of a run holds the lock runs/.NAME.claim,
@@ -33,7 +34,7 @@ from ptm_jax.data.corpora.prepare import prepare
 from ptm_jax.data.corpora.store import open_corpus
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.train import differing, group, logs, loop, setup, workdirs
-from ptm_jax.tuning import studies
+from ptm_jax.tuning import finetuning, selection, studies
 from ptm_jax.tuning.studies import Cost, Costs, Point, Study
 
 BUSY = 75
@@ -75,12 +76,13 @@ def on_corpus(config: Experiment, workdir: Path) -> Experiment:
 def expected(config: Experiment) -> Experiment:
     """The experiment with a vocabulary of the size that its tokenizer will have, where that is to be trained."""
     tokenizer = config.tokenizer or config.system.tokenizer
-    if not isinstance(tokenizer, TokenizerSpec) or tokenizer.path or tokenizer.sentinels:
+    if not isinstance(tokenizer, TokenizerSpec) or tokenizer.path:
         return config
 
     def resized(vocab: Vocab) -> Vocab:
         ids = {name: number for number, name in enumerate(setup.SPECIALS) if vocab.id(name) is not None}
-        return dataclasses.replace(vocab, size=tokenizer.vocab, extra=(), **ids)
+        extra = tuple(tokenizer.vocab - 1 - n for n in range(tokenizer.sentinels))
+        return dataclasses.replace(vocab, size=tokenizer.vocab, extra=extra, **ids)
 
     return dataclasses.replace(config, system=spec.respell(config.system, Vocab, resized))
 
@@ -140,9 +142,11 @@ def forget_failures(found: Sequence[Point], workdir: Path) -> None:
             (workdir / "runs" / point.name / ROW).unlink()
 
 
-def run_one(point: Point, workdir: Path, metrics: Sequence[str], quiet: bool = True) -> int:
-    """Runs one run, in this process, and writes its row. Returns the exit status: 0, 1 for a failed run,
-    128 and the signal for a stopped one, `BUSY` where another process runs it."""
+def run_one(point: Point, workdir: Path, metrics: Sequence[str], quiet: bool = True, tasks: str | None = None) -> int:
+    """Runs one run and its transfers, in this process, and writes its row. Returns the exit status: 0, 1 for a failed run,
+    128 and the signal for a stopped one, `BUSY` where another process runs it.
+
+    tasks  folder of the labelled data"""
     folder = workdir / "runs" / point.name
     chosen = group.current().chosen
     with contextlib.ExitStack() as stack:
@@ -153,12 +157,13 @@ def run_one(point: Point, workdir: Path, metrics: Sequence[str], quiet: bool = T
             return 0
         try:
             result = loop.train(point.config, folder, quiet=quiet)
+            moved, ended = ({}, result) if result.stopped else _transferred(point, folder, tasks)
         except UserError as error:
             write(point, workdir, _row(point, status=f"failed: {' '.join(str(error).split())}"))
             return 1
-        if result.stopped:
-            return 128 + result.signal
-        values = {name: result.heldout.get(name) for name in metrics}
+        if ended is not None:
+            return 128 + ended.signal
+        values = {name: result.heldout.get(name) for name in metrics} | moved
         wrong = [name for name, value in values.items() if value is not None and not math.isfinite(value)]
         odd = [metrics[0]] if values[metrics[0]] is None else wrong
         there = ", ".join(result.heldout) or "none"
@@ -167,6 +172,29 @@ def run_one(point: Point, workdir: Path, metrics: Sequence[str], quiet: bool = T
         facts = {"baseline": result.baseline, "seconds": seconds, **values}
         write(point, workdir, _row(point, status=status, **facts))
         return 1 if odd else 0
+
+
+def check_data(study: Study, tasks: str | None) -> None:
+    """Raises UserError where labelled data of the transfers are not below `tasks`."""
+    for transfer in study.transfers:
+        if tasks is None:
+            raise UserError(f"{study.name} fine-tunes on {transfer.task}; give --tasks DIR, the folder of {transfer.data}")
+        if not (Path(tasks) / transfer.data).exists():
+            raise UserError(f"--tasks {tasks}: there is no {transfer.data}, on which {study.name} fine-tunes")
+
+
+def _transferred(point: Point, folder: Path, tasks: str | None) -> tuple[dict[str, float], Any]:
+    """({column: first metric of the task}, the result of a fine-tuning that a signal stopped, else None)."""
+    found: dict[str, float] = {}
+    for transfer in point.transfers:
+        given = {name: vars(transfer)[name] for name in ("epochs", "batch", "length", "lr", "adapt")}
+        data = (str(Path(tasks or "") / transfer.data),)
+        config = finetuning.experiment(transfer.task, folder, data, seed=point.config.seed, **given)
+        tuned = selection.finetune(config, folder / transfer.name, transfer.task, quiet=True)
+        if tuned.ended == "stopped":
+            return found, tuned.result
+        found[transfer.name] = tuned.main
+    return found, None
 
 
 def _row(point: Point, **known: Any) -> dict[str, Any]:
@@ -183,7 +211,9 @@ def _row(point: Point, **known: Any) -> dict[str, Any]:
 
 def _fingerprint(point: Point) -> str:
     free = {name: 0 for name in ("log_every", "eval_every", "save_every", "keep")}
-    return spec.fingerprint(dataclasses.replace(point.config, data=(), metrics=(), mesh=(), rules="replicated", **free))
+    own = spec.fingerprint(dataclasses.replace(point.config, data=(), metrics=(), mesh=(), rules="replicated", **free))
+    tasks = hashlib.sha256(repr(point.transfers).encode()).hexdigest()
+    return f"{own} {tasks}" if point.transfers else own
 
 
 def write(point: Point, workdir: Path, row: dict[str, Any]) -> None:

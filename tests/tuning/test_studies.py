@@ -16,7 +16,7 @@ from ptm_jax.core.system import Experiment
 from ptm_jax.systems import get
 from ptm_jax.tuning import studies, study_page, study_runs
 from ptm_jax.tuning.scaling_laws import Power
-from ptm_jax.tuning.studies import Axis, Budget, Cost, Law, Study
+from ptm_jax.tuning.studies import Axis, Budget, Cost, Law, Published, Study, Transfer
 
 BASE = Experiment(system=get("bert_tiny"))
 COST = Cost(parameters=1000, body=600, operations=5e6, body_operations=3e6, memory=2**30, capacity=2**34, seconds=0.25)
@@ -151,6 +151,48 @@ def test_metrics_of_another_task_are_empty_and_the_first_is_needed(tmp_path, mon
     assert rows[1]["status"] == "failed: the held-out mlm_accuracy is None; there are loss"
     page = study_page.write(study(metrics=("loss", "mlm_accuracy")), rows, tmp_path, "ptm study s").read_text()
     assert "| 0.001 | 1 | 2.5000 |  |" in page
+
+
+def test_transfers_are_columns_beside_published_figures(tmp_path, monkeypatch):
+    """Each run is fine-tuned on each task from its own workdir; a stopped fine-tuning leaves no row."""
+    calls = []
+
+    def finetune(config, folder, task, quiet):
+        calls.append((config, folder.relative_to(tmp_path), task))
+        ended = "stopped" if task == "mrpc" else "done"
+        return SimpleNamespace(ended=ended, main=0.5 + len(calls) / 10, result=SimpleNamespace(signal=15))
+
+    monkeypatch.setattr(study_runs.selection, "finetune", finetune)
+    monkeypatch.setattr(study_runs.finetuning, "experiment", lambda *given, **fields: (*given, fields["epochs"]))
+    trained(2.5, monkeypatch)
+    transfers = (Transfer(task="sst2", data="glue/sst2", epochs=2), Transfer(task="sst2", data="glue/sst2", column="again"))
+    figures = (
+        Published(labels={"lr": "0.001"}, measure="sst2", value=0.9, source="a paper", differs="all"),
+        Published(labels={"lr": "0.003"}, measure="GLUE", value=0.8, source="a paper"),
+    )
+    value = study(transfers=transfers, published=figures, remark="Small.")
+    (first, *_) = points(value)
+    assert study_runs.run_one(first, tmp_path, ("loss",), tasks="data") == 0
+    row = study_runs.row_of(first, tmp_path)
+    assert (row["sst2"], row["again"], row["status"]) == (0.6, 0.7, "done")
+    place = tmp_path / "runs" / first.name
+    assert calls[0] == (("sst2", place, ("data/glue/sst2",), 2), (place / "sst2").relative_to(tmp_path), "sst2")
+    page = study_page.write(value, [row], tmp_path, "ptm study s").read_text()
+    assert "Small." in page and "| 0.001 | sst2 | 0.6000 (1) | 0.9000 | a paper | all |" in page
+    assert "| 0.003 | GLUE |  | 0.8000 | a paper |  |" in page and "| 0.001 | 1 | 2.5000 | 0.6000 | 0.7000 |" in page
+    other = study(transfers=(Transfer(task="mrpc", data="glue/mrpc"),))
+    (stopped, *_) = points(other)
+    assert stopped.transfers and study_runs.run_one(stopped, tmp_path / "other", ("loss",)) == 143
+    with pytest.raises(UserError, match="of another experiment"):
+        study_runs.row_of(stopped, tmp_path)
+    with pytest.raises(UserError, match="--tasks DIR, the folder of glue/mrpc"):
+        study_runs.check_data(other, None)
+    with pytest.raises(UserError, match="there is no glue/mrpc"):
+        study_runs.check_data(other, str(tmp_path))
+    with pytest.raises(ValueError, match="not all different"):
+        study(transfers=(transfers[0], transfers[0]))
+    with pytest.raises(ValueError, match="which is no axis"):
+        study(published=(Published(labels={"size": "1"}, measure="loss", value=1.0, source=""),))
 
 
 def test_a_claimed_run_is_left_to_its_process(tmp_path, monkeypatch):

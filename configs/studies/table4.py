@@ -1,0 +1,49 @@
+"""The survey's Table 4 as an experiment: where a pre-trained model is used, and whether it is tuned or gives features.
+
+    ptm reproduce table4 --tasks DATA --workdir runs/table4
+
+A BERT of two layers and width 128, pre-trained on two million tokens, on SST-2 and TREC: its embedding layer alone, its top
+layer and a mix of all layers, fine-tuned (ft) and as frozen features (fe); and the same network without pre-training (one
+step). DATA holds glue/sst2 and classification/trec.
+Paper: Peters et al. 2019, arXiv 1903.05987 (to tune or not to tune).
+Status: planned; no result is recorded yet.
+"""
+
+from ptm_jax.adapt.freezing import FeatureExtraction
+from ptm_jax.adapt.representation import Representation
+from ptm_jax.core.system import Experiment
+from ptm_jax.systems import get
+from ptm_jax.tuning.studies import Axis, Budget, Published, Study, Transfer
+
+WAYS = {
+    "embedding ft": (Representation(kind="embedding"),),
+    "embedding fe": (Representation(kind="embedding"), FeatureExtraction()),
+    "top ft": (),
+    "top fe": (FeatureExtraction(),),
+    "all fe": (Representation(), FeatureExtraction()),
+}
+TASKS = {
+    "sst2": {"task": "sst2", "data": "glue/sst2", "epochs": 1, "length": 64},
+    "trec": {"task": "trec6", "data": "classification/trec", "epochs": 2, "length": 32},
+}
+PETERS = "Peters et al. 2019, Table 2, BERT-base, dev"
+
+study = Study(
+    name="table4",
+    base=Experiment(system=get("bert_tiny"), save_every=0, eval_batches=16),
+    axes=(
+        Axis(name="budget", values={"pre-trained": 2_000_000, "not pre-trained": 1024}),
+        Axis(name="seed", values=(0, 1, 2)),
+    ),
+    budget=Budget(kind="tokens", amount=2_000_000),
+    transfers=tuple(
+        Transfer(column=f"{name} {way}", lr=1e-3, adapt=adapt, **task)
+        for name, task in TASKS.items()
+        for way, adapt in WAYS.items()
+    ),
+    published=tuple(
+        Published(labels={"budget": "pre-trained"}, measure=f"sst2 {way}", value=value, source=PETERS, differs="BERT-base")
+        for way, value in (("top ft", 0.935), ("all fe", 0.930))
+    ),
+    remark="The difference between the two lines of a task is what pre-training of this size is worth in each way of use.",
+)

@@ -1,0 +1,34 @@
+"""`ptm reproduce`: the studies of the survey's tables can be planned, and Megatron-LM's table is written."""
+
+import dataclasses
+
+import pytest
+
+from ptm_jax.cli import reproduce
+from ptm_jax.tuning import studies, study_runs
+
+NAMES = ("table1", "table2", "table4", "scaling")
+
+
+@pytest.mark.parametrize("size", ["", "_pod"])
+@pytest.mark.parametrize("name", NAMES)
+def test_no_run_of_a_study_is_refused(name, size):
+    study = studies.load(name + size)
+    cost = studies.Cost(
+        parameters=1, body=1, operations=1e9, body_operations=1e9, memory=1, capacity=1, seconds=1.0
+    )  # fmt: skip
+    found = [studies.point(study, run, labels, lambda config: cost) for run, labels in studies.names(study)]
+    assert not [point.refusal for point in found if point.refusal]
+    assert len(found) >= (12 if name != "table4" else 3) and all(point.steps for point in found)
+    shown = dataclasses.replace(found[0], config=study_runs.expected(found[0].config))
+    assert shown.config.system.recipe.steps == found[0].steps
+
+
+@pytest.mark.full
+@pytest.mark.rotate(3)
+def test_the_table_of_megatron_is_written(tmp_path, capsys):
+    """On 16 chips: weak scaling to 16, and strong scaling of what they hold."""
+    assert reproduce.run(reproduce.Args(name="megatron", workdir=str(tmp_path), topology="v5p:2x2x4")) == 0
+    page = (tmp_path / "scaling.md").read_text()
+    assert page.count("| megatron_8b | 16 |") == 2 and "## Strong scaling" in page
+    assert (tmp_path / "scaling.png").read_bytes()[:4] == b"\x89PNG" and "speed-up" in capsys.readouterr().out
