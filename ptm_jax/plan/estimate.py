@@ -26,7 +26,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ptm_jax.core import spec
+from ptm_jax.core import levels, spec
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.system import Experiment
 from ptm_jax.nn.blocks import Block, Stack
@@ -172,6 +172,7 @@ def messages(step: Step, work: Work) -> list[Traffic]:
     tokens, micro = work.tokens / ways, step.config.system.recipe.accumulate
     recomputed = any(stack.remat != "none" for stack in stacks(step.config))
     split = _parts(step, "positions") > mesh["seq"]
+    layered = levels.stacked(step.state.params, step.config.system.towers)
     for path, leaf in flatten(step.state.params).items():
         axes = {axis for entry in leaf.sharding.spec if entry for axis in ((entry,) if isinstance(entry, str) else entry)}
         axes = {axis for axis in axes if mesh[axis] > 1}
@@ -185,7 +186,7 @@ def messages(step: Step, work: Work) -> list[Traffic]:
             else:
                 add("all-reduce", ["model"], (2 + again) * times, size)
         size = math.prod(leaf.sharding.shard_shape(leaf.shape))
-        layers = leaf.shape[0] if "/stack/" in path and leaf.ndim > 1 else 1
+        layers = leaf.shape[0] if layered[path] else 1
         slices = [axis for axis in ("data", "fsdp") if axis in axes]
         gathered = size * math.prod(mesh[axis] for axis in slices)
         if slices:

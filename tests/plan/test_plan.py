@@ -333,3 +333,15 @@ def test_megatrons_sizes_scale_like_the_table():
     assert points[3].paper == 0.77 and points[4].efficiency == pytest.approx(points[3].efficiency, rel=0.05)
     assert all(point.wide_efficiency > 0.9 for point in points) and all(0.8 < point.v100_efficiency <= 1 for point in points)
     assert "| 16 |" in scaling.markdown(points, topology("v5p:2x2x4"), "a.png")
+
+
+def test_a_layer_that_all_levels_share_is_one_message():
+    """ALBERT's one layer is gathered once a pass; BERT's twelve are as many (Lan et al. 2020, section 3.1)."""
+    counts = {}
+    for name in ("albert_mini", "bert_tiny"):
+        config = Experiment(system=get(name), data=("x",), mesh=(("data", 4),), rules="zero")
+        config, sizes, phase = planning.prepared(config, topology("v5e:2x2"), None)
+        plan = planning.model(config, topology("v5e:2x2"), sizes, phase, estimate.work_of(config, phase))
+        counts[name] = {message.kind: message.count for message in plan.messages}
+    assert counts["albert_mini"]["all-gather"] == 2 and counts["albert_mini"]["reduce-scatter"] == 1
+    assert counts["bert_tiny"]["all-gather"] == 4 and counts["bert_tiny"]["reduce-scatter"] == 2
