@@ -201,9 +201,9 @@ class _Recurrent:
         import torch
 
         self.torch, self.device = torch, _device(torch)
-        width = request["width"]
-        self.module = torch.nn.LSTM(width, width, batch_first=True, proj_size=request["project"]).to(self.device)
-        self.x = torch.randn(request["batch"], request["length"], width, device=self.device, requires_grad=True)
+        width, inputs = request["width"], request["inputs"]
+        self.module = torch.nn.LSTM(inputs, width, batch_first=True, proj_size=request["project"]).to(self.device)
+        self.x = torch.randn(request["batch"], request["length"], inputs, device=self.device, requires_grad=True)
 
     def __call__(self, variant: Mapping[str, Any]) -> float:
         torch = self.torch

@@ -65,7 +65,9 @@ class Installed(Peers):
         """Measures torch in both precisions and, without projection, Flax's RNN."""
         field, requests = Field(), {}
         if not task["project"]:
-            field.meters["flax, float32"] = timing.clocked(_flax_rnn(**{k: task[k] for k in ("batch", "length", "width")}))
+            field.meters["flax, float32"] = timing.clocked(
+                _flax_rnn(*(task[k] for k in ("batch", "length", "width", "inputs")))
+            )
             requests["flax, float32"] = (None, None)
         if not self.missing():
             child = stack.enter_context(peer.Peer("recurrent", task, threads()))
@@ -101,13 +103,13 @@ class Installed(Peers):
         return field
 
 
-def _flax_rnn(batch: int, length: int, width: int):
+def _flax_rnn(batch: int, length: int, width: int, inputs: int):
     """Returns a call of Flax's RNN over its OptimizedLSTMCell, forward and backward."""
     import flax.linen as nn
     import jax
     import jax.numpy as jnp
 
-    module, x = nn.RNN(nn.OptimizedLSTMCell(width)), jnp.ones((batch, length, width))
+    module, x = nn.RNN(nn.OptimizedLSTMCell(width)), jnp.ones((batch, length, inputs))
     params = module.init(jax.random.key(0), x)
     program = jax.jit(jax.value_and_grad(lambda params, x: module.apply(params, x).sum(), (0, 1)))
     return lambda: program(params, x)

@@ -21,12 +21,14 @@ from ptm_jax.nn.recurrent.lstm import LSTM
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RecurrentSizes:
-    """A layer of `width` units on `width` inputs for each batch size (650, 20 and 35: Zaremba et al. 2014, medium), and the
-    lengths to compile for. `project` is ELMo's projection (None: none)."""
+    """A layer of `width` units on `inputs` inputs (None: `width`) for each batch size (650, 20 and 35: Zaremba et al. 2014,
+    medium), and the lengths to compile for. `project` is ELMo's projection (None: none); its layer has width=4096,
+    inputs=512, project=512."""
 
     batches: tuple[int, ...] = (20, 1)
     length: int = 35
     width: int = 650
+    inputs: int | None = None
     project: int | None = None
     lengths: tuple[int, ...] = (64, 128, 256, 512, 1024)
     screening: int = 3
@@ -44,7 +46,8 @@ def run(sizes: RecurrentSizes, repeats: int, say: timing.Say, peers: Peers = Pee
 def _entry(sizes: RecurrentSizes, batch: int, took, repeats: int, say: timing.Say, peers: Peers) -> Entry:
     say(f"recurrent: batch {batch}")
     meters = {name: timing.clocked(_compiled(sizes, batch, sizes.length, name)[0]) for name in OURS}
-    task = {"batch": batch, "length": sizes.length, "width": sizes.width, "project": sizes.project or 0}
+    inputs = sizes.inputs or sizes.width
+    task = {"batch": batch, "length": sizes.length, "width": sizes.width, "inputs": inputs, "project": sizes.project or 0}
     with contextlib.ExitStack() as stack:
         field = peers.recurrent(task, meters["float32"], sizes.screening, stack, say)
         if field.best is not None:
@@ -74,7 +77,7 @@ def _entry(sizes: RecurrentSizes, batch: int, took, repeats: int, say: timing.Sa
 def _compiled(sizes: RecurrentSizes, batch: int, length: int, precision: str) -> tuple[Any, float]:
     """Returns a call of the compiled program, and the seconds that the compiler took."""
     layer = LSTM(sizes.width, project=sizes.project, precision=Precision(precision))
-    x = jnp.asarray(np.random.default_rng(0).normal(size=(batch, length, sizes.width)), jnp.float32)
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(batch, length, sizes.inputs or sizes.width)), jnp.float32)
     segments = jnp.ones((batch, length), jnp.int32)
     params = jax.jit(lambda: layer.init(jax.random.key(0), x[:, :2], segments[:, :2])["params"])()
     loss = lambda params, x: layer.apply({"params": params}, x, segments)[0].astype(jnp.float32).sum()
@@ -87,5 +90,5 @@ def _compiled(sizes: RecurrentSizes, batch: int, length: int, precision: str) ->
 def _operations(sizes: RecurrentSizes, batch: int) -> float:
     """Returns the FLOPs of the products: one forward and two backward for each kernel."""
     width, out = sizes.width, sizes.project or sizes.width
-    kernels = 4 * width * (width + out) + (width * out if sizes.project else 0)
+    kernels = 4 * width * ((sizes.inputs or width) + out) + (width * out if sizes.project else 0)
     return 6.0 * batch * sizes.length * kernels
