@@ -70,8 +70,9 @@ def _modelled(args: Args) -> int:
     with workdirs.writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         scaling.plot(weak, where, str(folder / "scaling.png"))
-        page = scaling.markdown(weak, where, "scaling.png") + "\n" + scaling.strong_markdown(strong)
-        (folder / "scaling.md").write_text(page, encoding="utf8")
+        page = [scaling.markdown(weak, where, "scaling.png"), scaling.strong_markdown(strong)]
+        page.append(scaling.tried_markdown(scaling.tried(where)))
+        (folder / "scaling.md").write_text("\n".join(page), encoding="utf8")
     text = "\n\n".join([
         options.table(scaling.COLUMNS, scaling.rows(weak), width=240),
         options.table(scaling.STRONG, scaling.strong_rows(strong), width=240),

@@ -14,6 +14,7 @@ first chip on every chip (the paper's 512 GPUs: one row each).
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -139,6 +140,18 @@ def strong(where: Topology, rows: int = 512) -> list[Strong]:
     return points
 
 
+def tried(where: Topology, rows: int = 512) -> list[Plan]:
+    """The plans of 8.3 billion parameters on the whole topology, the fastest of each rules, and with the rows' tokens on two
+    chips (the axis `seq`)."""
+    config = estimate.with_rows(pods.experiment(pods.FAMILY[-1][0]), rows)
+    one = estimate.work_of(planning.prepared(config, _slice(where, 1), 0)[0], 0)
+    found: dict[str, Plan] = {}
+    for plan in sorted(_all(config, where, one), key=lambda plan: plan.times.step):
+        found.setdefault(plan.rules, plan)
+    split = _point(config, where, {"data": where.count // 2, "seq": 2}, "zero", one)
+    return sorted([*found.values(), split], key=lambda plan: plan.times.step)
+
+
 def curve(config: Experiment, where: Topology, phase: int | None = None) -> list[tuple[int, float]]:
     """Returns (chips, efficiency) of a config, from the fewest chips for its `model` x `seq`; rows grow with the chips."""
     config, sizes, phase = planning.prepared(config, where, phase)
@@ -227,6 +240,22 @@ def strong_markdown(points: Sequence[Strong]) -> str:
     return "\n".join([*head, *table, ""])
 
 
+def tried_markdown(plans: Sequence[Plan]) -> str:
+    """Returns the section of where the time of a step goes, by rules."""
+    parts = ("products", "weights", "blocking", "hideable", "exposed")
+    lines = [("mesh", "rules", "step ms", *parts), ("---",) * (3 + len(parts))]
+    for plan in plans:
+        figures = [operator.attrgetter(name)(plan.times) for name in ("step", *parts)]
+        lines.append((_words(plan.mesh), plan.rules, *(f"{1e3 * value:.0f}" for value in figures)))
+    rows = round(plans[0].tokens / 1024)
+    head = [
+        f"## Where a step goes on {plans[0].topology.count} chips, {rows} rows", "",
+        "Milliseconds by part (`plan.roofline`): products, reading and writing of parameters, messages between products,",
+        "messages beside products, and what of all messages is exposed. Each line is the fastest mesh of its rules.", "",
+    ]  # fmt: skip
+    return "\n".join([*head, *("| " + " | ".join(line) + " |" for line in lines), ""])
+
+
 def _words(mesh: dict[str, int]) -> str:
     return ",".join(f"{axis}={size}" for axis, size in mesh.items() if size > 1) or "1 chip"
 
@@ -243,7 +272,7 @@ def markdown(points: Sequence[Point], where: Topology, picture: str | None) -> s
     lines = [
         f"# Modelled weak scaling of Megatron-LM's GPT-2, 1 to {points[-1].chips} chips ({where})",
         "",
-        f"Written by `ptm plan --scaling --topology {where} --table FILE --plot FILE`; a model, not a measurement.",
+        f"Written by `ptm plan --scaling --table FILE` or `ptm reproduce megatron`, --topology {where}; a model, not a measurement.",
         "",
         *(__doc__ or "").strip().splitlines()[2:],
         "",

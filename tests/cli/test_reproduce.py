@@ -31,4 +31,5 @@ def test_the_table_of_megatron_is_written(tmp_path, capsys):
     assert reproduce.run(reproduce.Args(name="megatron", workdir=str(tmp_path), topology="v5p:2x2x4")) == 0
     page = (tmp_path / "scaling.md").read_text()
     assert page.count("| megatron_8b | 16 |") == 2 and "## Strong scaling" in page
+    assert "## Where a step goes on 16 chips, 512 rows" in page and "| data=8,seq=2 | zero |" in page
     assert (tmp_path / "scaling.png").read_bytes()[:4] == b"\x89PNG" and "speed-up" in capsys.readouterr().out
