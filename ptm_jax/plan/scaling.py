@@ -272,7 +272,8 @@ def markdown(points: Sequence[Point], where: Topology, picture: str | None) -> s
     lines = [
         f"# Modelled weak scaling of Megatron-LM's GPT-2, 1 to {points[-1].chips} chips ({where})",
         "",
-        f"Written by `ptm plan --scaling --table FILE` or `ptm reproduce megatron`, --topology {where}; a model, not a measurement.",
+        f"Written by `ptm plan --scaling --table FILE` or `ptm reproduce megatron`, --topology {where}.",
+        "It is a model, not a measurement.",
         "",
         *(__doc__ or "").strip().splitlines()[2:],
         "",
