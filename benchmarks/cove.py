@@ -57,12 +57,12 @@ def translation(args: argparse.Namespace) -> Experiment:
     data, task = (str(args.data / "mt/multi30k"),), catalogue.get(TRANSLATION)
     steps = math.ceil(args.epochs * task.examples.count(data) / args.batch)
     recipe = Recipe(
-        phases=(Phase(steps=steps, batch=args.batch, length=40),), lr=args.rate, optimizer=AdamW(),
+        phases=(Phase(steps=steps, batch=args.batch, length=28),), lr=args.rate, optimizer=AdamW(),
         schedule=Linear(warmup=steps // 10), clip=1.0,
     )  # fmt: skip
     parent = cove("cove_small", given_vectors.read(args.vectors).width, args.width)
     config = finetuning.from_scratch(parent, TRANSLATION, recipe, data, init=(("embeddings", args.vectors),))
-    return dataclasses.replace(config, tokenizer=words(args), save_every=200, precision=args.precision)
+    return dataclasses.replace(config, tokenizer=words(args), save_every=100, precision=args.precision)
 
 
 def labelled(task: str, args: argparse.Namespace, seed: int) -> tuple[str, str]:

@@ -174,8 +174,8 @@ def systems() -> Iterator[System]:
     yield charlstm("charlstm_small", tuple((w, 25 * w) for w in range(1, 7)), 1, 300)
     yield charlstm("charlstm_large", tuple((w, min(200, 50 * w)) for w in range(1, 8)), 2, 650)
     # With 0.05 the words of a narrow network are 0.01 long: after 120 steps it was still at the unigrams (measured).
-    small = charlstm("", ((1, 16), (2, 32), (3, 48)), 1, 96, spelling=12, limit=0.2)
-    yield miniature(small, "charlstm_mini", steps=300, lr=8e-3, batch=8, length=32)
+    small = charlstm("", ((1, 16), (2, 32), (3, 48)), 1, 128, spelling=12, limit=0.2)
+    yield miniature(small, "charlstm_mini", steps=400, lr=8e-3, batch=8, length=32)
     yield awd_lstm("awd_lstm", PENN, 400, 1150, (0.1, 0.4, 0.25, 0.4, 0.5), 500, 929_589 // 5600)
     small = awd_lstm("", PENN, 64, 128, (0.0,) * 5, 1, 1)
     yield miniature(small, "awd_lstm_mini", steps=400, lr=8e-3, batch=8, length=32)

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
+from ptm_jax import systems
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.types import Encoded, Loss, Ratio
+from ptm_jax.inference.pretrained import Pretrained
 from ptm_jax.nn.heads.san import AnswerNetwork
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.nn.layers import Context
@@ -17,6 +19,7 @@ from ptm_jax.objectives.base import OnePass
 from ptm_jax.objectives.task_of_batch import NamedTask, TaskOfBatch
 from ptm_jax.tasks.formats.labelled import Labelled
 from ptm_jax.tasks.formats.mixed import MixedStream, MixedTasks
+from ptm_jax.tuning import multitask
 from support.by_hand import softmax
 
 RNG = np.random.default_rng(0)
@@ -146,3 +149,22 @@ def test_a_mixture_goes_on_where_it_stopped_and_ends():
         stream._examples.files(["big"])
     with pytest.raises(UserError, match="no data for small"):
         stream._examples.files(["big=x"])
+
+
+def test_a_network_of_the_catalogue_learns_several_tasks(tmp_path):
+    """Liu et al. 2016: each task has a head on the last state, and a model of all tasks reads a text as one of them."""
+    data, parent = {}, systems.get("liu_coupled_mini")
+    for task, labels in {"sst2": "01", "classify": "ab"}.items():
+        files = [tmp_path / f"{task}_{split}.tsv" for split in ("train", "dev")]
+        for file in files:
+            file.write_text("text\tlabel\n" + "".join(f"a text {label}\t{label}\n" for label in labels))
+        data[task] = tuple(map(str, files))
+    config = multitask.experiment(data, None, parent=parent, epochs=1)
+    tower = config.system.towers["main"]
+    assert config.init is None and tower.encoder == parent.towers["main"].encoder
+    assert {name: head.summary.at for name, head in tower.heads.items()} == dict.fromkeys(
+        ("classify_sst2", "classify_classify"), "last"
+    )
+    assert config.system.recipe.steps == 2
+    model = Pretrained(config.system, {"main": {"encoder": {}, "heads_classify_sst2": {}}}, None)
+    assert [multitask.of_task(model, task).system.towers["main"].encoder.task for task in data] == [0, 1]
