@@ -5,8 +5,8 @@
 
 The encoder is drawn at random over the words that occur twice in the task's training text: BERT's with two layers of width
 128, or SENNA's window of 11 words with a CRF over the tags (Collobert et al. 2011, section 3.4.2). Its token table is
-random, or has the vectors of the words that the model of `--vectors` has; it is trained with the task, or frozen. Figures are
-in embedding_transfer.md.
+random, or has the vectors of the words that the model of `--vectors` has; it is trained with the task, or frozen. Figures:
+embedding_transfer.md.
 """
 
 from __future__ import annotations
