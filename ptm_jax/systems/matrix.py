@@ -15,6 +15,7 @@ ENCODERS = {
     "CTRL": "ctrl_mini",
     "Universal": "universal_mini",
     "LSTM": "lstm_mini",
+    "Tree-LSTM": "tree_lstm_mini",
     "two towers": "cloze_mini",
     "BART": "bart_mini",
     "T5": "t5_mini",
