@@ -31,7 +31,7 @@ search: $(VENV)/.run
 test: $(VENV)/.test
 	PTM_TEST_COMPILE=fast $(PYTEST) -m "not full"
 
-test-full: $(VENV)/.parity $(VENV)/.docs $(VENV)/.tpu $(VENV)/.beam $(VENV)/.fastnlp
+test-full: $(VENV)/.parity $(VENV)/.docs $(VENV)/.tpu $(VENV)/.beam $(VENV)/.fastnlp $(VENV)/.fastai
 	PTM_TEST_COMPILE=fast $(PYTEST) -m full $(LONG:%=--ignore %) --ignore $(BEAM)
 	PYTHONPATH=$(CURDIR)/$(VENV)/beam $(PYTEST) -m full $(BEAM)
 	$(PYTEST) -m full $(LONG)
@@ -87,6 +87,11 @@ $(VENV)/.beam: $(VENV)/.test
 # fastNLP, of which the tests run one file; its own requirements pin old versions.
 $(VENV)/.fastnlp: $(VENV)/.parity
 	$(PIP) --no-deps --target $(VENV)/fastnlp "FastNLP==1.0.1"
+	touch $@
+
+# fastai, of which the tests run one file; the package needs torchvision, pandas and spacy.
+$(VENV)/.fastai: $(VENV)/.parity
+	$(PIP) --no-deps --target $(VENV)/fastai "fastai==2.8.12"
 	touch $@
 
 # The TPU compiler, where the children of `ptm plan` find it and no other process does.

@@ -1,7 +1,8 @@
 """Means of the parameters of the last steps: as the evaluated model (`SelfEnsemble`) and as a teacher in training
-(`SelfDistillation`) (Xu et al. 2020, arXiv 2002.10345).
+(`SelfDistillation`) (Xu et al. 2020, arXiv 2002.10345); of all steps since the held-out loss ceased to fall (`NTASGD`).
 
-The stored parameters lie beside the towers, as `recent/<tower>/...` [K, ...], and are saved and restored with them.
+The stored parameters lie beside the towers, as `recent/<tower>/...` [K, ...] or `average/<tower>/...`, and are saved and
+restored with them.
 """
 
 from __future__ import annotations
@@ -142,3 +143,53 @@ class SelfDistillation(_Averaging):
     def finish(self, params: Params) -> Params:
         """Returns the student's parameters."""
         return {name: tree for name, tree in params.items() if name not in ("recent", *self.teachers)}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NTASGD(_Averaging):
+    """Averaged SGD with a non-monotonic trigger (Merity et al. 2018, arXiv 1708.02182, Algorithm 1): evaluates, uses and
+    exports the mean of the parameters since the first evaluation whose held-out loss was above the best of those more than
+    `patience` evaluations before it. The run needs held-out text, and evaluations (`eval_every`: an epoch in the paper)."""
+
+    patience: int = 5
+    tower: str = "main"
+
+    owns = r"^average/"
+
+    def __post_init__(self):
+        if self.patience < 0:
+            raise ValueError(f"patience is {self.patience}; it must not be negative")
+
+    def trainable(self, path: str, step: Any) -> bool:
+        return not path.startswith("average/")
+
+    def init(self, params: Params, source: Any) -> Params:
+        """`count`: averaged steps; `best`: the least loss before the last `patience` evaluations, whose are `losses`."""
+        none = {"count": jnp.zeros(()), "best": jnp.asarray(jnp.inf), "losses": jnp.full((self.patience,), jnp.inf)}
+        return {**params, "average": {self.tower: jax.tree.map(jnp.copy, params[self.tower]), **none}}
+
+    def on_step(self, params: Params, step: Any) -> Params:
+        kept = params["average"]
+        count = kept["count"] + (kept["count"] > 0)
+        share = jnp.where(count > 0, 1.0 / jnp.maximum(count, 1.0), 0.0)
+        mean = jax.tree.map(lambda old, new: old + share * (new - old), kept[self.tower], params[self.tower])
+        return {**params, "average": {**kept, self.tower: mean, "count": count}}
+
+    def on_heldout(self, params: Params, loss: Any) -> Params:
+        kept, loss = params["average"], jnp.asarray(loss, jnp.float32)
+        begins = (kept["count"] == 0) & (loss > kept["best"])
+        queue = jnp.append(kept["losses"], loss)
+        own = jax.tree.map(lambda old, new: jnp.where(begins, new, old), kept[self.tower], params[self.tower])
+        best, count = jnp.minimum(kept["best"], queue[0]), jnp.where(begins, 1.0, kept["count"])
+        return {**params, "average": {self.tower: own, "count": count, "best": best, "losses": queue[1:]}}
+
+    def effective(self, params: Params, train: bool) -> Params:
+        if train:
+            return params
+        kept = params["average"]
+        choose = lambda old, new: jnp.where(kept["count"] > 0, old, new)
+        return {**params, self.tower: jax.tree.map(choose, kept[self.tower], params[self.tower])}
+
+    def finish(self, params: Params) -> Params:
+        """Returns the mean of the parameters, or the last ones if there is none."""
+        return {name: tree for name, tree in self.effective(params, False).items() if name != "average"}

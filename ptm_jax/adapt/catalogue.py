@@ -10,7 +10,7 @@ from ptm_jax.adapt.adapters import Houlsby, Pfeiffer
 from ptm_jax.adapt.adversarial import AdversarialTraining
 from ptm_jax.adapt.agreement import RDrop
 from ptm_jax.adapt.auxiliary import AuxiliaryLanguage
-from ptm_jax.adapt.averaging import SelfDistillation, SelfEnsemble
+from ptm_jax.adapt.averaging import NTASGD, SelfDistillation, SelfEnsemble
 from ptm_jax.adapt.freezing import BitFit, FeatureExtraction, Frozen, Restart
 from ptm_jax.adapt.information import InformationBottleneck
 from ptm_jax.adapt.lora import LoRA
@@ -63,6 +63,7 @@ NAMES: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "lora": (LoRA, (202,)),
     "prefix": (Prefix, (202,)),
     "bitfit": (BitFit, (202,)),
+    "ntasgd": (NTASGD, (37,)),
     "self_ensemble": (SelfEnsemble, (203,)),
     "self_distillation": (SelfDistillation, (203,)),
 }

@@ -213,7 +213,8 @@ def _results(args: Args, model: Any, texts: Sequence[str], lines: Sequence[str] 
         found = model.classify(texts, args.pair or None)
         seconds = [{"pair": second} for second in args.pair] or [{}] * len(texts)
         every = zip(texts, seconds, found, strict=True)
-        return [{"text": text, **second, "labels": labels} for text, second, labels in every]
+        best = lambda labels: {"label": max(labels, key=labels.get)} if len(labels) > 1 else {}
+        return [{"text": text, **second, **best(labels), "labels": labels} for text, second, labels in every]
     if args.task == "tag":
         found = model.tag(texts)
         return [

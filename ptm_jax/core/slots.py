@@ -241,6 +241,10 @@ class Wrapper(Slot):
         """Returns the parameters after an update."""
         return params
 
+    def on_heldout(self, params: Params, loss: Any) -> Params:
+        """Returns the parameters after an evaluation during the run, whose mean loss a token was `loss`."""
+        return params
+
     def finish(self, params: Params) -> Params:
         """Returns the parameters of the model without the wrapper."""
         return params

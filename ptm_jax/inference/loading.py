@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ptm_jax.convert import adapterfile, checkpoint, elmo_folder, flair_files
+from ptm_jax.convert import adapterfile, checkpoint, elmo_folder, fastai_file, flair_files
 from ptm_jax.convert.checkpoint import is_published
 from ptm_jax.convert.config import Config
 from ptm_jax.convert.hub import locate
@@ -57,7 +57,7 @@ def load(
                   file of word vectors (word2vec, GloVe, fastText, gensim) or folder of them, which gives `WordVectors`,
                   or model2vec's layout, which gives a `StaticModel`; or a folder of `ptm topics`, which gives a
                   `TopicModel`; or AllenNLP's folder of ELMo (options.json, lm_weights.hdf5), or one with Flair's two
-                  language models (*forward*.pt, *backward*.pt)
+                  language models (*forward*.pt, *backward*.pt), or fastai's AWD-LSTM (one .pth)
     precision     compute type of matrix products: float32 or bfloat16
     tower         the network to use if the system has several (default: "main", or the last)
     adapter       a file written by `ptm export --adapter` for a run on this model; its parameters are applied to the model
@@ -69,6 +69,8 @@ def load(
     adapter of another model.
     """
     path = model_folder(path)
+    if fastai_file.is_fastai(path):
+        return _whole(fastai_file.read(path, allow_pickle), precision)
     if wordfiles.is_words(path):
         return _words(path, allow_pickle, adapter=adapter, architecture=architecture, tower=tower, revision=revision)
     published = {"architecture": architecture, "allow_pickle": allow_pickle, "revision": revision}

@@ -115,8 +115,8 @@ def awd_lstm(name: str, vocab: Vocab, width: int, hidden: int, rates: tuple[floa
     rates    dropout of words, of embeddings, between layers, of the last layer, and of the recurrent kernels
 
     Three layers of LSTM, the last as wide as the tied table; the masks are those of a whole row; AR 2, TAR 1; SGD with rate
-    30 and clip 0.25, batches of 80 rows of 70 tokens. Deviations: the length of a row is not drawn anew for each batch;
-    NT-ASGD's average is not taken (`ptm average` averages checkpoints); the forget gate has no added bias, an LSTM one bias.
+    30 and clip 0.25, batches of 80 rows of 70 tokens. NT-ASGD's average is `--adapt ntasgd --set eval_every=165`.
+    Deviations: the length of a row is not drawn anew for each batch; the forget gate has no added bias, an LSTM one bias.
     """
     words, inputs, between, last, recurrent = rates
     init = Uniform(hidden**-0.5)

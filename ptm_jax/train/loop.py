@@ -157,6 +157,15 @@ class Training:
         carry = self.program.initial_carry(state.params, setup.example(self.config, self.corpus, phase))
         return evaluation.evaluate(self._evaluate, state.params, stream, mesh=self.mesh, carry=carry, batches=batches)[0]
 
+    def heard(self, state: TrainState, values: Mapping[str, float]) -> TrainState:
+        """Returns the state after the adaptations were given the loss of an evaluation."""
+        name, params = slots.objective(self.config.system.objective).baseline, state.params
+        for wrapper in self.program.system.wrappers:
+            if slots.overrides(wrapper, "on_heldout"):
+                change = jax.jit(wrapper.on_heldout, out_shardings=self.shardings.params)
+                params = change(params, values[name if name in values else "loss"])
+        return dataclasses.replace(state, params=params)
+
     def write(self, step: int, split: str, values: Mapping[str, float]) -> None:
         """Logs the metrics of a step, and calls the callbacks."""
         self.log.write(step, split, values, tokens=self.tokens, seconds=self.seconds)
@@ -285,6 +294,7 @@ def _steps(run, state, done, end, phase, stream, bar):
         if config.eval_every and done % config.eval_every == 0 and done < run.recipe.steps and run.has_heldout:
             values = run.evaluate(state, phase, config.eval_batches)
             run.write(done, "heldout", values)
+            state = run.heard(state, values)
             run.ended |= run.watch is not None and run.watch(done, run.program, state.params)
         if config.save_every and done % config.save_every == 0 and done < end:
             run.save(state, {"phase": phase, "stream": stream.state()}, done)

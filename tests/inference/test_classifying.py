@@ -10,6 +10,7 @@ from ptm_jax.convert import checkpoint
 from ptm_jax.convert.config import Config
 from ptm_jax.core.errors import UserError
 from ptm_jax.inference import classifying
+from ptm_jax.tasks.catalogue import catalogue
 from support.tiny_models import bare, save_run
 
 
@@ -97,7 +98,7 @@ def test_predict_fills_compares_and_embeds(run, tmp_path, ptm):
 
 
 @pytest.mark.rotate
-def test_predict_answers_and_classifies(bart, runs, ptm):
+def test_predict_answers_and_classifies(bart, runs, ptm, tmp_path):
     source = "the king sees the house"
     status, out, _ = ptm(runs[0], "--task", "generate", "--text", source, "--max-new-tokens", "6", "--json")
     assert status == 0 and json.loads(out) == [{"prompt": source, "text": bart.generate([source], max_new_tokens=6)[0]}]
@@ -106,6 +107,11 @@ def test_predict_answers_and_classifies(bart, runs, ptm):
     assert status == 0 and out.startswith("the king | a hat\n") and out.count("%") == 3 and " glad\n" in out
     (found,) = json.loads(ptm(runs[1], *words, "--json")[1])
     assert (found["text"], found["pair"], list(found["labels"])) == ("the king", "a hat", ["sad", "glad", "none"])
+    assert found["label"] == max(found["labels"], key=found["labels"].get)
+    teacher = tmp_path / "labels.json"
+    assert ptm(runs[1], *words[:4], "--json", "--output", teacher)[0] == 0
+    (example,) = catalogue.get("classify").examples.read(teacher)  # a student learns from it
+    assert example.first == "the king" and example.label in found["labels"]
     refused(
         ptm, runs[1],
         (("--task", "classify", "--text", "x", "--text", "y", "--pair", "z"), "2 texts and 1 pairs"),
