@@ -5,10 +5,10 @@ phase, backwards, and the mean of both directions. Writes benchmarks/ulmfit.md.
 
 A small AWD-LSTM (three layers) reads 760,000 words of Wikipedia, Shakespeare and captions (phase 1), then the task's
 training texts without labels (2), each of them once for all seeds. Then it is fine-tuned on `--labels` examples, which the
-seed draws (3): concat pooling, layers set free from the top, one each epoch, rates that fall by 2.6 from layer to layer,
-slanted triangular. From scratch all layers learn at one rate from the first step. All ways have the same vocabulary, of the
-texts of phases 1 and 2, the same network, labels, epochs and dropout; the accuracy is that of the last step, on examples
-that no phase reads. A run that is finished is only read: the same command goes on.
+seed draws (3): concat pooling, layers set free from the top, one each epoch, rates that fall by `--factor` from layer to
+layer, slanted triangular. From scratch all layers learn at one rate from the first step. All ways have the same vocabulary,
+of the texts of phases 1 and 2, the same network, labels, epochs and dropout; the accuracy is that of the last step, on
+examples that no phase reads. A run that is finished is only read: the same command goes on.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def general(args: argparse.Namespace, backward: bool) -> Path:
 
 def target(args: argparse.Namespace, task: str, backward: bool) -> Path:
     """Phase 2: returns the run of the language model of a task's text."""
-    workdir = args.workdir / f"target_{task}{'_backward' * backward}"
+    workdir = args.workdir / f"target_{task}{'_backward' * backward}_{args.epochs_target:g}"
     system = dropped(model(args, backward), 2 * args.drop)
     plan = recipe(1, *ROWS, args.lr_target, SlantedTriangular())
     config = Experiment(
@@ -157,15 +157,16 @@ def classifier(args: argparse.Namespace, task: str, way: str, seed: int, backwar
     """Phase 3: returns the finished run of a classifier."""
     begin = WAYS[way]
     init = target(args, task, backward) if begin == "target" else general(args, backward)
-    name = f"{task}_{begin or 'scratch'}{'_backward' * backward}_{args.labels}_{seed}"
+    lr = args.lr if begin else args.lr_scratch
+    name = f"{task}_{f'{init.name}_{args.factor:g}' if begin else 'scratch'}_{args.labels}_{lr:g}_{seed}"
     adapt = (ConcatPooling(), TruncatedGradient())
     data, own = files(args, task, seed), {"epochs": args.epochs, "batch": args.batch, "length": 64, "seed": seed}
     per_epoch = -(-args.labels // args.batch)
     if begin is not None:
-        adapt = (*adapt, DECAY, GradualUnfreezing(steps=per_epoch))
-    config = finetuning.experiment(task, str(init), data, adapt=adapt, lr=args.lr, **own)
+        adapt = (*adapt, LayerDecay(decay=1 / args.factor, gap=1), GradualUnfreezing(steps=per_epoch))
+    config = finetuning.experiment(task, str(init), data, adapt=adapt, lr=lr, **own)
     system = dropped(config.system, 2 * args.drop)
-    plan = recipe(args.epochs * per_epoch, args.batch, 64, args.lr if begin else args.lr_scratch, SlantedTriangular())
+    plan = recipe(args.epochs * per_epoch, args.batch, 64, lr, SlantedTriangular())
     config = dataclasses.replace(
         config, system=dataclasses.replace(system, recipe=plan), precision="float32", save_every=0, log_every=per_epoch
     )
@@ -221,7 +222,7 @@ def main() -> None:
     parser.add_argument("--backward", action="store_true", help="also the other direction, and the mean of both")
     numbers = {"labels": 1000, "seeds": 3, "vocab": 6000, "width": 64, "hidden": 128, "steps": 450, "batch": 32}
     numbers |= {"epochs": 10, "epochs_target": 3.0}
-    numbers |= {"drop": 0.5, "lr_general": 4e-3, "lr_target": 4e-3, "lr": 1e-2, "lr_scratch": 4e-3}
+    numbers |= {"factor": 2.6, "drop": 0.5, "lr_general": 4e-3, "lr_target": 4e-3, "lr": 1e-2, "lr_scratch": 4e-3}
     for name, value in numbers.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=type(value), default=value)
     parser.add_argument("--out", type=Path)
