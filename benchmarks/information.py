@@ -36,20 +36,20 @@ from ptm_jax.nn.recurrent.recurrence import Bidirectional
 from ptm_jax.tasks.catalogue import catalogue
 from ptm_jax.tuning import finetuning, selection
 
-BETAS = (0.0, 0.1, 1.0, 0.01)
+BETAS = (0.0, 0.001, 0.01, 0.1)
 BATCH, LENGTH = 16, 40
 PUBLISHED = "UDPipe 2 (multilingual BERT, UD 2.10, test, gold words: its page of models)", 94.48, 92.46
 
 
-def network() -> System:
-    """Returns words of width 96 from their characters, and a bidirectional LSTM of 2 x 96 units."""
+def network(width: int, dropout: float) -> System:
+    """Returns words of width 96 from their characters, and a bidirectional LSTM of 2 x `width` units."""
     parent = systems.get("elmo_mini")
     embed = CharacterCNN(
         vocab=Vocab(size=16_384), width=96, filters=((1, 16), (2, 32), (3, 48)), size=16,
         alphabet=ALPHABETS["elmo"], highway=1, symbols=(),
     )  # fmt: skip
-    both = Bidirectional(LSTM(96), LSTM(96, backward=True))
-    encoder = LSTMEncoder(embed=embed, layers=(both,), dropout=0.33, locked=True, stateful=False)
+    both = Bidirectional(LSTM(width), LSTM(width, backward=True))
+    encoder = LSTMEncoder(embed=embed, layers=(both,), dropout=dropout, locked=True, stateful=False)
     return dataclasses.replace(
         parent,
         name="characters",
@@ -68,8 +68,9 @@ def experiment(args: argparse.Namespace, code: str, beta: float, seed: int) -> E
         schedule=Linear(warmup=steps // 20), clip=5.0,
     )  # fmt: skip
     vib = () if code == "none" else (InformationBottleneck(code=code, width=96, beta=beta, gamma=beta),)
-    adapt = (*vib, Recurrent(hidden=args.hidden, dropout=0.33))
-    found = finetuning.from_scratch(network(), "parsing", recipe, data, min_count=2, dropout=0.33, adapt=adapt, seed=seed)
+    adapt = (*vib, Recurrent(hidden=args.hidden, dropout=args.dropout))
+    parent = network(args.width, args.dropout)
+    found = finetuning.from_scratch(parent, "parsing", recipe, data, min_count=2, dropout=0.33, adapt=adapt, seed=seed)
     found = dataclasses.replace(found, save_every=200)
     for field, size in (("arcs", args.arcs), ("types", args.types)):
         found = with_field(found, field, size)
@@ -113,11 +114,13 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path("../shared/data/ud/en_partut"))
     parser.add_argument("--betas", nargs="*", type=float, default=BETAS, help="none given: the default")
     parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--epochs", type=float, default=12.0)
+    parser.add_argument("--epochs", type=float, default=30.0)
     parser.add_argument("--lr", type=float, default=2e-3)
-    parser.add_argument("--hidden", type=int, default=96)
-    parser.add_argument("--arcs", type=int, default=128)
-    parser.add_argument("--types", type=int, default=32)
+    parser.add_argument("--dropout", type=float, default=0.2)
+    parser.add_argument("--width", type=int, default=128)
+    parser.add_argument("--hidden", type=int, default=128)
+    parser.add_argument("--arcs", type=int, default=200)
+    parser.add_argument("--types", type=int, default=50)
     parser.add_argument("--workdir", type=Path, default=Path("runs/information"))
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
