@@ -63,6 +63,7 @@ gcn, Graph convolutions, syntactic_gcn, -, -, (syntactic_)?gcn(_mini)?
 s_lstm, S-LSTM, s_lstm, -, -, s_lstm\w*
 star_transformer, Star-Transformer, star_transformer, -, -, star_transformer\w*
 flair, Contextual string embeddings, flair, elmo, -, flair\w*
+ld_net, LD-Net, ld_net, elmo, -, ld_net\w*
 context2vec, context2vec, context2vec, cbow, -, context2vec\w*
 skip_thought, Skip-thought, skip_thought, lstm_medium, -, skip_thought\w*
 transformer, Transformer, transformer_base, -, transformer, transformer_(base|big)

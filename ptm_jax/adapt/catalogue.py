@@ -25,7 +25,9 @@ from ptm_jax.adapt.representation import (
     LinearGain,
     Recurrent,
     Representation,
+    TagLM,
     TruncatedGradient,
+    WordVectors,
 )
 from ptm_jax.adapt.side import KAdapter
 from ptm_jax.adapt.unfreezing import ChainThaw, GradualUnfreezing, LayerByLayer, SequentialUnfreezing
@@ -36,7 +38,9 @@ NAMES: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "embedding": (lambda: Representation(kind="embedding"), (189,)),
     "mix": (Representation, (189,)),
     "vectors": (lambda: Representation(kind="vectors"), (33, 205)),
+    "words": (WordVectors, (36, 205)),
     "bilstm": (Recurrent, (205,)),
+    "taglm": (TagLM, (34,)),
     "esim": (Aligned, (205,)),
     "vib": (InformationBottleneck, (41,)),
     "bcn": (Biattentive, (33, 205)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from ptm_jax.nn.heads.biattention import BiattentiveHead, BiattentiveReader
 from ptm_jax.nn.heads.layer_mix import EmbeddingReader, LayerMix, VectorsReader
 from ptm_jax.nn.heads.tasks import SequenceHead, Summary
 from ptm_jax.nn.recurrent.lstm import BiLSTMReader
+from ptm_jax.nn.recurrent.tagger import TagLMReader, WordsReader
 from ptm_jax.objectives.downstream import Classification, LabelGain
 
 READERS = {
@@ -79,6 +80,71 @@ class Recurrent(slots.Wrapper):
 
     def wrap(self, module: Any) -> Any:
         return reading(module, {"bilstm": BiLSTMReader(self.hidden, self.layers, self.dropout)})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WordVectors(slots.Wrapper):
+    """Puts vectors of the words beside what the heads read: a table of `size` words, zeros at first, which is trained and
+    which `init` may fill (embeddings=FILE). Flair and ELMo stack them so with word vectors (Akbik et al. 2018, Eq. 8).
+    `states=False` leaves the model's states out."""
+
+    size: int = 50_000
+    width: int = 100
+    states: bool = True
+    towers: tuple[str, ...] = ("main",)
+
+    owns = r"/readers_words/"
+
+    def __post_init__(self):
+        if min(self.size, self.width) < 1:
+            raise ValueError(f"size is {self.size} and width {self.width}; both must be at least 1")
+
+    def wrap(self, module: Any) -> Any:
+        return reading(module, {"words": WordsReader(self.size, self.width, self.states)})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TagLM(slots.Wrapper):
+    """The tagger of TagLM on the top states of a language model of both directions (Peters et al. 2017, arXiv 1705.00108,
+    section 3.2, with the sizes for CoNLL-2003). With `FeatureExtraction` and --tagger crf this is the paper's system; its
+    word vectors are those of SENNA (`init`: embeddings=FILE).
+
+    hidden         units of each GRU over words; letters, letter_width: units and vectors of that over characters
+    alphabet       number of characters, at least that of the model's rows
+    size, width    rows and width of the table of words
+    states         False: the tagger without the language model
+    """
+
+    hidden: int = 300
+    letters: int = 80
+    letter_width: int = 25
+    alphabet: int = 262
+    size: int = 50_000
+    width: int = 50
+    states: bool = True
+    dropout: float = 0.25
+    towers: tuple[str, ...] = ("main",)
+
+    owns = r"/readers_taglm/"
+    SIZES: ClassVar = ("size", "width", "hidden", "letters", "letter_width", "alphabet")
+
+    def __post_init__(self):
+        if wrong := [name for name in self.SIZES if vars(self)[name] < (name != "letters")]:
+            raise ValueError(f"{wrong[0]} is {vars(self)[wrong[0]]}; it must be at least 1")
+
+    def refusal(self, system: Any) -> str | None:
+        if not self.letters:
+            return None
+        found = system.examples.alphabet
+        if found is None:
+            return "taglm reads the characters of words, which these rows lack; take a model that reads them, or letters=0"
+        if found > self.alphabet:
+            return f"these rows have {found} characters and taglm {self.alphabet}; set taglm's alphabet"
+        return None
+
+    def wrap(self, module: Any) -> Any:
+        sizes = {name: vars(self)[name] for name in self.SIZES}
+        return reading(module, {"taglm": TagLMReader(**sizes, states=self.states, dropout=self.dropout)})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

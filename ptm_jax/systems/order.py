@@ -39,6 +39,7 @@ ORDER = {
     """,
     "elmo": "elmo elmo_mini",
     "flair": "flair flair_mini",
+    "ld_net": "ld_net ld_net_mini",
     "skip_thought": "skip_thought skip_thought_bi skip_thought_mini skip_thought_bi_mini",
     "context2vec": "context2vec context2vec_mini",
     "t5": """

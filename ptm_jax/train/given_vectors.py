@@ -22,6 +22,7 @@ from ptm_jax.convert.words.wordtable import WordTable
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.data.tokenizers import vocabularies
+from ptm_jax.data.tokenizers.open_words import OpenWords
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.train import console, workdirs
 from ptm_jax.train.checkpoints import restore_params
@@ -39,20 +40,26 @@ def gives_vectors(at: str, path: str | os.PathLike) -> bool:
 
 def fill(params: Mapping[str, Any], at: str, path: str, tokenizer: Any) -> Mapping[str, Any]:
     """Returns the parameters with the rows of all token tables [V, D] below `at` replaced by the vectors of their tokens,
-    and prints how many were found. Special tokens and other missing ones keep their values.
+    and prints how many were found. Special tokens and other missing ones keep their values. Over an open vocabulary V is
+    the table's own number of rows.
 
     Raises UserError for a file that cannot be read, another width, no token table, or no common token.
     """
     flat, tower = flatten(params), at.removesuffix(PLACE).strip("/")
     mine = keys_of(tokenizer)
+    opened = isinstance(tokenizer, OpenWords)
     below = lambda name: not tower or name.startswith(f"{tower}/")
     tables = [
-        name for name, leaf in flat.items() if name.endswith("/token") and below(name) and leaf.shape[:1] == (len(mine),)
+        name
+        for name, leaf in flat.items()
+        if name.endswith("/token") and below(name) and (opened or leaf.shape[:1] == (len(mine),))
     ]
     if not tables:
         raise UserError(
             f"{path} gives vectors of tokens, and no encoder{f' of {tower}' if tower else ''} has a table of them"
         )
+    if opened:
+        mine = [*mine, *[None] * flat[tables[0]].shape[0]][: flat[tables[0]].shape[0]]
     vectors, found = rows_of(read(path), mine)
     if not found.any():
         raise UserError(f"{path} has none of the {len(mine):,} tokens; give vectors of this language and spelling")

@@ -30,6 +30,7 @@ from ptm_jax.objectives import (
     joint,
     language,
     ponder,
+    selection,
     seq2seq,
     task_of_batch,
 )
@@ -62,8 +63,8 @@ OWN = {
     "compressed": information.Compressed(task=TASK, beta=0.5, gamma=0.25),
     "teacher": averaging.OwnTeacher(task=TASK, teachers=("generator",)),
 }
-ELSEWHERE = {crf.CRFTagging}
-"""Its head is a chain: tests/nn/test_crf.py."""
+ELSEWHERE = {crf.CRFTagging, selection.Selecting}
+"""A head that is a chain (tests/nn/test_crf.py), and the mask of an encoder (tests/encoders/test_dense_recurrent.py)."""
 CASES = registered.values("objective") | OWN
 CASES |= registered.by_default("ptm_jax.objectives", slots.Objective, CASES, without=ELSEWHERE)
 ACROSS_ROWS = contrastive.InfoNCE, contrastive.DIM

@@ -24,6 +24,7 @@ from support import registered
 from support.classifier import batch, classifier
 
 SMALL = {
+    "words": "size=9, width=3", "taglm": "hidden=2, letters=0, size=9, width=3",
     "bilstm": "hidden=2", "esim": "hidden=2", "bcn": "hidden=2, reductions=(2,), pieces=2", "houlsby": "width=2",
     "pfeiffer": "width=2", "k_adapter": "width=4, heads=2, layers=1", "pals": "width=4, heads=2", "lora": "rank=2",
     "prefix": "length=2", "vib": "width=2", "gradual": "steps=2", "chain_thaw": "steps=2", "sequential": "steps=2",

@@ -187,6 +187,7 @@ TRAINS = {
     "bilm_mini": [(unigram("nll"), 0.3)],
     "elmo_mini": [(unigram("nll"), 0.3)],
     "flair_mini": [(unigram("nll"), 0.4)],
+    "ld_net_mini": [(unigram("nll"), 0.2)],
     "awd_lstm_mini": [(unigram("nll"), 0.3)],
     "cloze_cnn_mini": [(unigram("cloze_nll"), 0.3)],
     "cloze_mini": [(unigram("cloze_nll"), 0.3)],

@@ -1,0 +1,126 @@
+r"""A BiLSTM-CRF with and without features of frozen language models (rows 34 to 36 and 223 of the survey).
+
+    ptm train elmo_mini --data pydocs --workdir runs/elmo
+    ptm train flair_mini --data pydocs --workdir runs/flair && ptm import runs/flair --strings --out runs/strings
+    ptm train skipgram_mini --data pydocs --workdir runs/skipgram
+    python -m benchmarks.tagger_features --elmo runs/elmo --strings runs/strings --vectors runs/skipgram \
+        --workdir runs/taggers
+
+    words          vectors of words, given where the skip-gram has them, a BiLSTM, a CRF
+    words + elmo   the learned mixture of ELMo's layers beside the vectors (Peters et al. 2018)
+    words + flair  contextual string embeddings beside the vectors (Akbik et al. 2018)
+    tagger         TagLM's: a BiGRU over characters beside the vectors, two BiGRU, a CRF (Peters et al. 2017)
+    tagger + lm    the top states of ELMo's language models beside the output of its first BiGRU: TagLM
+
+The models are frozen, and their states are computed once a run. A finished run is not repeated: results.jsonl in the workdir
+has a line for each. --tasks, --ways and --seeds choose a part.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import shutil
+import time
+from pathlib import Path
+
+import numpy as np
+
+from ptm_jax.adapt.freezing import FeatureExtraction
+from ptm_jax.adapt.representation import Recurrent, Representation, TagLM, WordVectors
+from ptm_jax.core.recipe import AdamW
+from ptm_jax.core.system import Experiment
+from ptm_jax.tasks.catalogue import catalogue
+from ptm_jax.tuning import finetuning, selection
+
+DATA = {"ud": "ud/en_partut", "wnut17": "ner/wnut17"}
+WAYS = ("words", "words + elmo", "words + flair", "tagger", "tagger + lm")
+WORDS, BATCH, LENGTH = 32_768, 32, 64
+
+
+def experiment(task: str, way: str, args: argparse.Namespace, seed: int) -> Experiment:
+    """Returns the training of a tagger on a frozen model."""
+    features, lm = FeatureExtraction(cache=True), way not in ("words", "tagger")
+    words = {"size": WORDS, "width": args.width, "states": lm}
+    if way.startswith("tagger"):
+        readers = (TagLM(hidden=args.hidden, letters=32, letter_width=16, dropout=args.dropout, **words),)
+    else:
+        mixed = (Representation(kind="mix", embeddings=True),) if way.endswith("elmo") else ()
+        readers = (*mixed, WordVectors(**words), Recurrent(hidden=args.hidden, dropout=args.dropout))
+    init = (("main", args.strings if way.endswith("flair") else args.elmo), ("embeddings", args.vectors))
+    config = finetuning.experiment(
+        task, init, (str(args.data / DATA[task]),), epochs=args.epochs, batch=BATCH, length=LENGTH, lr=args.lr,
+        adapt=(features, *readers), seed=seed, tagger="crf",
+    )  # fmt: skip
+    recipe = dataclasses.replace(config.system.recipe, optimizer=AdamW(weight_decay=0.0))
+    system = dataclasses.replace(config.system, recipe=recipe)
+    return dataclasses.replace(config, system=system, precision="float32", save_every=0)
+
+
+def results(file: Path) -> dict[tuple[str, str, int], dict]:
+    """Returns {(task, way, seed): the line of a finished run}."""
+    lines = file.read_text().splitlines() if file.exists() else []
+    return {(line["task"], line["way"], line["seed"]): line for line in map(json.loads, lines)}
+
+
+def run(args: argparse.Namespace) -> None:
+    """Trains what has no result yet."""
+    file = args.workdir / "results.jsonl"
+    args.workdir.mkdir(parents=True, exist_ok=True)
+    for seed in range(args.seeds):
+        for task in args.tasks:
+            for way in args.ways:
+                if (task, way, seed) in results(file):
+                    continue
+                start, folder = time.process_time(), args.workdir / "run"
+                shutil.rmtree(folder, ignore_errors=True)
+                found = selection.finetune(experiment(task, way, args, seed), folder, task, quiet=True)
+                line = {"task": task, "way": way, "seed": seed, "score": 100 * found.main, "metrics": dict(found.metrics)}
+                line["cpu_seconds"] = time.process_time() - start
+                print(json.dumps(line), flush=True)
+                with file.open("a") as out:
+                    out.write(json.dumps(line) + "\n")
+
+
+def table(found: dict[tuple[str, str, int], dict]) -> str:
+    """Returns the table in Markdown: means and standard deviations over the seeds."""
+    tasks = [task for task in DATA if any(key[0] == task for key in found)]
+    head = [f"{task} ({catalogue.get(task).metrics[0]})" for task in tasks]
+    lines = [f"| tagger | {' | '.join(head)} |", "|---" + "|---:" * len(tasks) + "|"]
+    for way in WAYS:
+        cells = []
+        for task in tasks:
+            scores = [line["score"] for (one, other, _), line in sorted(found.items()) if (one, other) == (task, way)]
+            spread = f" ± {np.std(scores, ddof=1):.1f}" if len(scores) > 1 else ""
+            cells.append(f"{np.mean(scores):.1f}{spread} ({len(scores)})" if scores else "-")
+        lines.append(f"| {way} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--elmo", required=True, help="a run of elmo or elmo_mini")
+    parser.add_argument("--strings", required=True, help="a folder of ptm import --strings")
+    parser.add_argument("--vectors", required=True, help="a model of words of --width")
+    parser.add_argument("--workdir", type=Path, required=True)
+    parser.add_argument("--tasks", nargs="+", default=list(DATA), choices=list(DATA))
+    parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=list(WAYS))
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--epochs", type=float, default=10.0)
+    parser.add_argument("--lr", type=float, default=3e-3)
+    parser.add_argument("--width", type=int, default=128)
+    parser.add_argument("--hidden", type=int, default=96)
+    parser.add_argument("--dropout", type=float, default=0.3)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/tagger_features.md"))
+    args = parser.parse_args()
+    run(args)
+    found = table(results(args.workdir / "results.jsonl"))
+    page = f"# A tagger with features of frozen language models: held-out points (seeds)\n\n{found}\n"
+    args.out.write_text(page)
+    print(page)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""Readers that put vectors of words beside the states of a frozen language model: stacked, and as TagLM."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from ptm_jax.core.batch import segments_of
+from ptm_jax.core.types import Encoded
+from ptm_jax.nn.initializers import Normal, Zeros
+from ptm_jax.nn.layers import Dropout, outside
+from ptm_jax.nn.recurrent.gru import GRU
+from ptm_jax.nn.recurrent.recurrence import Bidirectional
+
+
+class WordsReader(nn.Module):
+    """Replaces the states [B, L, D] by [vectors of the words; states], [B, L, E + D]; by the vectors alone where `states` is
+    off.
+
+    size    rows of the table `token` [N, E], zeros at first; a word with an id of N or more has the vector 0
+    """
+
+    size: int
+    width: int
+    states: bool = True
+
+    @nn.compact
+    def __call__(self, encoded: Encoded, batch, train: bool = False) -> Encoded:
+        ids = batch["input_ids"]
+        table = self.param("token", Zeros(), (self.size, self.width))
+        x = jnp.where((ids < self.size)[..., None], table[jnp.minimum(ids, self.size - 1)], 0.0)
+        x = jnp.concatenate([x, encoded.hidden], -1) if self.states else x
+        return dataclasses.replace(encoded, hidden=x, layers=None)
+
+
+class TagLMReader(nn.Module):
+    """The two recurrent layers of TagLM (Peters et al. 2017, arXiv 1705.00108, Eq. 1 to 6 and Figure 2): [B, L, 2 hidden].
+
+    x = [last states of a bidirectional GRU over the characters of a word; its vector],  h_1 = BiGRU(x),
+    h_2 = BiGRU([h_1; states of the language model]). `states=False` leaves the language model out, `letters=0` the
+    characters. `dropout` applies to the input of each layer of tokens. `size` and `width` are those of `WordsReader`.
+    """
+
+    size: int
+    width: int
+    hidden: int
+    letters: int
+    letter_width: int
+    alphabet: int
+    states: bool = True
+    dropout: float = 0.25
+
+    @nn.compact
+    def __call__(self, encoded: Encoded, batch, train: bool = False) -> Encoded:
+        segments, context = segments_of(batch), outside(batch, encoded.hidden, train)
+        both = lambda width, name: Bidirectional(
+            GRU(width, reset="after", parent=None), GRU(width, reset="after", backward=True, parent=None), name=name
+        )
+        x = WordsReader(self.size, self.width, False, name="words")(encoded, batch).hidden
+        if self.letters:
+            characters = batch["characters"]
+            codes = characters.reshape(-1, characters.shape[-1])
+            table = self.param("characters", Normal(0.1), (self.alphabet, self.letter_width))
+            spelled = both(self.letters, "spelling")(table[codes], (codes > 0).astype(jnp.int32))[1].h
+            x = jnp.concatenate([spelled.reshape(*characters.shape[:2], -1), x], -1)
+        x = Dropout(self.dropout)(x, context)
+        x, _ = both(self.hidden, "first")(x, segments)
+        x = jnp.concatenate([x, encoded.hidden.astype(x.dtype)], -1) if self.states else x
+        x, _ = both(self.hidden, "second")(Dropout(self.dropout)(x, context), segments)
+        return dataclasses.replace(encoded, hidden=x, layers=None)

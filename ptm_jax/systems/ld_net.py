@@ -1,0 +1,78 @@
+"""LD-Net: densely connected recurrent language models, whose layers a task chooses."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+from ptm_jax.adapt.freezing import Frozen
+from ptm_jax.core.recipe import AdamW, Constant, Phase, Recipe
+from ptm_jax.core.spec import with_field
+from ptm_jax.core.system import System
+from ptm_jax.core.types import Vocab
+from ptm_jax.data.rows.examples import Contiguous
+from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
+from ptm_jax.encoders.dense_recurrent import DenseBiLSTM
+from ptm_jax.encoders.model import Model
+from ptm_jax.nn.embeddings.summed import Embeddings
+from ptm_jax.nn.heads.vocabulary import LMHead
+from ptm_jax.nn.initializers import Uniform
+from ptm_jax.nn.recurrent.lstm import LSTM
+from ptm_jax.objectives.language import BiLM
+from ptm_jax.objectives.selection import Selecting
+from ptm_jax.systems.elmo import TOKENS, WORDS
+from ptm_jax.systems.transformers import miniature
+
+
+def ld_net(name: str, vocab: Vocab = WORDS, width: int = 300, layers: int = 10, sampled: int = 8192) -> System:
+    """The language models of LD-Net (Liu et al. 2018, arXiv 1804.07827, sections 3 and 4.1): in each direction 10 densely
+    connected LSTMs of 300 units, a layer left out with probability 0.5. Row 40.
+
+    The 1 Billion Word Benchmark in rows of 20 tokens, 128 in a batch; Adam at 1e-3, clip 5, dropout 0.1 (the authors' code).
+    Deviations: a softmax over 8,192 noise words for the adaptive one; both directions share table and softmax (theirs: two
+    models); the state is not carried from row to row; the rate is constant (theirs falls where the loss stays).
+    """
+    init = Uniform(0.1)
+    stack = tuple(LSTM(width) for _ in range(layers))
+    encoder = DenseBiLSTM(
+        embed=Embeddings(vocab=vocab, width=width, initializer=init),
+        right=stack,
+        left=tuple(dataclasses.replace(layer, backward=True) for layer in stack),
+        features=width,
+        layer_drop=0.5,
+        dropout=0.1,
+    )
+    return System(
+        name=name,
+        paper="Liu et al. 2018, arXiv 1804.07827",
+        section="2.3.2",
+        group="Recurrent models",
+        rows=(40,),
+        towers={"main": Model(encoder=encoder, heads={"lm": LMHead(vocab=vocab, tied=False, bias=True, initializer=init)})},
+        tokenizer=TokenizerSpec(kind="word", vocab=vocab.size, lowercase=False, specials="t5"),
+        examples=Contiguous(),
+        objective=BiLM(sampled=sampled),
+        recipe=Recipe(
+            phases=(Phase(steps=10 * TOKENS // (128 * 20), batch=128, length=20),),
+            lr=1e-3,
+            optimizer=AdamW(b1=0.9, b2=0.999, eps=1e-8, weight_decay=0.0),
+            schedule=Constant(),
+            clip=5.0,
+        ),
+    )
+
+
+def selecting(system: System, strength: float = 0.05, most: int = 2) -> System:
+    """Returns the system of a task on such an encoder, which learns a mask of the layers; of the encoder it trains nothing
+    else. `encoders.dense_recurrent.pruned` then removes the layers whose z is 0 (section 3.3)."""
+    whole = with_field(system, "selects", True, lambda part: isinstance(part, DenseBiLSTM))
+    whole = with_field(whole, "layer_drop", 0.0, lambda part: isinstance(part, DenseBiLSTM))
+    objective = Selecting(task=system.objective, strength=strength, most=most)
+    frozen = Frozen(pattern="/encoder/", except_="/encoder/mask$")
+    return dataclasses.replace(whole, objective=objective, adapt=(*system.adapt, frozen))
+
+
+def systems() -> Iterator[System]:
+    yield ld_net("ld_net")
+    small = ld_net("", dataclasses.replace(WORDS, size=4096), 64, 4, sampled=0)
+    yield miniature(small, "ld_net_mini", steps=120, lr=8e-3, length=32)
