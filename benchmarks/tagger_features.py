@@ -28,7 +28,7 @@ from pathlib import Path
 import numpy as np
 
 from ptm_jax.adapt.freezing import FeatureExtraction
-from ptm_jax.adapt.representation import Recurrent, Representation, TagLM, WordVectors
+from ptm_jax.adapt.representation import Recurrent, Representation, StackedWords, TagLM
 from ptm_jax.core.recipe import AdamW
 from ptm_jax.core.system import Experiment
 from ptm_jax.tasks.catalogue import catalogue
@@ -47,7 +47,7 @@ def experiment(task: str, way: str, args: argparse.Namespace, seed: int) -> Expe
         readers = (TagLM(hidden=args.hidden, letters=32, letter_width=16, dropout=args.dropout, **words),)
     else:
         mixed = (Representation(kind="mix", embeddings=True),) if way.endswith("elmo") else ()
-        readers = (*mixed, WordVectors(**words), Recurrent(hidden=args.hidden, dropout=args.dropout))
+        readers = (*mixed, StackedWords(**words), Recurrent(hidden=args.hidden, dropout=args.dropout))
     init = (("main", args.strings if way.endswith("flair") else args.elmo), ("embeddings", args.vectors))
     config = finetuning.experiment(
         task, init, (str(args.data / DATA[task]),), epochs=args.epochs, batch=BATCH, length=LENGTH, lr=args.lr,

@@ -25,9 +25,9 @@ from ptm_jax.adapt.representation import (
     LinearGain,
     Recurrent,
     Representation,
+    StackedWords,
     TagLM,
     TruncatedGradient,
-    WordVectors,
 )
 from ptm_jax.adapt.side import KAdapter
 from ptm_jax.adapt.unfreezing import ChainThaw, GradualUnfreezing, LayerByLayer, SequentialUnfreezing
@@ -38,7 +38,7 @@ NAMES: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "embedding": (lambda: Representation(kind="embedding"), (189,)),
     "mix": (Representation, (189,)),
     "vectors": (lambda: Representation(kind="vectors"), (33, 205)),
-    "words": (WordVectors, (36, 205)),
+    "words": (StackedWords, (36, 205)),
     "bilstm": (Recurrent, (205,)),
     "taglm": (TagLM, (34,)),
     "esim": (Aligned, (205,)),

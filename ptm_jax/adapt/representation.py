@@ -83,7 +83,7 @@ class Recurrent(slots.Wrapper):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class WordVectors(slots.Wrapper):
+class StackedWords(slots.Wrapper):
     """Puts vectors of the words beside what the heads read: a table of `size` words, zeros at first, which is trained and
     which `init` may fill (embeddings=FILE). Flair and ELMo stack them so with word vectors (Akbik et al. 2018, Eq. 8).
     `states=False` leaves the model's states out."""
