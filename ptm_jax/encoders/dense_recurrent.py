@@ -20,7 +20,7 @@ from ptm_jax.encoders.context import Embedded, context_of
 from ptm_jax.nn.initializers import FanIn
 from ptm_jax.nn.layers import Dense, Dropout, activate
 from ptm_jax.nn.recurrent.recurrence import Recurrent
-from ptm_jax.objectives.selection import cut
+from ptm_jax.objectives.layer_choice import cut
 
 WAYS = ("right", "left")
 

@@ -19,7 +19,7 @@ from ptm_jax.nn.heads.vocabulary import LMHead
 from ptm_jax.nn.initializers import Uniform
 from ptm_jax.nn.recurrent.lstm import LSTM
 from ptm_jax.objectives.language import BiLM
-from ptm_jax.objectives.selection import Selecting
+from ptm_jax.objectives.layer_choice import Selecting
 from ptm_jax.systems.elmo import TOKENS, WORDS
 from ptm_jax.systems.transformers import miniature
 

@@ -12,7 +12,7 @@ from ptm_jax.core.types import Loss, Vocab
 from ptm_jax.encoders.dense_recurrent import DenseBiLSTM, pruned
 from ptm_jax.nn.embeddings.summed import Embeddings
 from ptm_jax.nn.recurrent.lstm import LSTM
-from ptm_jax.objectives.selection import Selecting
+from ptm_jax.objectives.layer_choice import Selecting
 from ptm_jax.systems import ld_net
 from support import bare_layers
 from support.recurrences import defined, lstm

@@ -29,8 +29,8 @@ from ptm_jax.objectives import (
     information,
     joint,
     language,
+    layer_choice,
     ponder,
-    selection,
     seq2seq,
     task_of_batch,
 )
@@ -63,7 +63,7 @@ OWN = {
     "compressed": information.Compressed(task=TASK, beta=0.5, gamma=0.25),
     "teacher": averaging.OwnTeacher(task=TASK, teachers=("generator",)),
 }
-ELSEWHERE = {crf.CRFTagging, selection.Selecting}
+ELSEWHERE = {crf.CRFTagging, layer_choice.Selecting}
 """A head that is a chain (tests/nn/test_crf.py), and the mask of an encoder (tests/encoders/test_dense_recurrent.py)."""
 CASES = registered.values("objective") | OWN
 CASES |= registered.by_default("ptm_jax.objectives", slots.Objective, CASES, without=ELSEWHERE)
