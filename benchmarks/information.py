@@ -129,6 +129,8 @@ def main() -> None:
         start = time.perf_counter()
         found = selection.finetune(experiment(args, code, beta, seed), run, "parsing", quiet=True)
         print(code, beta, seed, dict(found.metrics), f"{time.perf_counter() - start:.0f} s", flush=True)
+        if found.ended == "stopped":
+            break
         if args.out is not None:
             title = f"# A parser over the information of its words ({args.data.name}, {args.epochs:g} epochs)"
             (args.out / "information.md").write_text(f"{title}\n\n{table(args)}\n")
