@@ -41,7 +41,7 @@ def small(value):
 
 
 GIVEN = registered.values("examples") | OWN
-ELSEWHERE = {type(value) for value in GIVEN.values() if slots.overrides(value, "source", slots.Examples)}
+ELSEWHERE = {type(value) for value in GIVEN.values() if slots.overrides(value, "blocks", slots.Examples)}
 """Their blocks are not of text: tests/data/corpora/test_cooccurrence.py."""
 CASES = registered.distinct({name: small(value) for name, value in GIVEN.items() if type(value) not in ELSEWHERE})
 PAIRS = examples.PairRows, sentence_pairs.XLNetPairs

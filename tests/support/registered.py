@@ -75,7 +75,7 @@ def missing(package: str, base: type, named: dict[str, Any]) -> set[type]:
 def by_default(package: str, base: type, named: dict[str, Any], without: set = frozenset()) -> dict[str, Any]:
     """{class name: value} of the classes that stand in none of the values and need no field, or a vocabulary alone."""
     found = {}
-    for kind in missing(package, base, named) - without:
+    for kind in sorted(missing(package, base, named) - without, key=lambda kind: kind.__name__):
         fields = [field for field in dataclasses.fields(kind) if field.init] if dataclasses.is_dataclass(kind) else []
         nothing = dataclasses.MISSING
         needed = {field.name for field in fields if field.default is nothing and field.default_factory is nothing}
