@@ -278,7 +278,7 @@ def test_differences():
     found = {path: (x, y) for path, x, y in spec.differences(a, b)}
     assert list(found) == ["recipe.phases.0.steps", "recipe.phases.1", "recipe.lr", "recipe.optimizer", "rows"]
     assert found["recipe.lr"] == (1e-4, 1.0) and found["recipe.phases.1"][1] == "(absent)"
-    assert found["recipe.optimizer"][1] == {"kind": "SGD", "momentum": 0.0, "nesterov": False}
+    assert found["recipe.optimizer"][1] == {"kind": "SGD", "momentum": 0.0, "nesterov": False, "row_limit": None}
     assert spec.differences(a, make()) == [] and spec.differences({"a": 1}, {"a": True}) == [("a", 1, True)]
 
 
