@@ -38,6 +38,13 @@ from ptm_jax.train.workdirs import SENTENCE
 OPEN_SLOTS = ("examples", "corruption", "objective", "recipe", "tokenizer")
 """Slots that inference does not run. If the class of one is unknown, the slot holds its record."""
 
+LAYOUTS = (
+    (fastai_file.is_fastai, fastai_file.read),
+    (elmo_folder.is_elmo, lambda path, allow_pickle: elmo_folder.read(path)),
+    (flair_files.is_flair, flair_files.read),
+)
+"""(whether a path has a layout of another library, what reads it) of those whose system has no class in Transformers."""
+
 
 def load(
     path: str | os.PathLike,
@@ -49,8 +56,8 @@ def load(
     allow_pickle: bool = False,
     revision: str | None = None,
 ) -> Pretrained | WordVectors | ParagraphModel:
-    """Loads a training run or a published Hugging Face checkpoint as a `Pretrained` model, or a file of word vectors. A run
-    of skip-gram, CBOW, fastText or GloVe gives `WordVectors`, one of paragraph vectors a `ParagraphModel`.
+    """Loads a training run or a published checkpoint as a `Pretrained` model, or a file of word vectors. A run of skip-gram,
+    CBOW, fastText or GloVe gives `WordVectors`, one of paragraph vectors a `ParagraphModel`.
 
     path          a workdir of `ptm train` (its newest intact checkpoint), or one checkpoint (WORKDIR/checkpoints/step_...);
                   a directory with config.json and tensors; a name on the Hugging Face Hub ("bert-base-uncased"); or a
@@ -69,15 +76,12 @@ def load(
     adapter of another model.
     """
     path = model_folder(path)
-    if fastai_file.is_fastai(path):
-        return _whole(fastai_file.read(path, allow_pickle), precision)
+    for layout, read in LAYOUTS:
+        if layout(path):
+            return _whole(read(path, allow_pickle), precision)
     if wordfiles.is_words(path):
         return _words(path, allow_pickle, adapter=adapter, architecture=architecture, tower=tower, revision=revision)
     published = {"architecture": architecture, "allow_pickle": allow_pickle, "revision": revision}
-    if elmo_folder.is_elmo(path):
-        return _whole(elmo_folder.read(path), precision)
-    if flair_files.is_flair(path):
-        return _whole(flair_files.read(path, allow_pickle), precision)
     if not path.exists() or is_published(path):
         model, _ = from_published(path, precision=precision, **published)
         if adapter is None:

@@ -73,16 +73,16 @@ def experiment(
         objective=TaskOfBatch(tasks=tuple(tasks)),
         adapt=tuple(adapt),
         compress=(),
-        recipe=Recipe(
-            phases=(Phase(steps=steps, batch=batch, length=length),),
-            lr=lr,
-            optimizer=Adamax(eps=1e-6, weight_decay=0.01, bias_correction=False),
-            schedule=Linear(warmup=max(1, steps // 10)),
-        ),
+        recipe=_recipe(Phase(steps=steps, batch=batch, length=length), lr),
     )
     if parent is None:
         system, init = keeping_towers(system, init), os.fspath(init)
     return Experiment(system=system, data=words, init=init, seed=seed)
+
+
+def _recipe(phase: Phase, lr: float) -> Recipe:
+    optimizer = Adamax(eps=1e-6, weight_decay=0.01, bias_correction=False)
+    return Recipe(phases=(phase,), lr=lr, optimizer=optimizer, schedule=Linear(warmup=max(1, phase.steps // 10)))
 
 
 def has_task(model: Any, task: str | None) -> bool:
