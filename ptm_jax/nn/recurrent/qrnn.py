@@ -23,10 +23,10 @@ from ptm_jax.nn.recurrent.recurrence import State, continuing
 
 @record
 class Cell:
-    """c [B, H] and the last inputs before the next token."""
+    """c [B, H] and the last inputs before the next token (None: a gate reads its own token alone)."""
 
     c: Any
-    past: Past
+    past: Past | None
 
 
 class QRNN(nn.Module):
@@ -51,7 +51,8 @@ class QRNN(nn.Module):
 
     def empty_state(self, batch: int) -> State:
         zeros = jnp.zeros((batch, self.hidden))
-        return State(zeros, Cell(zeros, empty_past(batch, self.window - 1, self.reads)), jnp.zeros((batch,), jnp.int32))
+        past = empty_past(batch, self.window - 1, self.reads) if self.window > 1 else None
+        return State(zeros, Cell(zeros, past), jnp.zeros((batch,), jnp.int32))
 
     @nn.compact
     def __call__(self, x, segments, state: State | None = None, context: Context | None = None):
