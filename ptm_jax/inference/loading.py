@@ -86,8 +86,7 @@ def load(
         model, _ = from_published(path, precision=precision, **published)
         if adapter is None:
             return model
-        system, params, tokenizer, config = model.system, model.params, model.tokenizer, model.published
-        sentence = model.sentence
+        params, tokenizer, config, sentence = model.params, model.tokenizer, model.published, model.sentence
     elif given := [name for name, value in published.items() if value]:
         raise UserError(f"{path} is the directory of a run; {given[0]} is for published checkpoints")
     else:

@@ -107,7 +107,7 @@ class LabelGain(OnePass):
         nll, right = nll_of(scores, label), scores.argmax(-1) == label
         read = jnp.cumsum(real[:, ::-1], 1)[:, ::-1] if self.leftwards else jnp.cumsum(real, 1)
         size = jnp.maximum(real.sum(1, keepdims=True), 1.0)
-        rows = (batch["label_weights"] if "label_weights" in batch else real_rows(batch))[:, None] * real
+        rows = Classification.weights(batch)[:, None] * real
         loss = token_loss(nll, rows * read / size)
         return dataclasses.replace(loss, metrics=token_loss(nll, rows * (read == size), right, "nll").metrics)
 

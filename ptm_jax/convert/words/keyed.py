@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ptm_jax.convert.formats.torch_records import Record
 from ptm_jax.convert.words.wordtable import Subwords, WordTable
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.reading import broken, read_bytes, shown, size_of
@@ -27,23 +28,6 @@ CLASSES = {False: "gensim.models.keyedvectors\nKeyedVectors", True: "gensim.mode
 def is_pickle(head: bytes) -> bool:
     """Whether a file begins as a pickle of protocol 2 to 5."""
     return len(head) > 1 and head[0] == 0x80 and 2 <= head[1] <= 5
-
-
-class _Record:
-    """Stands for an object of any class: its attributes, and nothing that runs."""
-
-    def __init__(self, *given: Any, **named: Any):
-        pass
-
-    def __setstate__(self, state: Any) -> None:
-        if isinstance(state, dict):
-            self.__dict__.update(state)
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        pass
-
-    def append(self, value: Any) -> None:
-        pass
 
 
 class _Array:
@@ -78,7 +62,7 @@ class _Reader(pickle._Unpickler):
     """Python's own unpickler (the one in C takes memory for the numbers it reads), which finds no class but those above."""
 
     def find_class(self, module: str, name: str) -> Any:
-        return _BUILT.get((module, name), _Record)
+        return _BUILT.get((module, name), Record)
 
 
 def read(path: Path, allow_pickle: bool) -> WordTable:
@@ -96,8 +80,8 @@ def read(path: Path, allow_pickle: bool) -> WordTable:
         raise
     except Exception as error:  # a damaged pickle may end in any of Python's errors
         raise broken(path, f"is a pickle that cannot be read ({type(error).__name__}); save it again") from None
-    state, prefix = vars(found) if isinstance(found, _Record) else {}, str(path)
-    if isinstance(state.get("wv"), _Record):
+    state, prefix = vars(found) if isinstance(found, Record) else {}, str(path)
+    if isinstance(state.get("wv"), Record):
         state, prefix = vars(state["wv"]), f"{prefix}.wv"
     return _table(path, state, prefix)
 
@@ -162,7 +146,7 @@ def _counts(state: Mapping[str, Any], words: list[str]) -> np.ndarray | None:
         return found.value.astype(np.int64)
     old = state.get("vocab")
     counts = (
-        [vars(old[word]).get("count") for word in words if isinstance(old.get(word), _Record)]
+        [vars(old[word]).get("count") for word in words if isinstance(old.get(word), Record)]
         if isinstance(old, dict)
         else []
     )
