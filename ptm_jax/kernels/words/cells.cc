@@ -208,10 +208,7 @@ static ffi::Error cells(Floats w0, Floats b0, Floats v0, Floats c0, Floats sw0, 
       }
     }
   };
-  std::vector<std::thread> others;
-  for (int t = 1; t < team; ++t) others.emplace_back(work, t);
-  work(0);
-  for (auto& thread : others) thread.join();
+  together(team, work);
   sums->typed_data()[0] = float(loss), sums->typed_data()[1] = float(count), sums->typed_data()[2] = float(norms);
   return ffi::Error::Success();
 }

@@ -4,8 +4,7 @@
 #include <immintrin.h>
 #endif
 
-#include <thread>
-
+#include "threads.h"
 #include "vectors.h"
 
 INLINE Vec numbers(const int8_t* p) {
@@ -23,8 +22,8 @@ INLINE Vec numbers(const int8_t* p) {
 // scores[r] = scales[r] * (rows[r] . query); `width` is a multiple of 16.
 extern "C" void ptm_words_scores(const int8_t* rows, const float* scales, const float* query, int64_t count, int64_t width,
                                  float* scores, int64_t threads) {
-  auto part = [=](int64_t low, int64_t high) {
-    for (int64_t r = low; r < high; ++r) {
+  auto part = [=](int64_t i) {
+    for (int64_t r = count * i / threads, high = count * (i + 1) / threads; r < high; ++r) {
       const int8_t* row = rows + r * width;
       Vec one{}, two{};
       int64_t d = 0;
@@ -36,8 +35,5 @@ extern "C" void ptm_words_scores(const int8_t* rows, const float* scales, const 
       scores[r] = scales[r] * sum(one + two);
     }
   };
-  std::vector<std::thread> others;
-  for (int64_t i = 1; i < threads; ++i) others.emplace_back(part, count * i / threads, count * (i + 1) / threads);
-  part(0, count / threads);
-  for (auto& thread : others) thread.join();
+  together(threads, part);
 }

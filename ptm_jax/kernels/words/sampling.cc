@@ -280,10 +280,7 @@ static ffi::Error descend(Floats in0, Floats out0, Floats ngrams0, Words pieces,
       if (!me && there) norms += std::sqrt(squares) / there;
     }
   };
-  std::vector<std::thread> others;
-  for (int i = 1; i < team; ++i) others.emplace_back(work, i);
-  work(0);
-  for (auto& thread : others) thread.join();
+  together(team, work);
   float* found = sums->typed_data();
   found[0] = float(loss), found[1] = float(centres), found[2] = float(pairs), found[3] = float(norms);
   return ffi::Error::Success();

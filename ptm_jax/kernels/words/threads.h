@@ -5,6 +5,8 @@
 #include <sched.h>
 
 #include <atomic>
+#include <thread>
+#include <vector>
 
 // Waits for all threads.
 struct Barrier {
@@ -27,4 +29,13 @@ struct Barrier {
 static int cores() {
   cpu_set_t set;
   return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+// Runs work(0), ..., work(team - 1) at once and returns when all have ended.
+template <typename Work>
+static void together(int team, const Work& work) {
+  std::vector<std::thread> others;
+  for (int i = 1; i < team; ++i) others.emplace_back(work, i);
+  work(0);
+  for (auto& thread : others) thread.join();
 }
