@@ -1,4 +1,5 @@
 """Prepare text: train a tokenizer and write packed records, in parallel. The same command again resumes.
+With --graph compile a graph of entities instead.
 
 Example:
   ptm prepare --data pydocs --out prepared --vocab 4096
@@ -6,6 +7,7 @@ Example:
   ptm prepare --data pydocs --out clean --vocab 4096 --clean c4 --dedup near --cooccurrence 10
   ptm prepare --data pydocs --out phrased --tokenizer word --vocab 8192 --phrases 200 100
   ptm prepare --data pydocs --out prepared --vocab 4096 --runner direct --workers 2
+  ptm prepare --graph wordnet:/usr/share/wordnet --out wordnet
   ptm prepare --data text --out ready --runner flink --dry-run --runner-options flink_master=h:8081 environment_config=I
 """
 
@@ -30,10 +32,16 @@ STYLES = {"wordpiece": "bert", "bytebpe": "roberta", "unigram": "t5", "bpe": "xl
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Args:
-    data: Sources
+    data: Sources = ()
     """Files, globs, URLs, tfds:name/config or pydocs: text, tables, Wikipedia dumps, WET, OpenWebText (gz, bz2, zst, xz)."""
     out: Annotated[str, tyro.conf.arg(metavar="DIR")]
     """Folder for the tokenizer, the shards and the manifest."""
+    graph: Sources = ()
+    """In place of --data: triples, WordNet, Wikidata5m, ConceptNet, ATOMIC, SentiWordNet or UMLS, as KIND:PATH or PATH."""
+    entities: Annotated[int, tyro.conf.arg(metavar="N")] = 100
+    """Graphs: entities of one alias at most."""
+    strict: Flag = False
+    """Graphs: refuse a graph with faults (dangling identifiers, cycles, duplicates) instead of counting them."""
     tokenizer: Literal["wordpiece", "bytebpe", "unigram", "bpe", "word"] = "wordpiece"
     """Kind of tokenizer to train; word: whole words, for word vectors."""
     vocab: Annotated[int, tyro.conf.arg(metavar="N")] = 8192
@@ -89,6 +97,8 @@ class Args:
 def run(args: Args) -> int:
     """Prepares the corpus and prints a summary."""
     _check(args)
+    if args.graph:
+        return _graph(args)
     from ptm_jax.data.corpora import prepare
 
     runner = _runner(args)
@@ -147,7 +157,20 @@ def _joined(args: Args) -> tuple[str]:
     return (str(phrases.write(args.data, out.with_name(f"{out.name}.phrases.txt"), args.phrases, not args.no_lowercase)),)
 
 
+def _graph(args: Args) -> int:
+    """Compiles a graph, and prints its counts and faults."""
+    from ptm_jax.data.graphs import building, formats
+
+    graph = building.compile_graph(formats.sources(args.graph), args.out, args.entities, strict=args.strict)
+    found = {**graph.counts, "splits": graph.manifest["splits"], "faults": graph.manifest["faults"], "digest": graph.digest}
+    lines = [", ".join(f"{count:,} {name}" for name, count in graph.counts.items()) + f" in {args.out}"]
+    lines += [f"  {fault['count']:,} x {kind}; first: {fault['first']}" for kind, fault in found["faults"].items()]
+    return report(found, "\n".join(lines), args.json)
+
+
 def _check(args: Args) -> None:
+    if bool(args.data) == bool(args.graph):
+        raise UserError("give either text as --data or a graph as --graph")
     if args.phrases and args.tokenizer != "word":
         raise UserError(f"--phrases joins words; the tokenizer is {args.tokenizer}: add --tokenizer word")
     if args.lowercase and args.no_lowercase:

@@ -17,7 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.reading import broken, read_bytes, shown
+from ptm_jax.core.reading import read_bytes
+from ptm_jax.data.graphs.tables import cells
 from ptm_jax.data.text.bitext import words_of
 from ptm_jax.data.text.documents import Document
 
@@ -45,28 +46,15 @@ def fingerprint(source: str) -> str:
     return digest.hexdigest()
 
 
-def cells(path: Path, count: int) -> Iterator[tuple[str, ...]]:
-    """Yields the cells of lines with tabs. Raises UserError with file and line."""
-    try:
-        lines = read_bytes(path).decode("utf-8-sig").split("\n")
-    except UnicodeDecodeError as error:
-        raise broken(path, f"is not UTF-8 text (byte {error.start})") from None
-    for number, line in enumerate(lines, 1):
-        found = tuple(cell.strip() for cell in line.split("\t"))
-        if line.strip() and (len(found) != count or not all(found)):
-            raise broken(path, f"line {number:,} is {shown(line[:80])}; expected {count} cells with tabs between")
-        if line.strip():
-            yield found
-
-
 def documents(source: str) -> Iterator[Document]:
     """Yields the documents of a graph. Raises UserError with file and line."""
     triples, names, descriptions = files_of(source)
+    rows = lambda path, count: (found for _, found in cells(path, count))
     mark = lambda kind, name: f"{kind}:{'_'.join(name.split())}"
-    for head, relation, tail in cells(triples, 3):
+    for head, relation, tail in rows(triples, 3):
         yield Document((f"{mark('e', head)} {mark('r', relation)} {mark('e', tail)}",))
-    short = dict(cells(names, 2)) if names else {}
-    long = dict(cells(descriptions, 2)) if descriptions else {}
+    short = dict(rows(names, 2)) if names else {}
+    long = dict(rows(descriptions, 2)) if descriptions else {}
     for entity in dict.fromkeys([*short, *long]):
         text = long.get(entity, short.get(entity, ""))
         name = short.get(entity, text).split(",")[0]
