@@ -7,12 +7,12 @@ import pytest
 
 from ptm_jax.cli.main import main
 from ptm_jax.core.errors import UserError
-from ptm_jax.data.graphs import store
+from ptm_jax.data.graphs import compiled
 from ptm_jax.data.graphs.building import compile_graph
 from ptm_jax.data.graphs.formats import sources
 
 
-def compiled(tmp_path, *names, **options):
+def built(tmp_path, *names, **options):
     return compile_graph(sources(names), tmp_path / "out", **options)
 
 
@@ -38,7 +38,7 @@ def test_triples_texts_and_splits(tmp_path):
         entity2type__txt="a\tpet\tanimal\n",
         aliases__txt="a\tcat\tpuss\nb\tpuss\n",
     )
-    graph = compiled(tmp_path, folder)
+    graph = built(tmp_path, folder)
     assert named(graph) == [("a", "likes", "b"), ("b", "likes", "c d")] and named(graph, "valid") == [("a", "makes", "c d")]
     assert list(graph.names) == ["cat", "puss", "c d"] and list(graph.descriptions) == ["a small animal", "", ""]
     assert list(graph.relation_names) == ["is fond of", "makes"] and len(graph.triples("test")) == 0
@@ -52,7 +52,7 @@ def test_triples_texts_and_splits(tmp_path):
         "count": 1,
         "first": f"{tmp_path}/g/entity2text.txt: line 1: 'cat' again",
     }
-    assert compiled(tmp_path, folder).digest == graph.digest
+    assert built(tmp_path, folder).digest == graph.digest
 
 
 def test_wordnet_has_synsets_supersenses_and_priors(tmp_path):
@@ -68,7 +68,7 @@ def test_wordnet_has_synsets_supersenses_and_priors(tmp_path):
     )
     scores = tmp_path / "SentiWordNet_3.0.0.txt"
     scores.write_text("# POS\tID\nn\t00000030\t0.25\t0.5\tcat#2\ta man\nn\t00000099\t0\t0\tx#1\tnone\n")
-    graph = compiled(tmp_path, folder, str(scores))
+    graph = built(tmp_path, folder, str(scores))
     assert named(graph) == [("00000010-n", "hypernym", "00000020-n"), ("00000040-a", "pertainym", "00000010-n")]
     assert [graph.type_names[t[0]] for t in graph.entity_types] == ["noun.animal", "noun.Tops", "noun.person", "adj.all"]
     cat = graph.alias_texts.places["cat"]
@@ -129,7 +129,7 @@ def test_faults_are_counted_with_file_and_line(tmp_path):
         relation2text__txt="isa\tis\nmakes\tmakes\n",
         aliases__txt="a\tone\tone\n" + "".join(f"{x}\tmany\n" for x in range(2000)),
     )
-    graph = compiled(tmp_path, folder, most=50)
+    graph = built(tmp_path, folder, most=50)
     faults = graph.manifest["faults"]
     assert {kind: (fault["count"], fault["first"].rpartition("/")[2]) for kind, fault in faults.items()} == {
         "dangling": (1, "train.tsv: line 4: a triple of 'z', which is not declared"),
@@ -161,7 +161,7 @@ def test_a_broken_file_is_one_line_with_file_and_line(tmp_path, name):
     path.write_text(BROKEN[name][0])
     whole = name in ("data.noun", "MRCONSO.RRF", "train.tsv")
     with pytest.raises(UserError, match=BROKEN[name][1]) as error:
-        compiled(tmp_path, str(path.parent if whole else path))
+        built(tmp_path, str(path.parent if whole else path))
     assert "\n" not in str(error.value) and str(path) in str(error.value) and not (tmp_path / "out").exists()
 
 
@@ -178,13 +178,13 @@ def test_the_command_prints_counts_and_another_graph_is_refused(tmp_path, capsys
     assert "holds the graph of other sources" in capsys.readouterr().err
     assert main(["prepare", "--graph", f"wordnets:{folder}", "--out", out]) == 1
     assert "Did you mean 'wordnet'?" in capsys.readouterr().err
-    digest = store.open_graph(out).digest
+    digest = compiled.open_graph(out).digest
     with pytest.raises(UserError, match=f"holds the graph {digest[:12]}; expected {'0' * 12}"):
-        store.open_graph(out, "0" * 64)
+        compiled.open_graph(out, "0" * 64)
     manifest = tmp_path / "out" / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"entities": 2', '"entities": 3'))
     with pytest.raises(UserError, match="was changed after it was written"):
-        store.open_graph(out)
+        compiled.open_graph(out)
     (tmp_path / "out" / "triples-train.npy").write_bytes(b"")
     with pytest.raises(UserError, match="no compiled graph"):
-        store.open_graph(tmp_path)
+        compiled.open_graph(tmp_path)
