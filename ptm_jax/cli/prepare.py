@@ -159,9 +159,9 @@ def _joined(args: Args) -> tuple[str]:
 
 def _graph(args: Args) -> int:
     """Compiles a graph, and prints its counts and faults."""
-    from ptm_jax.data.graphs import building, formats
+    from ptm_jax.data.graphs import compiling, formats
 
-    graph = building.compile_graph(formats.sources(args.graph), args.out, args.entities, strict=args.strict)
+    graph = compiling.compile_graph(formats.sources(args.graph), args.out, args.entities, strict=args.strict)
     found = {**graph.counts, "splits": graph.manifest["splits"], "faults": graph.manifest["faults"], "digest": graph.digest}
     lines = [", ".join(f"{count:,} {name}" for name, count in graph.counts.items()) + f" in {args.out}"]
     lines += [f"  {fault['count']:,} x {kind}; first: {fault['first']}" for kind, fault in found["faults"].items()]

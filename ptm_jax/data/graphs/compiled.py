@@ -1,4 +1,4 @@
-"""A compiled graph on disk: memory-mapped arrays and a manifest with their hashes (`building.compile_graph` writes it).
+"""A compiled graph on disk: memory-mapped arrays and a manifest with their hashes (`compiling.compile_graph` writes it).
 
 manifest.json            format, sources, counts, splits, values, faults, hashes of the arrays; its own digest last
 triples-SPLIT.npy        [N, 3] int32: head, relation, tail; train, and valid and test where the sources have them

@@ -22,7 +22,7 @@ from pathlib import Path
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.reading import broken, shown
 from ptm_jax.data.graphs import wordnet
-from ptm_jax.data.graphs.building import Builder, Source
+from ptm_jax.data.graphs.compiling import Builder, Source
 from ptm_jax.data.graphs.tables import cells, lines
 
 ATOMIC_SPLITS = {"trn": "train", "dev": "valid", "tst": "test"}

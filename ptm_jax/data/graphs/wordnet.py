@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.reading import broken, shown
-from ptm_jax.data.graphs.building import Builder
+from ptm_jax.data.graphs.compiling import Builder
 from ptm_jax.data.graphs.tables import lines
 
 PARTS = {"noun": "n", "verb": "v", "adj": "a", "adv": "r"}

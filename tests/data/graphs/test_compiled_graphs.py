@@ -8,7 +8,7 @@ import pytest
 from ptm_jax.cli.main import main
 from ptm_jax.core.errors import UserError
 from ptm_jax.data.graphs import compiled
-from ptm_jax.data.graphs.building import compile_graph
+from ptm_jax.data.graphs.compiling import compile_graph
 from ptm_jax.data.graphs.formats import sources
 
 
