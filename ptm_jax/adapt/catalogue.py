@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from ptm_jax.adapt.adapters import Houlsby, Pfeiffer
@@ -31,8 +30,7 @@ from ptm_jax.adapt.representation import (
 )
 from ptm_jax.adapt.side import KAdapter
 from ptm_jax.adapt.unfreezing import ChainThaw, GradualUnfreezing, LayerByLayer, SequentialUnfreezing
-from ptm_jax.core import spec
-from ptm_jax.core.errors import UserError, unknown
+from ptm_jax.core.spec.named import Named
 
 NAMES: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "embedding": (lambda: Representation(kind="embedding"), (189,)),
@@ -73,42 +71,5 @@ NAMES: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
 }
 """{name: (function that returns it with the defaults, rows of the survey's catalogue; no rows for newer methods)}."""
 
-
-def read(text: str) -> Any:
-    """Returns the adaptation for a text such as 'houlsby' or 'lora(rank=8, alpha=16)'. Raises UserError."""
-    name, words = _call(text)
-    if name not in NAMES:
-        raise unknown("adaptation", name, NAMES)
-    return spec.override(NAMES[name][0](), words)
-
-
-def read_all(texts: Sequence[str]) -> tuple[Any, ...]:
-    """Returns the adaptations of several texts, in order."""
-    return tuple(read(text) for text in texts)
-
-
-def entries() -> list[dict[str, Any]]:
-    """Returns name, class, rows, fields with their defaults and description of every adaptation."""
-    found = []
-    for name, (make, rows) in NAMES.items():
-        value = make()
-        names = [name for name in spec.field_names(value) if name not in ("towers", "tower", "total")]
-        fields = {field: spec.to_json(spec.values_of(value)[field]) for field in names}
-        what = " ".join((type(value).__doc__ or "").split("\n\n")[0].split())
-        found.append({"name": name, "kind": type(value).__name__, "rows": list(rows), "fields": fields, "what": what})
-    return found
-
-
-def _call(text: str) -> tuple[str, dict[str, str]]:
-    """Parses `name` or `name(field=value, ...)` into (name, {field: text})."""
-    text = text.strip()
-    try:
-        node = ast.parse(text, mode="eval").body
-    except SyntaxError:
-        node = None
-    if isinstance(node, ast.Name):
-        return node.id, {}
-    named = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.args
-    if not named or any(word.arg is None for word in node.keywords):
-        raise UserError(f"--adapt takes a name, or name(field=value), as lora(rank=8); given {text!r}")
-    return node.func.id, {word.arg: ast.get_source_segment(text, word.value) or "" for word in node.keywords}
+_NAMED = Named("adaptation", "--adapt", "lora(rank=8)", NAMES)
+read, read_all, entries = _NAMED.read, _NAMED.read_all, _NAMED.entries

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
 from typing import Any
 
@@ -11,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from ptm_jax.adapt.base import OnFrozen, tower_of
-from ptm_jax.core.paths import flatten, unflatten
+from ptm_jax.core.paths import flatten, matrix_of, unflatten
 from ptm_jax.core.streams import stream
 from ptm_jax.core.types import Params
 
@@ -44,7 +43,7 @@ class LoRA(OnFrozen):
         made = {}
         for path, leaf in flatten(params).items():
             if tower_of(path) in self.towers and re.search(self.targets, path):
-                *layers, inner, outer = _matrix(path, leaf.shape)
+                *layers, inner, outer = matrix_of(path, leaf.shape)
                 a = jax.random.normal(stream(self.seed, path), (*layers, inner, self.rank)) * inner**-0.5
                 made[f"{path}/a"], made[f"{path}/b"] = a, jnp.zeros((*layers, self.rank, outer))
         if not made:
@@ -61,12 +60,3 @@ class LoRA(OnFrozen):
     def finish(self, params: Params) -> Params:
         """Returns the parameters with the updates added: the model has its original size and paths."""
         return self.effective(params, False)
-
-
-def _matrix(path: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Returns (layers .., in, out) of a kernel. Heads and head width count as one side."""
-    if re.search(r"/(query|key|value)/kernel$", path):
-        return (*shape[:-3], shape[-3], math.prod(shape[-2:]))
-    if re.search(r"/out/kernel$", path) and len(shape) > 2:
-        return (*shape[:-3], math.prod(shape[-3:-1]), shape[-1])
-    return shape

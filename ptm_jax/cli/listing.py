@@ -1,4 +1,4 @@
-"""List systems, survey rows, tasks, adaptations, or which encoder works with which pre-training task.
+"""List systems, survey rows, tasks, adaptations, compressions, or which encoder works with which pre-training task.
 
 Example:
   ptm list
@@ -7,12 +7,14 @@ Example:
   ptm list --json
   ptm list --matrix
   ptm list --adaptations
+  ptm list --compressions
   ptm list --tasks
 """
 
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import itertools
 import re
 import textwrap
@@ -24,6 +26,8 @@ from ptm_jax.cli.options import Flag, Text, report, table
 from ptm_jax.core.errors import UserError, unknown
 
 WIDTH = 80
+WRAPPERS = {"adaptations": "ptm_jax.adapt.catalogue", "compressions": "ptm_jax.compress.catalogue"}
+"""{flag: the catalogue that it lists}."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,17 +48,21 @@ class Args:
     """List the downstream tasks, values of --task of `ptm train`, `evaluate` and `predict`."""
     adaptations: Flag = False
     """List the adaptations, values of `ptm train --adapt`, with their fields and defaults."""
+    compressions: Flag = False
+    """List the compressions, values of `ptm train --compress` and `ptm compress`, with their fields and defaults."""
 
 
 def run(args: Args) -> int:
     """Print the list that the arguments ask for."""
-    listed = [name for name in ("rows", "tasks", "adaptations", "matrix") if vars(args)[name]]
+    listed = [name for name in ("rows", "tasks", *WRAPPERS, "matrix") if vars(args)[name]]
     if len(listed) > 1:
         raise UserError(f"--{listed[0]} and --{listed[1]} are two lists; give one of them")
     if listed and listed[0] != "rows" and (args.status or args.group or args.text):
         raise UserError(f"--status, --group and --text filter systems and --rows; leave --{listed[0]} out")
     if listed and listed[0] != "rows":
-        return {"tasks": _tasks, "adaptations": _adaptations, "matrix": _matrix}[listed[0]](args.json)
+        if listed[0] in WRAPPERS:
+            return _wrappers(listed[0], args.json)
+        return {"tasks": _tasks, "matrix": _matrix}[listed[0]](args.json)
     from ptm_jax.systems.survey import WORDS
 
     if args.status not in (None, "none", *WORDS):
@@ -94,13 +102,13 @@ def entry(system: Any) -> dict[str, Any]:
 
 def rows() -> list[dict[str, Any]]:
     """The fields of `ptm list --rows --json`: a row, the names of its values, the words earned with date and commit."""
-    from ptm_jax.adapt import catalogue as adaptations
     from ptm_jax.systems import survey
     from ptm_jax.tasks.catalogue import catalogue as tasks
 
     named = [(system.name, system.rows) for system in systems()]
     named += [(name, tasks.get(name).rows) for name in tasks.names()]
-    named += [(name, numbers) for name, (_, numbers) in adaptations.NAMES.items()]
+    for wrappers in map(importlib.import_module, WRAPPERS.values()):
+        named += [(name, numbers) for name, (_, numbers) in wrappers.NAMES.items()]
     found = []
     for row in survey.rows():
         values = list(dict.fromkeys([*(name for name, numbers in named if row.number in numbers), *row.parts]))
@@ -197,7 +205,7 @@ def _rows_text(entries: Sequence[Mapping[str, Any]]) -> list[str]:
         *lines,
         "",
         f"{len(entries)} rows, {sum(bool(one['values']) for one in entries)} with a value, {done} with a word.",
-        "Below a row: the systems, tasks, adaptations and classes that implement it, and",
+        "Below a row: the systems, tasks, wrappers and classes that implement it, and",
         "date and commit of the newest test run that earned a word.",
         "Figures beside published ones: benchmarks/registry.md in a checkout.",
         *_meanings(),
@@ -222,10 +230,8 @@ def _tasks(as_json: bool) -> int:
     return report(document, table(keys, [[_cell(part) for part in row] for row in cells]), as_json)
 
 
-def _adaptations(as_json: bool) -> int:
-    from ptm_jax.adapt import catalogue as adaptations
-
-    found = adaptations.entries()
+def _wrappers(flag: str, as_json: bool) -> int:
+    found = importlib.import_module(WRAPPERS[flag]).entries()
     lines = []
     for each in found:
         fields = ", ".join(f"{name}={value!r}" for name, value in each["fields"].items())

@@ -22,7 +22,7 @@ from ptm_jax.cli.explaining import explain
 from ptm_jax.core.errors import UserError, unknown
 
 COMMANDS = {
-    "list": ("ptm_jax.cli.listing", "list systems, rows of the survey, tasks, adaptations"),
+    "list": ("ptm_jax.cli.listing", "list systems, rows of the survey, tasks, adaptations, compressions"),
     "show": ("ptm_jax.cli.show", "show the resolved record of a system or config, or differences"),
     "prepare": ("ptm_jax.cli.prepare", "train a tokenizer and write packed records"),
     "train": ("ptm_jax.cli.train", "pre-train or fine-tune; resumes by itself"),
@@ -31,7 +31,7 @@ COMMANDS = {
     "import": ("ptm_jax.cli.importing", "import a Hugging Face checkpoint, without torch"),
     "export": ("ptm_jax.cli.exporting", "export a model as a Hugging Face directory"),
     "topics": ("ptm_jax.cli.topics", "fit LSA or LDA to texts"),
-    "compress": ("ptm_jax.cli.compress", "static vectors of a model's tokens"),
+    "compress": ("ptm_jax.cli.compress", "make a model smaller: prune it, or keep static vectors of its tokens"),
     "align": ("ptm_jax.cli.align", "bring word vectors of two languages into one space"),
     "average": ("ptm_jax.cli.average", "average the parameters of several models"),
     "study": ("ptm_jax.cli.study", "run many runs as one value: a table, pictures, scaling laws"),

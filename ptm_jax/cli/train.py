@@ -9,6 +9,7 @@ Example:
   ptm train --init path/to/hugging-face-checkpoint --task sst2 --data SST-2 --workdir runs/sst2
   ptm train --init path/to/hugging-face-checkpoint --task wnut17 --data wnut17 --seeds 3 --best --workdir runs/wnut17
   ptm train --init path/to/hugging-face-checkpoint --task sst2 --data SST-2 --adapt 'lora(rank=8)' --workdir runs/lora
+  ptm train --init runs/sst2 --task sst2 --data SST-2 --compress 'magnitude(share=0.7)' --workdir runs/pruned
   ptm train bert_mini --init glove.6B.128d.txt --data text.txt --workdir runs/glove
   ptm train --init main=runs/mini embeddings=runs/skipgram --task trec6 --data trec --workdir runs/trec
   ptm train --init path/to/hugging-face-checkpoint --tasks mnli rte --data mnli=MNLI rte=RTE --seeds 3 --workdir runs/both
@@ -78,6 +79,8 @@ class Args:
     """Stop fine-tuning after N measurements without improvement (default: never)."""
     adapt: Annotated[tuple[str, ...], tyro.conf.arg(metavar="ADAPTATION ...")] = ()
     """Adaptations of `ptm list --adaptations`: houlsby, 'lora(rank=8)', feature mix, ..."""
+    compress: Annotated[tuple[str, ...], tyro.conf.arg(metavar="COMPRESSION ...")] = ()
+    """Compressions of `ptm list --compressions` that act during the run; `ptm compress` also writes the smaller model."""
     mesh: options.Text = None
     """Devices by axis (data, fsdp, seq, model), as data=2,model=4 (default: all on data; with --rules fsdp on fsdp)."""
     rules: options.Text = None
@@ -124,9 +127,9 @@ def _run(args: Args) -> int:
     config = setup.experiment(_config(args, words), args.data)
     if args.init:
         config = dataclasses.replace(config, init=_init(args.init))
-    if args.adapt and args.task is None:
-        adapt = (*config.system.adapt, *_adapt(args))
-        config = dataclasses.replace(config, system=dataclasses.replace(config.system, adapt=adapt))
+    if args.task is None:
+        own = {name: (*vars(config.system)[name], *added) for name, added in _wrappers(args).items()}
+        config = dataclasses.replace(config, system=dataclasses.replace(config.system, **own))
     if args.task is not None or args.tasks:
         from ptm_jax.cli import tuning
 
@@ -157,7 +160,7 @@ def _config(args: Args, words: list[str]) -> Any:
     from ptm_jax.tuning import finetuning
 
     asked = {"epochs": args.epochs, "batch": args.batch, "length": args.length, "lr": args.lr, "tagger": args.tagger}
-    config = finetuning.experiment(args.task, _init(args.init), args.data, adapt=_adapt(args), **asked)
+    config = finetuning.experiment(args.task, _init(args.init), args.data, **_wrappers(args), **asked)
     return target.changed(config, words)
 
 
@@ -182,11 +185,12 @@ def _mixture(args: Args, words: list[str]) -> Any:
     return target.changed(multitask.experiment(data, args.init[0], **asked, **more), words)
 
 
-def _adapt(args: Args) -> tuple[Any, ...]:
-    """The wrappers of --adapt."""
-    from ptm_jax.adapt import catalogue
+def _wrappers(args: Args) -> dict[str, tuple[Any, ...]]:
+    """The wrappers of --adapt and --compress."""
+    from ptm_jax.adapt import catalogue as adaptations
+    from ptm_jax.compress import catalogue as compressions
 
-    return catalogue.read_all(args.adapt)
+    return {"adapt": adaptations.read_all(args.adapt), "compress": compressions.read_all(args.compress)}
 
 
 def _init(words: tuple[str, ...]) -> Any:

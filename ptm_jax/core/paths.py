@@ -49,3 +49,12 @@ def first_match(rules: Iterable[tuple[str, Any]], path: str, default: Any = None
 def count(params: Any) -> int:
     """Number of parameters, of arrays or of abstract shapes."""
     return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params))
+
+
+def matrix_of(path: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Returns (layers .., in, out) of a kernel. Heads and head width count as one side."""
+    if re.search(r"/(query|key|value)/kernel$", path):
+        return (*shape[:-3], shape[-3], math.prod(shape[-2:]))
+    if re.search(r"/out/kernel$", path) and len(shape) > 2:
+        return (*shape[:-3], math.prod(shape[-3:-1]), shape[-1])
+    return shape

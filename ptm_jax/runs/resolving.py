@@ -58,9 +58,12 @@ def changed(value: Any, sets: Sequence[str]) -> Any:
     try:
         return spec.override(value, changes, kinds_of() if named else None)
     except UserError as error:
-        if not {"adapt", "system.adapt"} & changes.keys():
+        wrappers = {"adapt": "adaptations by --adapt, as in `ptm train SYSTEM --adapt lora`"}
+        wrappers["compress"] = "compressions by --compress, as in `ptm train SYSTEM --compress magnitude`"
+        named = [name for name in wrappers if {name, f"system.{name}"} & changes.keys()]
+        if not named:
             raise
-        given = "give adaptations by --adapt, as in `ptm train SYSTEM --adapt lora`"
+        given = f"give {wrappers[named[0]]}"
         raise UserError(f"{str(error).rstrip('.')}; {given}") from error
 
 
@@ -86,9 +89,10 @@ def _further(folder: str) -> Any:
     if system.examples.labelled:
         raise UserError(f"{folder} was fine-tuned; train it on a task with --init {folder} --task NAME --data PATH")
     # what an adaptation merges when it ends is in the parameters that the new run begins with
-    adapt = tuple(wrapper for wrapper in system.adapt if not slots.overrides(wrapper, "finish"))
+    stay = lambda wrappers: tuple(wrapper for wrapper in wrappers if not slots.overrides(wrapper, "finish"))
+    system = dataclasses.replace(system, adapt=stay(system.adapt), compress=stay(system.compress))
     own = {"tokenizer": TokenizerSpec(path=str(run.folder / "tokenizer")), "init": folder, "epochs": EPOCHS}
-    return dataclasses.replace(config, system=dataclasses.replace(system, adapt=adapt), mesh=(), rules="replicated", **own)
+    return dataclasses.replace(config, system=system, mesh=(), rules="replicated", **own)
 
 
 def _published(config: Any) -> Any:

@@ -269,9 +269,11 @@ def average(models: Sequence[str], out: str | os.PathLike) -> Params:
         run = Run.at(model)
         system = dict(run.system)
         params, meta, _ = run.restore()
-        system["adapt"], params = initial.finished(system.get("adapt", []), params, run.kinds)
+        for name in ("adapt", "compress"):
+            system[name], params = initial.finished(system.get(name, []), params, run.kinds)
         flat = {path: np.asarray(leaf, np.float64) for path, leaf in paths.flatten(params).items()}
-        mine = {"towers": system["towers"], "adaptations": system["adapt"], "tokenizer": meta.get("tokenizer")}
+        mine = {"towers": system["towers"], "adaptations": system["adapt"], "compressions": system["compress"]}
+        mine["tokenizer"] = meta.get("tokenizer")
         mine["parameters"] = {path: leaf.shape for path, leaf in flat.items()}
         sentence = sentence_folder.sentence_of(run.folder / workdirs.SENTENCE)
         mine["sentence settings"] = None if sentence is None else sentence_folder.settings(sentence)

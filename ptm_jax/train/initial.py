@@ -104,13 +104,16 @@ def _finished(path: str | os.PathLike, params: Mapping[str, Any]) -> Mapping[str
         record = workdirs.read(folder)
     except UserError:
         return params
-    return finished(record["config"]["system"].get("adapt", []), params, own_kinds(record, folder))[1]
+    system = record["config"]["system"]
+    wrappers = [*system.get("adapt", []), *system.get("compress", [])]
+    return finished(wrappers, params, own_kinds(record, folder))[1]
 
 
-def finished(adapt: Sequence[Any], params: Mapping[str, Any], kinds: Kinds) -> tuple[list[Any], Mapping[str, Any]]:
-    """Returns (records of the remaining adaptations, parameters): low-rank updates are added, averages are taken."""
+def finished(wrappers: Sequence[Any], params: Mapping[str, Any], kinds: Kinds) -> tuple[list[Any], Mapping[str, Any]]:
+    """Returns (records of the remaining wrappers, parameters): low-rank updates are added, averages are taken, masks
+    applied."""
     stay, known = [], lambda kind: kind in kinds and kind not in kinds.lost
-    for part in adapt:
+    for part in wrappers:
         wrapper = rebuild(part, kinds) if isinstance(part, Mapping) and known(part.get("kind")) else None
         if wrapper is not None and slots.overrides(wrapper, "finish"):
             params = wrapper.finish(params)

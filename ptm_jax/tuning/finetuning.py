@@ -44,6 +44,7 @@ def experiment(
     length: int | None = None,
     lr: float | None = None,
     adapt: Sequence[Any] = (),
+    compress: Sequence[Any] = (),
     seed: int = 0,
     tagger: Literal["linear", "crf"] = "linear",
 ) -> Experiment:
@@ -55,7 +56,7 @@ def experiment(
               adaptation or the objective uses them
     batch     examples per batch; length: tokens per row, at most the length of the position table. Options that are None
               get the task's default
-    adapt     the wrappers of the system (`System.adapt`)
+    adapt     the wrappers of the system (`System.adapt`); compress: its compressions (`System.compress`)
     tagger    "crf": a conditional random field over the tags of the task's scheme
 
     Raises UserError for an unknown task, data in another format, or a model without a text encoder.
@@ -83,7 +84,7 @@ def experiment(
         corruption=None,
         objective=objective,
         adapt=tuple(adapt),
-        compress=(),
+        compress=tuple(compress),
         recipe=Recipe(
             phases=(Phase(steps=steps, batch=batch * examples.readings, length=length),),
             lr=lr,

@@ -8,6 +8,7 @@ import pytest
 from ptm_jax.adapt import catalogue as adaptations
 from ptm_jax.cli import listing, options
 from ptm_jax.cli.main import main
+from ptm_jax.compress import catalogue as compressions
 from ptm_jax.core.spec.classes import kinds_of
 from ptm_jax.systems import survey
 from ptm_jax.tasks.catalogue import catalogue as tasks
@@ -95,6 +96,7 @@ def test_every_row_that_a_value_names_is_there_and_every_part_exists():
     named = [row for system in listing.systems() for row in system.rows]
     named += [row for name in tasks.names() for row in tasks.get(name).rows]
     named += [row for _, rows in adaptations.NAMES.values() for row in rows]
+    named += [row for _, rows in compressions.NAMES.values() for row in rows]
     assert {*named} <= {*range(1, 271)} and len({*named}) > 50
     commands = {part for row in survey.rows() for part in row.parts if part.startswith("ptm ")}
     assert {part for row in survey.rows() for part in row.parts} - commands <= {*kinds_of()}

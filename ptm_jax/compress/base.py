@@ -1,0 +1,34 @@
+"""The slot of a compression: a wrapper that ends in a smaller model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ptm_jax.core import slots
+from ptm_jax.core.types import Batch, Params
+
+
+class Compression(slots.Wrapper):
+    """A wrapper (`System.compress`) that `ptm compress` applies.
+
+    The order is: `start`, fine-tuning of the task with the wrapper if it `trains`, loading (`Wrapper.effective`), `smaller`.
+
+    trains   whether the model is fine-tuned with the wrapper first; without, a model is compressed as it is
+    rows     number of training examples that `smaller` reads (0: none)
+    """
+
+    trains: bool = True
+    rows: int = 0
+
+    def start(self, model: str) -> str | tuple[tuple[str, str], ...]:
+        """Returns the initial model of the run (`Experiment.init`) for the model that is compressed."""
+        return model
+
+    def smaller(self, system: Any, params: Params, batches: Callable[[], Iterator[Batch]]) -> tuple[Any, Params]:
+        """Returns the system and the parameters of the compressed model, without the wrapper.
+
+        `system` is the model's (of a run: with this wrapper), its objective that of the task. `batches()` yields the first
+        `rows` training examples as the objective reads them. Raises ValueError for a model that the method does not fit.
+        """
+        return system, params
