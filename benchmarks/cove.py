@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import math
 import time
 from pathlib import Path
@@ -62,7 +63,9 @@ def translation(args: argparse.Namespace) -> Experiment:
     )  # fmt: skip
     parent = cove("cove_small", given_vectors.read(args.vectors).width, args.width)
     config = finetuning.from_scratch(parent, TRANSLATION, recipe, data, init=(("embeddings", args.vectors),))
-    return dataclasses.replace(config, tokenizer=words(args), save_every=100, precision=args.precision)
+    return dataclasses.replace(
+        config, tokenizer=words(args), save_every=100, log_every=50, precision=args.precision, metrics=()
+    )
 
 
 def labelled(task: str, args: argparse.Namespace, seed: int) -> tuple[str, str]:
@@ -84,32 +87,34 @@ def labelled(task: str, args: argparse.Namespace, seed: int) -> tuple[str, str]:
     return paths[0], str(args.data / HELD[task]) if task in HELD else paths[1]
 
 
+def place(task: str, way: str, args: argparse.Namespace, seed: int) -> Path:
+    """Returns the folder of a run."""
+    return args.workdir / f"{task}_{args.labels}_{seed}" / WAYS[way]
+
+
 def score(task: str, way: str, args: argparse.Namespace, seed: int) -> float:
     """Returns the accuracy of BCN on the held-out texts, in points."""
     adapt = adaptations.read_all(("feature", WAYS[way], f"bcn(hidden={args.hidden}, dropout=0.2)"))
     config = finetuning.experiment(
-        task, str(args.workdir / "translation"), labelled(task, args, seed), epochs=args.task_epochs, batch=32, length=64,
-        lr=1e-3, adapt=adapt, seed=seed,
+        task, str(args.workdir / "translation"), labelled(task, args, seed), epochs=args.task_epochs, batch=32,
+        length=args.length, lr=1e-3, adapt=adapt, seed=seed,
     )  # fmt: skip
-    config = dataclasses.replace(config, precision="float32")
-    place = args.workdir / f"{task}_{args.labels}_{seed}" / WAYS[way]
-    return 100 * selection.finetune(config, place, task, quiet=True).main
+    config = dataclasses.replace(config, precision="float32", save_every=0, log_every=100, metrics=())
+    return 100 * selection.finetune(config, place(task, way, args, seed), task, quiet=True).main
 
 
 def table(args: argparse.Namespace) -> str:
-    """Returns the table in Markdown."""
+    """Returns the table of the finished pairs of runs in Markdown."""
     lines = [f"| task, {args.labels:,} labels | {' | '.join(WAYS)} | difference by seed |", "|---|---:|---:|---|"]
-    for task in DATA:
-        found = {way: [] for way in WAYS}
-        for seed in range(args.seeds):
-            for way in WAYS:
-                found[way].append(score(task, way, args, seed))
-                print(task, way, seed, f"{found[way][-1]:.1f}", flush=True)
-        cells = [f"{np.mean(scores):.1f} ± {np.std(scores, ddof=min(1, len(scores) - 1)):.1f}" for scores in found.values()]
-        plain, both = found.values()
-        gains = ", ".join(f"{b - a:+.1f}" for a, b in zip(plain, both, strict=True))
+    for task in args.tasks:
+        runs = [[selection.tuned(place(task, way, args, seed)) for way in WAYS] for seed in range(args.seeds)]
+        pairs = 100 * np.array([[run.main for run in pair] for pair in runs if None not in pair]).reshape(-1, 2)
+        if not len(pairs):
+            continue
+        spread = pairs.std(0, ddof=min(1, len(pairs) - 1))
+        cells = [f"{mean:.1f} ± {std:.1f}" for mean, std in zip(pairs.mean(0), spread, strict=True)]
+        gains = ", ".join(f"{both - plain:+.1f}" for plain, both in pairs)
         lines.append(f"| {task} (accuracy) | {' | '.join(cells)} | {gains} |")
-        print(lines[-1], flush=True)
     return "\n".join(lines)
 
 
@@ -126,7 +131,9 @@ def main() -> None:
     parser.add_argument("--precision", default="float32")
     parser.add_argument("--labels", type=int, default=1000)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--tasks", nargs="+", default=list(DATA), choices=list(DATA))
     parser.add_argument("--hidden", type=int, default=100, help="units of BCN")
+    parser.add_argument("--length", type=int, default=64, help="words of a text that are read")
     parser.add_argument("--task-epochs", type=float, default=10.0)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
@@ -136,12 +143,14 @@ def main() -> None:
     print(f"translation model: {bleu} on {made.examples} held-out sentences", flush=True)
     if made.ended == "stopped":
         return
-    found = table(args)
-    minutes = (time.process_time() - start) / 60
-    print(f"{minutes:.1f} minutes of CPU in this process")
-    if args.out is not None:
-        facts = f"The translation model: {bleu} on the {made.examples:,} held-out sentences of Multi30k, English to German."
-        (args.out / "cove.md").write_text(f"# CoVe: BCN with it and without it, points\n\n{facts}\n\n{found}\n")
+    for seed, task, way in itertools.product(range(args.seeds), args.tasks, WAYS):
+        print(task, way, seed, f"{score(task, way, args, seed):.1f}", flush=True)
+        if args.out is not None:
+            facts = (
+                f"The translation model: {bleu} on the {made.examples:,} held-out sentences of Multi30k, English to German."
+            )
+            (args.out / "cove.md").write_text(f"# CoVe: BCN with it and without it, points\n\n{facts}\n\n{table(args)}\n")
+    print(f"{table(args)}\n{(time.process_time() - start) / 60:.1f} minutes of CPU in this process")
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import re
 import shutil
 import time
 from pathlib import Path
@@ -36,26 +37,48 @@ from ptm_jax.tuning import finetuning, selection
 
 DATA = {"ud": "ud/en_partut", "wnut17": "ner/wnut17"}
 WAYS = ("words", "words + elmo", "words + flair", "tagger", "tagger + lm")
-WORDS, BATCH, LENGTH = 32_768, 32, 64
+LABELS, EPOCHS = {"ud": 400, "wnut17": 1500}, {"ud": 10, "wnut17": 5}
+"""{task: sentences with tags, which the seed draws from the training set; passes over them}."""
+WORDS, BATCH, LENGTH = 16_384, 16, 40
+
+
+def labelled(task: str, args: argparse.Namespace, seed: int) -> tuple[str, str]:
+    """Returns the file of the tagged sentences that a seed draws, and the held-out file."""
+    data = (str(args.data / DATA[task]),)
+    files = catalogue.get(task).examples.files(data)
+    source, held = Path(files["train"].path), Path(files["heldout"].path)
+    file = args.workdir / "labels" / f"{task}_{args.labels or LABELS[task]}_{seed}" / f"train{source.suffix}"
+    if not file.exists():
+        found = [block for block in re.split(r"\n[ \t]*\n", source.read_text()) if block.strip()]
+        drawn = np.random.default_rng(seed).choice(len(found), args.labels or LABELS[task], replace=False)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("\n\n".join(found[i].strip("\n") for i in drawn) + "\n\n")
+    return str(file), str(held)
+
+
+def model(way: str, args: argparse.Namespace) -> str:
+    """Returns the folder of the frozen model of a way; the ways without one read its vocabulary alone."""
+    return args.strings if way.endswith("flair") else args.elmo
 
 
 def experiment(task: str, way: str, args: argparse.Namespace, seed: int) -> Experiment:
     """Returns the training of a tagger on a frozen model."""
-    features, lm = FeatureExtraction(cache=True), way not in ("words", "tagger")
+    lm = way not in ("words", "tagger")
+    features = FeatureExtraction(cache=lm)
     words = {"size": WORDS, "width": args.width, "states": lm}
     if way.startswith("tagger"):
         readers = (TagLM(hidden=args.hidden, letters=32, letter_width=16, dropout=args.dropout, **words),)
     else:
         mixed = (Representation(kind="mix", embeddings=True),) if way.endswith("elmo") else ()
         readers = (*mixed, StackedWords(**words), Recurrent(hidden=args.hidden, dropout=args.dropout))
-    init = (("main", args.strings if way.endswith("flair") else args.elmo), ("embeddings", args.vectors))
+    init = (("main", model(way, args)), ("embeddings", args.vectors))
     config = finetuning.experiment(
-        task, init, (str(args.data / DATA[task]),), epochs=args.epochs, batch=BATCH, length=LENGTH, lr=args.lr,
+        task, init, labelled(task, args, seed), epochs=args.epochs or EPOCHS[task], batch=BATCH, length=LENGTH, lr=args.lr,
         adapt=(features, *readers), seed=seed, tagger="crf",
     )  # fmt: skip
     recipe = dataclasses.replace(config.system.recipe, optimizer=AdamW(weight_decay=0.0))
     system = dataclasses.replace(config.system, recipe=recipe)
-    return dataclasses.replace(config, system=system, precision="float32", save_every=0)
+    return dataclasses.replace(config, system=system, precision="float32", save_every=0, log_every=100, metrics=())
 
 
 def results(file: Path) -> dict[tuple[str, str, int], dict]:
@@ -71,7 +94,7 @@ def run(args: argparse.Namespace) -> None:
     for seed in range(args.seeds):
         for task in args.tasks:
             for way in args.ways:
-                if (task, way, seed) in results(file):
+                if (task, way, seed) in results(file) or not Path(model(way, args)).exists():
                     continue
                 start, folder = time.process_time(), args.workdir / "run"
                 shutil.rmtree(folder, ignore_errors=True)
@@ -108,7 +131,8 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", default=list(DATA), choices=list(DATA))
     parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=list(WAYS))
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--epochs", type=float, default=10.0)
+    parser.add_argument("--epochs", type=float, help="default: EPOCHS")
+    parser.add_argument("--labels", type=int, help="default: LABELS")
     parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--hidden", type=int, default=96)
