@@ -3,8 +3,9 @@
     python -m benchmarks.registry          # writes benchmarks/registry.json and benchmarks/registry.md
 
 Row 270 of the survey. Sources: "Measured:" and "Expected:" of the docstrings in configs/, the tables of tasks.md and
-ways_*.md, and the JSON records of devices. Commit and date are those of the change that wrote the figure. A field that the
-source does not state is null: nothing is filled in.
+ways_*.md, the JSON records of devices, and `benchmarks.reproduced`, whose figures have a `reference` and a `tolerance`: one
+that is further away is refused, and nothing is written. Commit and date are those of the change that wrote the figure. A
+field that the source does not state is null: nothing is filled in.
 """
 
 from __future__ import annotations
@@ -13,9 +14,12 @@ import ast
 import json
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
+
+from benchmarks import reproduced
+from benchmarks.reproduced import Check
 
 ROOT = Path(__file__).resolve().parents[1]
 HEADS = "Paper|Papers|Data|Expected|Measured|Sizes|Status|Row|Rows"
@@ -25,7 +29,8 @@ Entry = dict[str, Any]
 def entry(source: str, name: str, **known: Any) -> Entry:
     """A result. `figures` are {metric: number}, `text` what the source says, `published` the paper's or a peer's."""
     empty = dict.fromkeys(("rows", "command", "figures", "text", "published", "paper", "device", "seed", "date", "commit"))
-    return {"name": name, "source": source, **empty, **known}
+    beside = dict.fromkeys(("value", "reference", "tolerance", "why"))
+    return {"name": name, "source": source, **empty, **beside, **known}
 
 
 def configs() -> Iterator[Entry]:
@@ -108,6 +113,38 @@ def records() -> Iterator[Entry]:
             )
 
 
+def within(checks: Iterable[Check]) -> Iterator[Entry]:
+    """The figures of `benchmarks.reproduced`, computed anew. Raises ValueError for those that are beyond their tolerance."""
+    from ptm_jax.cli import listing
+
+    numbers: dict[str, list[int]] = {}
+    for row in listing.rows():
+        for value in row["values"]:
+            numbers.setdefault(value, []).append(row["row"])
+    off = []
+    for check in checks:
+        ours = check.ours()
+        if not check.holds(ours):
+            off.append(f"{check.value}, {check.figure}: {ours:g} is not within {check.tolerance:g} of {check.reference:g}")
+        yield entry(
+            check.page,
+            f"{check.value}: {check.figure}",
+            value=check.value,
+            rows=numbers[check.value],
+            command=check.command,
+            figures={check.figure: ours},
+            published=check.source,
+            reference=check.reference,
+            tolerance=check.tolerance,
+            why=check.why,
+            device=check.device,
+            seed=check.seed,
+            **written(check.page, check.text),
+        )
+    if off:
+        raise ValueError("; ".join(off))
+
+
 def written(source: str, text: str, date: str | None = None) -> dict[str, str | None]:
     """Date and commit of the change that brought a text into a file."""
     words = ["git", "-C", str(ROOT), "log", "--reverse", "--format=%h %cs", f"-S{text.split(chr(10))[0]}", "--", source]
@@ -118,30 +155,48 @@ def written(source: str, text: str, date: str | None = None) -> dict[str, str | 
 def page(entries: list[Entry]) -> str:
     """The registry as Markdown."""
     with_rows = {row for one in entries for row in one["rows"] or ()}
+    close = [one for one in entries if one["value"] is not None]
+    rows = sorted({row for one in close for row in one["rows"]})
     head = "# Registry of results\n\nWritten by `python -m benchmarks.registry`; the same entries are in registry.json.\n"
     count = (
         f"{len(entries)} entries; {len(with_rows)} rows of the survey have one. An empty cell: the source does not say.\n"
     )
-    note = (
-        "`published` is the paper's figure at its own size and data, or the peers of a ratio; a miniature is no such size.\n"
+    text = (
+        f"## Within a tolerance of a published or peer-measured figure\n\n{len(close)} figures of {len(rows)} rows: "
+        f"{', '.join(map(str, rows))}. They earn the word `reproduces`: a test computes each again, and the registry is not\n"
+        "written when one is further away than its tolerance. A number of parameters or of examples is no quality of a model.\n"
     )
+    note = (
+        "## All others\n\n`published` is the paper's figure at its own size and data, or the peers of a ratio; a miniature is "
+        "no such size.\n"
+    )
+    columns = ("value", "rows", "figures", "reference", "published", "tolerance", "why", "command", "device", "seed", "date")
+    lines = table((*columns, "commit", "source"), close)
     columns = ("name", "rows", "figures", "published", "command", "device", "seed", "date", "commit", "source")
+    others = table(columns, [one for one in entries if one["value"] is None])
+    return "\n".join([head, count, text, *lines, "", note, *others, ""])
+
+
+def table(columns: tuple[str, ...], entries: list[Entry]) -> list[str]:
     lines = [f"| {' | '.join(columns)} |", "|" + " --- |" * len(columns)]
-    lines += [f"| {' | '.join(cell(one[name]) for name in columns)} |" for one in entries]
-    return "\n".join([head, count, note, *lines, ""])
+    return lines + [f"| {' | '.join(cell(one[name]) for name in columns)} |" for one in entries]
 
 
 def cell(value: Any) -> str:
     if isinstance(value, dict):
-        value = ", ".join(f"{name} {number:g}" for name, number in value.items())
+        value = ", ".join(f"{name} {cell(number)}" for name, number in value.items())
     elif isinstance(value, list):
         value = ", ".join(map(str, value))
+    elif isinstance(value, float):
+        value = f"{value:.4g}"
+    elif isinstance(value, int) and value > 9999:
+        value = f"{value:,}"
     return str(value or ("" if value != 0 else 0)).replace("|", "\\|").replace("\n", " ")
 
 
 def main() -> None:
     """Writes both files."""
-    entries = [*configs(), *tables(), *records()]
+    entries = [*within(reproduced.checks()), *configs(), *tables(), *records()]
     place = ROOT / "benchmarks"
     (place / "registry.json").write_text(json.dumps(entries, indent=1, ensure_ascii=False) + "\n", encoding="utf8")
     (place / "registry.md").write_text(page(entries), encoding="utf8")

@@ -15,11 +15,23 @@ TINY = {
     "corruptions": {**NETWORK, "vocab": 300, "length": 128},
     "vocabulary": {**NETWORK, "small": 110},
     "lengths": {
-        **NETWORK, "vocab": 400, "length": 32, "characters": 40_000, "tokens": 300, "batches": 2,
-        "screening": 1, "compile_limit": 0,
+        **NETWORK,
+        "vocab": 400,
+        "length": 32,
+        "characters": 40_000,
+        "tokens": 300,
+        "batches": 2,
+        "screening": 1,
+        "compile_limit": 0,
     },  # fmt: skip
     "packing": {
-        **NETWORK, "vocab": 400, "layers": 1, "length": 64, "characters": 60_000, "tokens": 300, "impls": ("reference",),
+        **NETWORK,
+        "vocab": 400,
+        "layers": 1,
+        "length": 64,
+        "characters": 60_000,
+        "tokens": 300,
+        "impls": ("reference",),
     },  # fmt: skip
     "layer": {**NETWORK, "shapes_of": ((2, 16),), "screening": 1, "compile_limit": 0},
     "import": {"width": 64, "layers": 1, "vocab": 80, "meshes": ("fsdp",)},

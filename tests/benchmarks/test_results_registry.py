@@ -1,8 +1,54 @@
-"""The registry of results holds what its sources say, and nothing else."""
+"""The registry of results holds what its sources say, and nothing else; figures beside published ones earn `reproduces`."""
 
+import dataclasses
 import json
 
-from benchmarks import registry
+import pytest
+
+from benchmarks import registry, reproduced
+from ptm_jax.systems import survey
+
+CHECKS = reproduced.checks()
+
+
+def marked(check):
+    marks = [pytest.mark.status(check.value, "reproduces"), *([pytest.mark.full] if check.data else [])]
+    return pytest.param(check, marks=marks, id=f"{check.value}: {check.figure}")
+
+
+@pytest.mark.rotate
+@pytest.mark.parametrize("check", map(marked, CHECKS))
+def test_a_figure_is_within_the_tolerance_of_a_published_one(check, request):
+    if check.data:
+        request.getfixturevalue("data")
+    assert check.holds(check.ours())
+
+
+def test_the_registry_holds_these_figures_and_their_tolerances():
+    entries = [one for one in json.loads((registry.ROOT / "benchmarks" / "registry.json").read_text()) if one["value"]]
+    assert {one["name"]: (one["reference"], one["tolerance"], one["command"], one["published"]) for one in entries} == {
+        f"{check.value}: {check.figure}": (check.reference, pytest.approx(check.tolerance), check.command, check.source)
+        for check in CHECKS
+    }
+    for one in entries:
+        (ours,) = one["figures"].values()
+        assert abs(ours - one["reference"]) <= one["tolerance"] * (1 + 1e-9) <= 0.2 * abs(one["reference"]), one["name"]
+        assert one["why"] and one["device"] and one["date"] and one["commit"] and one["rows"], one["name"]
+    assert len({row for one in entries for row in one["rows"]}) >= 40
+    earned = {value for value, words in survey.status().items() if "reproduces" in words}
+    assert earned <= {one["value"] for one in entries}, "the word without a figure in the registry"
+
+
+def test_a_figure_beyond_its_tolerance_is_refused(monkeypatch):
+    monkeypatch.setattr(registry, "written", lambda source, text: {})
+    span = next(check for check in CHECKS if check.value == "Spans")
+    assert [one["rows"] for one in registry.within([span])] == [[73]]
+    for ours in (span.reference + 1.01 * span.tolerance, float("nan")):
+        off = dataclasses.replace(span, ours=lambda ours=ours: ours)
+        with pytest.raises(ValueError, match=r"Spans, mean length.* is not within 0\.05 of 3\.8"):
+            list(registry.within([span, off]))
+    with pytest.raises(ValueError, match="has nothing like"):
+        reproduced.measured("benchmarks/tasks.md", r"no such (\d+)")
 
 
 def test_a_config_a_table_and_a_record(monkeypatch):
