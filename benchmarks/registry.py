@@ -163,12 +163,13 @@ def page(entries: list[Entry]) -> str:
     )
     text = (
         f"## Within a tolerance of a published or peer-measured figure\n\n{len(close)} figures of {len(rows)} rows: "
-        f"{', '.join(map(str, rows))}. They earn the word `reproduces`: a test computes each again, and the registry is not\n"
-        "written when one is further away than its tolerance. A number of parameters or of examples is no quality of a model.\n"
+        f"{', '.join(map(str, rows))}. They earn the word `reproduces`.\nA test computes each again, and the registry is "
+        "not written when one is further away than its tolerance.\nA number of parameters or of examples is no quality of "
+        "a model.\n"
     )
     note = (
-        "## All others\n\n`published` is the paper's figure at its own size and data, or the peers of a ratio; a miniature is "
-        "no such size.\n"
+        "## All others\n\n`published` is the paper's figure at its own size and data, or the peers of a ratio; a miniature "
+        "is no such size.\n"
     )
     columns = ("value", "rows", "figures", "reference", "published", "tolerance", "why", "command", "device", "seed", "date")
     lines = table((*columns, "commit", "source"), close)

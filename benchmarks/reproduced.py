@@ -214,7 +214,7 @@ def words() -> Iterator[Check]:
             re.escape(cells) + rf"[^|]*\|[^|]*\|[^|]*\|[^|]*\|[^|]*EN-MEN-TR-3k \([\d,]+\): {number} / {number}",
             100 / math.sqrt(int(pairs.replace(",", "")) - 1),
             value=model.split(",")[0],
-            figure=f"MEN, Spearman in points ({model.split(', beside')[0]}, width {width}, {text})",
+            figure=f"MEN, Spearman in points ({model}, width {width}, {text})",
             source=f"{'word2vec.c' if 'word2vec.c' in model else 'gensim'} on the same text",
             why=f"one standard error over {pairs} pairs",
             command="python -m benchmarks.word_vectors",
