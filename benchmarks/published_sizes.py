@@ -84,9 +84,19 @@ PEERS = {
         "t5_11b": 11_307_321_344,
     },
     "PegasusForConditionalGeneration": {"pegasus_base": 223_054_848, "pegasus_large": 568_699_904},
+    "ElectraForPreTraining, the discriminator": {
+        "electra_small": 13_549_057,
+        "electra_small_plus": 13_549_057,
+        "electra_base": 109_483_009,
+        "electra_large": 335_142_913,
+    },
 }
-LEFT_OUT = {"spanbert_base": "sbo", "spanbert_large": "sbo"}
-"""What is not in a released file: SpanBERT's boundary head."""
+LEFT_OUT = {
+    "spanbert_base": "sbo",
+    "spanbert_large": "sbo",
+    **{f"electra_{size}": "^generator/" for size in ("small", "small_plus", "base", "large")},
+}
+"""What is not in a released file: SpanBERT's boundary head, and ELECTRA's generator, which has a file of its own."""
 
 MINIATURES = "google-research/bert, BERT Miniatures (Turc et al. 2019): with pooler, without heads"
 PRINTED: dict[str, tuple[float, float, str | None, str]] = {

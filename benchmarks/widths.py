@@ -29,7 +29,7 @@ from ptm_jax.data.text import sources
 from ptm_jax.systems.transformers import gpt2, miniature
 from ptm_jax.train import differing
 from ptm_jax.train.step import program
-from ptm_jax.tuning.mup import MATRICES, MuP
+from ptm_jax.tuning.mup import MuP
 
 HERE = Path(__file__).parent
 BASE, STD, ROWS, LENGTH, LAST = 64, 0.08, 16, 16, 20
@@ -107,8 +107,8 @@ def page(table: dict[str, dict[int, dict[float, float]]], steps: int, minutes: f
         "",
         "Written by `python -m benchmarks.widths`: " + " ".join(__doc__.split("\n\n")[2].split()),
         "",
-        f"Mean loss (nats a byte) of the last {LAST} of {steps} steps of {ROWS} rows, one seed, {minutes:.0f} minutes of one "
-        "core that others used too.",
+        f"Mean loss (nats a byte) of the last {LAST} of {steps} steps of {ROWS} rows, one seed, {minutes:.0f} minutes "
+        "of one core that others used too.",
         "",
         *lines,
         "",
