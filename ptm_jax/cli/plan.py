@@ -4,6 +4,7 @@ kernel it takes: impl=auto is planned with the definition of attention, impl=pal
 
 Example:
   ptm plan bert_tiny --topology cpu:8
+  ptm plan bert_mini --topology cpu:1 --measure
   ptm plan megatron_8b --topology v5p:8x8x8 --price 4.2
   ptm plan configs/turing_nlg.py --topology v5e:16x16 --mesh fsdp=32,model=8 --rules megatron_sp_fsdp
   ptm plan t5_11b --topology h200x64 --search
@@ -49,6 +50,8 @@ class Args:
     """Price of a chip for an hour (default: no cost)."""
     efficiency: Annotated[float, tyro.conf.arg(metavar="SHARE")] = 1.0
     """Share of the peak FLOPs that matrix products reach; 1 gives a lower bound of the time."""
+    measure: options.Flag = False
+    """Also time real steps of a quarter and half of the rows on this device, for the time of a step of one such device."""
     quick: options.Flag = False
     """Compile with the least effort: a sixth of the time, the same collectives, sometimes more memory."""
     search: options.Flag = False
@@ -89,7 +92,21 @@ def run(args: Args) -> int:
         summary.curve(found["curve"], args.plot, f"{args.target} on {args.topology}")
     if args.search:
         return options.report(documents, summary.ranking(documents), args.json)
+    if args.measure:
+        documents[0] |= _measured(args, where)
     return options.report(documents[0], summary.text(documents[0], args.price), args.json)
+
+
+def _measured(args: Args, where: Any) -> dict[str, Any]:
+    """The fields of --measure: the seconds of a step on this device, and the steps that they follow from."""
+    from ptm_jax.kernels.choice import platform
+    from ptm_jax.plan import measured, planning
+
+    if where.count > 1 or where.kind != platform():
+        raise UserError(f"--measure times steps on this device, a {platform()}; --topology is {where}: give one such device")
+    config, _, phase = planning.prepared(_config(args), where, args.phase)
+    found = measured.step(config, phase)
+    return {"measured_step_seconds": found.seconds, "measured_rows": {str(rows): s for rows, s in found.steps.items()}}
 
 
 def _scaling(args: Args) -> int:

@@ -39,6 +39,8 @@ class Args:
     """Hardware of the predicted memory and time: v5p:8x8x8, h200x8, cpu:1."""
     price: Annotated[float | None, tyro.conf.arg(metavar="DOLLARS")] = None
     """Price of a chip for an hour (--dry-run)."""
+    measure: options.Flag = False
+    """Time steps of fewer rows on this device for the hours, in place of the model (--dry-run --topology cpu:1)."""
     only: options.Text = None
     """Run this run alone, in this process: what the jobs of `ptm launch` do."""
     at_once: Annotated[int, tyro.conf.arg(metavar="N")] = 1
@@ -51,6 +53,7 @@ class Args:
 
 def run(args: Args) -> int:
     """Runs the study, and prints its table."""
+    from ptm_jax.kernels.choice import platform
     from ptm_jax.mesh.chips import topology
     from ptm_jax.plan import costs
     from ptm_jax.tuning import studies, study_page, study_runs
@@ -58,7 +61,9 @@ def run(args: Args) -> int:
     if args.at_once < 1:
         raise UserError(f"--at-once is {args.at_once}; it must be at least 1")
     study, workdir, where = studies.load(args.target), Path(args.workdir), topology(args.topology)
-    price = lambda config: costs.of(config, where)
+    if args.measure and (not args.dry_run or where.count > 1 or where.kind != platform()):
+        raise UserError(f"--measure goes with --dry-run and one {platform()}; --topology is {where}")
+    price = lambda config: costs.of(config, where, args.measure)
     if args.dry_run:
         known = study_runs.remembered(price, None)
         expect = lambda config: known(study_runs.expected(config))

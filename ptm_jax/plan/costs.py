@@ -1,4 +1,5 @@
-"""The cost of an experiment's step on a topology, from its trace and the model of `plan.planning`; nothing is compiled."""
+"""The cost of an experiment's step on a topology, from its trace and the model of `plan.planning`, in which nothing is
+compiled; `measure` times steps of fewer rows."""
 
 from __future__ import annotations
 
@@ -7,12 +8,13 @@ import math
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.system import Experiment
 from ptm_jax.mesh.chips import Topology
-from ptm_jax.plan import estimate, lowering, planning
+from ptm_jax.plan import estimate, lowering, measured, planning
 from ptm_jax.tuning.studies import Cost
 
 
-def of(config: Experiment, where: Topology) -> Cost:
-    """The cost of an experiment with one phase. Raises UserError where the system or the mesh refuses."""
+def of(config: Experiment, where: Topology, measure: bool = False) -> Cost:
+    """The cost of an experiment with one phase. `measure`: its seconds are those of this device (`plan.measured`). Raises
+    UserError where the system or the mesh refuses."""
     config, sizes, phase = planning.prepared(config, where, None)
     work = estimate.work_of(config, phase)
     plan = planning.model(config, where, sizes, phase, work)
@@ -27,5 +29,5 @@ def of(config: Experiment, where: Topology) -> Cost:
         body_operations=work.model_flops - work.vocabulary,
         memory=plan.needs,
         capacity=plan.hbm_bytes,
-        seconds=plan.times.step,
+        seconds=measured.step(config, phase).seconds if measure else plan.times.step,
     )

@@ -33,6 +33,9 @@ def text(plan: Mapping[str, Any], price: float | None = None) -> str:
         f"{seconds['exposed_without_overlap'] * 1e3:.1f})",
         f"tokens/s {plan['tokens_per_second']:,.0f}, utilisation {plan['utilisation']:.1%}, days {plan['days']:.2f}",
     ]
+    if "measured_step_seconds" in plan:
+        few = ", ".join(f"{seconds * 1e3:.1f} of {rows} rows" for rows, seconds in plan["measured_rows"].items())
+        lines.append(f"step {plan['measured_step_seconds'] * 1e3:.1f} ms on this device, by steps of fewer rows (ms: {few})")
     if price is not None:
         lines.append(f"cost {plan['cost']:,.0f} dollars at {price:g} for a chip and hour")
     if plan["compile_seconds"]:

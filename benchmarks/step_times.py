@@ -1,0 +1,68 @@
+"""The predicted time of a step beside the measured one, on the CPU: `ptm plan --measure`, and the whole batch.
+
+    python -m benchmarks.step_times        # writes step_times.md
+
+Predictions are by `plan.measured`, from steps with a quarter and half of the rows; `model` is the roofline of `ptm plan`,
+which is a bound by a peak of 1 TFLOP/s and no prediction here. A prediction more than 25% away is marked.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from pathlib import Path
+
+from ptm_jax.core.system import Experiment
+from ptm_jax.mesh.chips import topology
+from ptm_jax.plan import costs, lowering, measured
+from ptm_jax.systems import get
+
+NAMES = (
+    "bert_mini",
+    "roberta_mini",
+    "t5_mini",
+    "bart_mini",
+    "lstm_mini",
+    "elmo_mini",
+    "textcnn_mini",
+    "transformer_xl_mini",
+)
+LIMIT = 0.25
+
+
+def main() -> None:
+    lines, where = [], topology("cpu:1")
+    for name in NAMES:
+        config = Experiment(system=get(name))
+        phase = config.system.recipe.phases[0]
+        config = dataclasses.replace(config, mesh=())
+        found = measured.step(config, 0)
+        real = measured.seconds(lowering.published(config), 0, phase.batch)
+        off = found.seconds / real - 1
+        few = ", ".join(f"{rows}: {1e3 * seconds:.1f}" for rows, seconds in found.steps.items())
+        cells = [
+            name,
+            f"{phase.batch} x {phase.length}",
+            few,
+            f"{1e3 * found.seconds:.1f}",
+            f"{1e3 * real:.1f}",
+            f"{off:+.0%}",
+        ]
+        cells += ["yes" if abs(off) <= LIMIT else "NO", f"{1e3 * costs.of(config, where).seconds:.2f}"]
+        print(*cells, flush=True)
+        lines.append(f"| {' | '.join(cells)} |")
+    head = ["system", "rows x length", "rows: ms", "predicted ms", "measured ms", "difference", "within 25%", "model ms"]
+    page = ["# Predicted and measured steps", "", f"Written by `python -m benchmarks.step_times`, {datetime.date.today()}:"]
+    page += [
+        " ".join(__doc__.split("\n\n")[2].split()),
+        "",
+        f"| {' | '.join(head)} |",
+        "|" + " --- |" * len(head),
+        *lines,
+        "",
+    ]
+    Path(__file__).with_name("step_times.md").write_text("\n".join(page), encoding="utf8")
+
+
+if __name__ == "__main__":
+    main()
