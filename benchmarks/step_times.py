@@ -51,6 +51,11 @@ def main() -> None:
         cells += ["yes" if abs(off) <= LIMIT else "NO", f"{1e3 * costs.of(config, where).seconds:.2f}"]
         print(*cells, flush=True)
         lines.append(f"| {' | '.join(cells)} |")
+        write(lines)
+
+
+def write(lines: list[str]) -> None:
+    """The page, after each system: a run that is cut leaves what it has."""
     head = ["system", "rows x length", "rows: ms", "predicted ms", "measured ms", "difference", "within 25%", "model ms"]
     page = ["# Predicted and measured steps", "", f"Written by `python -m benchmarks.step_times`, {datetime.date.today()}:"]
     page += [

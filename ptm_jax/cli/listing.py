@@ -207,7 +207,8 @@ def _rows_text(entries: Sequence[Mapping[str, Any]]) -> list[str]:
         f"{len(entries)} rows, {sum(bool(one['values']) for one in entries)} with a value, {done} with a word.",
         "Below a row: the systems, tasks, wrappers and classes that implement it, and",
         "date and commit of the newest test run that earned a word.",
-        "Figures beside published ones: benchmarks/registry.md in a checkout.",
+        "Figures beside published ones, with the tolerance that earns `reproduces`:",
+        "benchmarks/registry.md in a checkout, and on the site.",
         *_meanings(),
     ]
 

@@ -26,6 +26,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from ptm_jax.core import spec
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.system import Experiment
@@ -160,6 +162,11 @@ def run_one(point: Point, workdir: Path, metrics: Sequence[str], quiet: bool = T
             moved, ended = ({}, result) if result.stopped else _transferred(point, folder, tasks)
         except UserError as error:
             write(point, workdir, _row(point, status=f"failed: {' '.join(str(error).split())}"))
+            return 1
+        except jax.errors.JaxRuntimeError as error:
+            if "RESOURCE_EXHAUSTED" not in str(error):
+                raise
+            write(point, workdir, _row(point, status="failed: out of memory; give the run a smaller batch or more devices"))
             return 1
         if ended is not None:
             return 128 + ended.signal

@@ -7,6 +7,7 @@ import math
 import sys
 from types import SimpleNamespace
 
+import jax
 import numpy as np
 import pytest
 
@@ -120,6 +121,13 @@ def test_a_run_is_run_once_and_a_failed_one_says_why(tmp_path, monkeypatch):
     assert study_runs.run_one(first, tmp_path, ("loss",)) == 0
     trained(UserError("the loss is not finite at step 7"), monkeypatch)
     assert study_runs.run_one(first, tmp_path, ("loss",)) == 0  # there is a row
+    assert study_runs.run_one(second, tmp_path, ("loss",)) == 1
+    study_runs.forget_failures([second], tmp_path)
+    trained(jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: 9 GiB"), monkeypatch)
+    assert study_runs.run_one(second, tmp_path, ("loss",)) == 1
+    assert study_runs.row_of(second, tmp_path)["status"].startswith("failed: out of memory; give")
+    study_runs.forget_failures([second], tmp_path)
+    trained(UserError("the loss is not finite at step 7"), monkeypatch)
     assert study_runs.run_one(second, tmp_path, ("loss",)) == 1
     trained(math.nan, monkeypatch)
     assert study_runs.run_one(third, tmp_path, ("loss",)) == 1
