@@ -133,6 +133,7 @@ def within(checks: Iterable[Check]) -> Iterator[Entry]:
             rows=numbers[check.value],
             command=check.command,
             figures={check.figure: ours},
+            text=check.text,
             published=check.source,
             reference=check.reference,
             tolerance=check.tolerance,

@@ -319,6 +319,7 @@ def files() -> Iterator[Check]:
             why="twice the last printed digit",
             command="python -m benchmarks.registry",
             data="summarization/xsum-outputs",
+            text="of lead sentences, F in points",
             **HERE,
         )
     rows = (
@@ -339,5 +340,6 @@ def files() -> Iterator[Check]:
             why="none: the same number",
             command=f"ptm train --task {task} --data {folder}",
             data=folder,
+            text=f'("{task}", "{folder}", ',
             **HERE,
         )

@@ -17,7 +17,7 @@ def marked(check):
 
 
 @pytest.mark.rotate
-@pytest.mark.parametrize("check", map(marked, CHECKS))
+@pytest.mark.parametrize("check", [marked(check) for check in CHECKS])
 def test_a_figure_is_within_the_tolerance_of_a_published_one(check, request):
     if check.data:
         request.getfixturevalue("data")
