@@ -114,12 +114,12 @@ def trained(system: str, adapt: str, pattern: str) -> int:
     import jax.numpy as jnp
 
     from ptm_jax import systems
-    from ptm_jax.adapt import catalogue
+    from ptm_jax.adapt.catalogue import read as named
     from ptm_jax.core import facts, paths, spec
     from ptm_jax.core.system import adapted
     from ptm_jax.core.types import Vocab
 
-    value = catalogue.read(adapt)
+    value = named(adapt)
     known = systems.get(system)
     vocab = next(part for _, part in spec.walk(known.towers) if isinstance(part, Vocab))
     towers = facts.stand_ins(adapted(dataclasses.replace(known, adapt=(value,))), vocab).towers
