@@ -99,6 +99,7 @@ class Encoder(Slot):
                      that of all these rows (`encoders.bags`). None: no such mean
     paragraphs       number of documents in its table `document`, whose rows the batch names (`document_ids`); 0: none
     stacks           {path inside the encoder: stack of layers}, from the input up; {} if layers are not stacked
+    linkers          what links mentions to entities in it, in order; the scores are in `extra["linking"]`
     language_models  {name: {prefix of paths in a language model's tower: prefix in the encoder's}}, parts that may begin
                      with a language model (`Experiment.init`)
     """
@@ -121,6 +122,7 @@ class Encoder(Slot):
     grams: Any = None
     paragraphs: int = 0
     stacks: Mapping[str, Layered] = MappingProxyType({})
+    linkers: tuple[Any, ...] = ()
     language_models: Mapping[str, Mapping[str, str]] = MappingProxyType({})
 
     def of_task(self, number: int) -> Encoder:

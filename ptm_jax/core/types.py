@@ -14,6 +14,7 @@ A `Batch` is a plain dict of arrays. These fields have the same meaning everywhe
     order           [B, L] int32    which tokens see which (see `Visibility`); absent: the encoder's own direction
     key_order       [B, L] int32    the order of a token as a key, if it differs
     group           [B, L] int32    keys of a group above 0 are visible only in the group; absent: 0
+    visible         [B, L, L] bool  keys that a query may see besides (K-BERT's visible matrix); absent: all
     rows            [B]    int32    index of the row in the global batch; seeds dropout and corruptions
     step            []     int32    the training step
     carry           any             the carry of the previous step's loss (a memory)

@@ -46,8 +46,9 @@ def context_of(batch: Batch, direction: slots.Direction, train: bool) -> Context
     if order is None and direction != "bidirectional":
         order = places if direction == "causal" else -places
     # A padding query sees the first document: its output is finite and equals the peers'.
+    allow = batch["visible"][:, None] if "visible" in batch else None
     visibility = Visibility(
-        jnp.maximum(segments, 1), segments, order, batch.get("key_order", order), q_group=group, k_group=group
+        jnp.maximum(segments, 1), segments, order, batch.get("key_order", order), allow, q_group=group, k_group=group
     )
     return Context(
         visibility=visibility,

@@ -46,7 +46,9 @@ LOGICAL: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     (r"/down/kernel$", ("hidden", "width")),
     # norms, biases of the residual stream, positions, projections
     (r"norm/(scale|bias)$|/(out|down)/bias$|/(both|outputs|residual\d+|layer\d+)/(scale|(below_)?bias)$", ("width",)),
-    (r"/position/table$|/embed/(type|language|task)$", (None, "width")),
+    (r"/position/table$|/embed/(type|language|task|parts|polarities|ratings|senses)$", (None, "width")),
+    (r"heads_\w+/(vectors|relations)$", (None, "width")),
+    (r"/entities$", ("words", None)),
     (r"/embed/project\d*(/kernel)?$", (None, "width")),
     (r"heads_\w+/project\d*(/kernel)?$", ("width", None)),
     (r"/filter\d*/kernel$", (None, None, "width")),

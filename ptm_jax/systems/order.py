@@ -81,6 +81,11 @@ ORDER = {
     "graphs": """
         wang_joint zhong_joint wang_joint_mini zhong_joint_mini dkrl gated_descriptions dkrl_mini gated_descriptions_mini
     """,
+    "sentence_trees": "kbert_base kbert_mini",
+    "triples": "libert_base kepler_base kgbert_base libert_mini kepler_mini kgbert_mini",
+    "entities": "ernie_thu wklm_base ernie_thu_mini wklm_mini",
+    "knowledge": "knowbert_wiki knowbert_wordnet knowbert_mini",
+    "lexical": "sentilr_base sensebert_base sensebert_large sentilr_mini sensebert_mini",
     "xl": """
         xlnet_base xlnet_large xlnet_mini transformer_xl_wt103 transformer_xl_wt103_large transformer_xl_enwik8
         transformer_xl_enwik8_large transformer_xl_text8 transformer_xl_text8_large transformer_xl_lm1b

@@ -45,7 +45,7 @@ CASES = {
 }
 FIXED = "labels", "pegasus_base", "paragraph_vectors"
 """Values that draw nothing."""
-REFRAMED = ("TwoCrops", "NoisyPairs", "SentinelSpans", "SingleStream", "GapSentences")
+REFRAMED = ("TwoCrops", "NoisyPairs", "SentinelSpans", "SingleStream", "GapSentences", "TripleText", "EntityReplacement")
 """Corruptions that write specials anew, or hide them as they hide words."""
 
 CASES |= registered.by_default("ptm_jax.corruptions", core_slots.Corruption, CASES)

@@ -38,7 +38,8 @@ from support import registered
 from support.corrupting import VOCAB
 
 MINIS = {name: systems.get(name).towers["main"] for name in systems.names() if name.endswith("_mini")}
-MINIS |= {name: facts.stand_ins(tower, tower.encoder.vocab) for name, tower in MINIS.items() if "fasttext" in name}
+FILLED = {name: tower.encoder.vocab if "fasttext" in name else VOCAB for name, tower in MINIS.items()}
+MINIS = {name: facts.stand_ins(tower, FILLED[name]) for name, tower in MINIS.items()}
 
 
 def first_of(key):

@@ -34,9 +34,10 @@ from ptm_jax.objectives import (
     seq2seq,
     task_of_batch,
 )
-from support import registered, tiny_systems
-from support.plain_towers import B, D, L, PlainTower, batch_of, params_of
+from support import plain_towers, registered, tiny_systems
+from support.plain_towers import LEXICAL, B, D, L, PlainTower, batch_of
 
+params_of = functools.partial(plain_towers.params_of, more=tuple(LEXICAL))
 TASK = downstream.Classification()
 OWN = {
     "masked words": language.MLM(prefix="plm"),

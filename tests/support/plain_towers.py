@@ -44,12 +44,22 @@ SHAPES = {
     "word_bias": (V,),
     "source": (D, V),
 }
+LEXICAL = {
+    "parts": (D, 5),
+    "polarities": (D, 3),
+    "ratings": (D, 6),
+    "senses": (D, 45),
+    "lrc": (D, 1),
+    "relations": (5, D),
+    "erd": (2 * D, 1),
+}
+"""Heads of few objectives, which other definitions are not differentiated by."""
 FLAT = ("rtd",)  # heads of one number for each token, without its axis
 
 
-def params_of(seed: int = 0) -> dict[str, jax.Array]:
-    draw = np.random.default_rng(seed)
-    return {name: jnp.asarray(draw.normal(size=shape), jnp.float32) for name, shape in SHAPES.items()}
+def params_of(seed: int = 0, more: tuple[str, ...] = ()) -> dict[str, jax.Array]:
+    draw, shapes = np.random.default_rng(seed), SHAPES | {name: LEXICAL[name] for name in more}
+    return {name: jnp.asarray(draw.normal(size=shape), jnp.float32) for name, shape in shapes.items()}
 
 
 def hidden(p, ids, segments, xp, perturbation=0, own=None):
@@ -105,6 +115,14 @@ def layer_of(p, ids, segments):
     return {"levels": (bits, jax.nn.sigmoid(bits @ layer[0] + layer[1])), "weights": (layer,)}
 
 
+def linking_of(states, p, batch):
+    """Scores of candidates from the states of mentions, as `encoders.knowledge` returns them."""
+    first, candidates = batch["mlm_positions"], batch["candidates"]
+    scores = jnp.take_along_axis(states, first[..., None], 1) @ p["tag"]
+    used = batch["mlm_weights"] > 0
+    return {"scores": jnp.where(candidates > 0, scores, -1e4), "candidates": candidates, "first": first, "used": used}
+
+
 @dataclasses.dataclass(frozen=True)
 class PlainTower:
     params: Any
@@ -135,7 +153,8 @@ class PlainTower:
                 "bias": self.params["word_bias"][ids],
                 "first": both["forward"],
                 "below": both["backward"][:, -P:],
-            },
+            }
+            | ({"linking": (linking_of(states, self.params, batch),)} if "candidates" in batch else {}),
         )
 
     def read(self, name, encoded, batch, key=None):
@@ -165,6 +184,10 @@ class PlainTower:
             return p["table"][inputs[0]].mean(-2) + inputs[1]
         if name in ("context", "gate"):
             return p["words"][inputs[0]], p["word_bias"][inputs[0]]
+        if name == "relations":
+            return p[name][inputs[0]]
+        if name == "entities":
+            return jnp.einsum("bpd,bpcd->bpc", inputs[0], p["table"][inputs[1]])
         if name == "pool":
             return pooled(p, inputs[0], jnp)
         if name == "sbo":
@@ -230,9 +253,30 @@ def batch_of(seed: int = 1) -> dict[str, jax.Array]:
         "noise_relations": ids(B, 4),
         "context_ids": ids(B, L),
         "replaced_ids": ids(B, L),
+        "parts_labels": draw.integers(0, 5, (B, P)),
+        "polarities_labels": draw.integers(0, 3, (B, P)),
+        "relation": draw.integers(0, 5, B),
+        "other_side": draw.integers(0, 2, B),
+        **{f"{name}_input_ids": ids(B, P) for name in ("head", "tail", "other")},
+        **{f"{name}_segment_ids": some for name in ("head", "tail", "other")},
+        "lexical_input_ids": ids(B, 3, P),
+        "lexical_segment_ids": np.asarray(some)[:, None] * np.ones((1, 3, 1), int),
+        "triple_label": [0, 1, 0],
+        "entity_positions": [[0, 2, 4], [1, 3, 0], [0, 0, 0]],
+        "entity_labels": [[2, 5, 2], [7, 8, 0], [0, 0, 0]],
+        "erd_before": [[0, 1, 3], [0, 0, 0], [0, 0, 0]],
+        "erd_after": [[2, 2, 5], [2, 3, 0], [0, 0, 0]],
+        "erd_labels": [[1, 0, 1], [0, 1, 0], [0, 0, 0]],
+        "candidates": [[[1, 2, 3, 4], [5, 6, 0, 0], [7, 0, 0, 0]], [[1, 2, 3, 0], [4, 5, 6, 7], [0] * 4], [[0] * 4] * 3],
+        "gold_entities": [[0, 2, 0, 6, 0, 1], [3, 0, 0, 0, 0, 0], [0] * 6],
+        "rating_label": draw.integers(0, 5, B),
+        "allowed_senses": draw.integers(0, 1 << 21, (B, L, 2)) * (draw.random((B, L, 1)) < 0.8),
         "again": [[0, 1, 1, 0, 0, 1], [0, 0, 1, 1, 0, 0], [0] * 6],
     }
-    weights = {f"{name}_weights": some for name in ("mlm", "plm", "shuffle", "decoder")} | {"noise_weights": segments > 0}
+    weights = {f"{name}_weights": some for name in ("mlm", "plm", "shuffle", "decoder", "classes", "entity", "erd")} | {
+        "noise_weights": segments > 0
+    }
+    weights["rating_weights"] = [1, 1, 0]
     weights["triple_weights"] = [[1, 1], [1, 0], [0, 0]]
     weights["cooccurrences"] = draw.exponential(80.0, (B, L)) * (segments > 0)
     weights["replaced_weights"] = (segments > 0) & (fields["replaced_ids"] != 3)
@@ -262,8 +306,9 @@ def logistic(score, truth) -> float:
     return float(-np.log(1 / (1 + np.exp(-score if truth else score))))
 
 
-def check(objective, definition, params=None, batch=None, towers=("main",)):
-    """The objective is its definition `(p, b) -> [(sum, weight), ..]`, p and b in float64. Returns the Loss."""
+def check(objective, definition, params=None, batch=None, towers=("main",), leaves=None):
+    """The objective is its definition `(p, b) -> [(sum, weight), ..]`, p and b in float64. Returns the Loss. `leaves` names
+    the parameters whose gradients are compared (default: all)."""
     params = {name: params_of(seed) for seed, name in enumerate(towers)} if params is None else params
     batch = batch_of() if batch is None else batch
     key = jax.random.key(0)
@@ -283,8 +328,9 @@ def check(objective, definition, params=None, batch=None, towers=("main",)):
     mean = lambda terms: sum(total / weight if weight else 0.0 for total, weight in terms)
     np.testing.assert_allclose(found.value(), mean(defined(p)), rtol=1e-5)
     ours = jax.jit(jax.grad(lambda params: loss(params).value()))(params)
-    for tower, leaves in p.items():
-        for name, leaf in leaves.items():
+    for tower, parameters in p.items():
+        for name in leaves or parameters:
+            leaf = parameters[name]
             slope = np.zeros_like(leaf)
             for place in np.ndindex(leaf.shape):
                 value = leaf[place]

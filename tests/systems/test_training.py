@@ -255,6 +255,12 @@ TRAINS = {
     "recursive_nn_mini": [(relations(), 0.5)],
     "rntn_mini": [(relations(), 0.5)],
     "tree_lstm_binary_mini": [(relations(), 0.5)],
+    "kgbert_mini": [(classes("triple_nll", 2), 0.2)],
+    "kepler_mini": [(unigram("mlm_nll"), 0.05), (("ke_nll", lambda result: 2 * math.log(2)), 0.3)],
+    "libert_mini": [(unigram("mlm_nll"), 0.05), (share("lrc"), 0.1)],
+    "ernie_thu_mini": [(unigram("mlm_nll"), 0.05), (("dea_nll", lambda result: result.heldout["dea_guess"]), 0.2)],
+    "knowbert_mini": [(unigram("mlm_nll"), 0.05), (("linking_nll", lambda result: result.heldout["linking_guess"]), 0.2)],
+    "wklm_mini": [(share("erd"), 0.02)],
     "senna_mini": [(("ranking_loss", lambda result: 1.0), 0.5)],
 }
 for _name in systems.names():  # of a miniature that is not named here, the metric that its objective names

@@ -54,6 +54,14 @@ def micro_f1(examples, predictions, task) -> dict[str, float]:
     return {"micro_f1": _f1(examples, predictions, labels=list(task.examples.labels), average="micro")}
 
 
+def tacred(examples, predictions, task=None) -> dict[str, float]:
+    """Micro F1 of all relations but no_relation (Zhang et al. 2017; the scorer of TACRED)."""
+    gold, found = labels_of(examples, predictions)
+    same = sum(a == b != "no_relation" for a, b in zip(gold, found, strict=True))
+    f, precision, recall = f_of(same, sum(b != "no_relation" for b in found), sum(a != "no_relation" for a in gold))
+    return {"micro_f1": f, "precision": precision, "recall": recall}
+
+
 def _f1(examples, predictions, **options) -> float:
     from sklearn.metrics import f1_score
 
@@ -79,7 +87,7 @@ def correlations(examples, predictions, task=None) -> dict[str, float]:
 
 OF_CLASSES: Mapping[str, Measure] = {
     "accuracy": accuracy, "error": error, "f1": f1, "macro_f1": macro_f1, "micro_f1": micro_f1, "matthews": matthews,
-    "correlations": correlations,
+    "correlations": correlations, "tacred": tacred,
 }  # fmt: skip
 """{name in `Task.metrics`: measure} of examples with a `label` and predictions with a `label` or a `number`."""
 

@@ -55,6 +55,14 @@ FORMATS = {
     "mrpc": ("dev.txt", "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t7\t8\tOne.\tTwo.\n", ("One.", "Two.", "1")),
     "rte": ("val.tsv", "2\tIt rains.\tIt is wet.\tentailment\n", ("It rains.", "It is wet.", "entailment")),
     "mnli": ("mnli_matched", "neutral\tIt rains.\tIt is wet.\n", ("It rains.", "It is wet.", "neutral")),
+    "tacred": (
+        "dev.json", LINE([{"token": "Ann met Bob .".split(), "subj_start": 0, "subj_end": 0, "obj_start": 2, "obj_end": 2,
+                           "relation": "per:other"}]), ("[E1] Ann [/E1] met [E2] Bob [/E2] .", None, "per:other"),
+    ),
+    "fewrel": (
+        "val.json", LINE({"P1": [{"tokens": "New York is big".split(), "h": ["new york", "Q60", [[0, 1]]],
+                                  "t": ["big", "Q1", [[3]]]}]}), ("[E1] New York [/E1] is [E2] big [/E2]", None, "P1"),
+    ),
     "boolq": (
         "val.jsonl", LINE({"question": "is it", "passage": "it is", "idx": 3, "label": True}), ("is it", "it is", "true"),
     ),

@@ -1,0 +1,143 @@
+"""Triples of a graph as texts beside the rows or in place of them: KEPLER, KG-BERT and LIBERT."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+
+from ptm_jax.core import slots
+from ptm_jax.core.batch import rows_of, segments_of
+from ptm_jax.core.streams import named
+from ptm_jax.core.triples import Triples
+from ptm_jax.core.types import Array, Batch, Vocab
+from ptm_jax.corruptions.base import draws, up_to
+
+
+def framed(texts: tuple[Array, ...], vocab: Vocab, room: int, real: Array) -> dict[str, Array]:
+    """Returns `input_ids`, `segment_ids`, `positions` and `token_type_ids` [.., room] of texts [.., W], ids + 1 with 0 at
+    the end: [CLS] first [SEP] second [SEP] ..., types 0, 1, 0. Rows that are not `real` [..] are padding."""
+    cls, sep = vocab.need("cls", "sep")
+    parts, kinds = [jnp.full((*real.shape, 1), cls + 1)], [0]
+    for number, text in enumerate(texts):
+        parts += [text, jnp.full((*real.shape, 1), sep + 1)]
+        kinds += [number % 2] * (text.shape[-1] + 1)
+    coded = jnp.concatenate(parts, -1)
+    used = (coded > 0) & real[..., None]
+    where = jnp.where(used, jnp.cumsum(used, -1) - 1, room)
+    flat = lambda x: x.reshape(-1, x.shape[-1])
+    index = jnp.arange(flat(where).shape[0])[:, None], flat(where)
+    pad = 0 if vocab.pad is None else vocab.pad
+
+    def written(values, fill):
+        out = jnp.full((index[0].shape[0], room), fill, jnp.int32).at[index].set(flat(values), mode="drop")
+        return out.reshape(*real.shape, room)
+
+    types = jnp.broadcast_to(jnp.asarray(kinds, jnp.int32), coded.shape)
+    segments = written(used.astype(jnp.int32), 0)
+    return {
+        "input_ids": written(jnp.where(used, coded - 1, pad), pad),
+        "segment_ids": segments,
+        "positions": jnp.where(segments > 0, jnp.arange(room), 0),
+        "token_type_ids": written(types, 0),
+    }
+
+
+def real_of(batch: Batch) -> Array:
+    """Returns whether a row has a token, [B] bool."""
+    return (segments_of(batch) > 0).any(1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DescribedTriple(slots.Corruption):
+    """Draws a triple for every row, and a wrong entity in place of its head or tail (Wang et al. 2021, arXiv 1911.06136,
+    section 3.2, one negative).
+
+    Writes the texts of head, tail and wrong entity as views, `{head, tail, other}_input_ids` and `_segment_ids` [B, S],
+    S = width + 2, the `relation` [B], and `other_side` [B]: 0 in place of the head, 1 of the tail.
+    """
+
+    vocab: Vocab
+    graph: Triples = Triples(width=64)
+
+    def __call__(self, key: Array, batch: Batch) -> Batch:
+        (count, size, _), drawn, real = self.graph.sizes, draws(key, rows_of(batch), 3), real_of(batch)
+        triple = jnp.asarray(self.graph.triples())[up_to(drawn[:, 0], count)]
+        side = (drawn[:, 2] < 0.5).astype(jnp.int32)
+        true = jnp.where(side > 0, triple[:, 2], triple[:, 0])
+        other = (true + 1 + up_to(drawn[:, 1], max(1, size - 1))) % size
+        texts = jnp.asarray(self.graph.entities())
+        out = {**batch, "relation": triple[:, 1], "other_side": side}
+        for name, entity in (("head", triple[:, 0]), ("tail", triple[:, 2]), ("other", other)):
+            view = framed((texts[entity],), self.vocab, self.graph.width + 2, real)
+            out |= {f"{name}_{field}": view[field] for field in ("input_ids", "segment_ids")}
+        return out
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TripleText(slots.Corruption):
+    """Writes [CLS] head [SEP] relation [SEP] tail [SEP], types 0, 1, 0, in place of every row [B, 3 width + 4] (Yao et al.
+    2019, arXiv 1909.03193, section 3.2). With the probability negatives / (1 + negatives) another entity stands in place of
+    head or tail. `triple_label` [B] is 1 for triples of the graph; a wrong triple that happens to be in it stays wrong.
+    """
+
+    vocab: Vocab
+    negatives: int = 1
+    graph: Triples = Triples()
+
+    def __post_init__(self):
+        if self.negatives < 1:
+            raise ValueError(f"negatives is {self.negatives}; each triple needs at least 1")
+
+    def __call__(self, key: Array, batch: Batch) -> Batch:
+        (count, size, _), drawn = self.graph.sizes, draws(key, rows_of(batch), 4)
+        h, r, t = jnp.asarray(self.graph.triples())[up_to(drawn[:, 0], count)].T
+        wrong, head = drawn[:, 1] * (1 + self.negatives) >= 1, drawn[:, 2] < 0.5
+        other = lambda true: (true + 1 + up_to(drawn[:, 3], max(1, size - 1))) % size
+        h, t = jnp.where(wrong & head, other(h), h), jnp.where(wrong & ~head, other(t), t)
+        entities, relations = jnp.asarray(self.graph.entities()), jnp.asarray(self.graph.relations())
+        texts = entities[h], relations[r], entities[t]
+        view = framed(texts, self.vocab, 3 * self.graph.width + 4, real_of(batch))
+        return {"rows": rows_of(batch), **view, "triple_label": (~wrong).astype(jnp.int32)}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LexicalPairs(slots.Corruption):
+    """Draws a pair of words of the graph for every row, and two pairs that are not in it (Lauscher et al. 2020, arXiv
+    1909.02339, section 3.2): among the words of `group` pairs, the word most similar to the first in place of it, and the
+    word most similar to the second.
+
+    Writes [CLS] word [SEP] word [SEP] as `lexical_input_ids`, `lexical_segment_ids`, `lexical_token_type_ids` [B, 3, S]; the
+    first of the three is true. Deviation: similar are words of similar spelling (`core.triples.sketch`), where the paper has
+    vectors of fastText; the group belongs to the row, where the paper takes the batch.
+    """
+
+    vocab: Vocab
+    group: int = 16
+    graph: Triples = Triples(width=8)
+
+    def __post_init__(self):
+        if self.group < 2:
+            raise ValueError(f"group is {self.group}; a word needs another one")
+
+    def __call__(self, key: Array, batch: Batch) -> Batch:
+        count, _, _ = self.graph.sizes
+        drawn = up_to(draws(named(key, "pairs"), rows_of(batch), self.group), count)
+        pairs = jnp.asarray(self.graph.triples())[drawn][..., jnp.array([0, 2])]
+        marks = jnp.asarray(self.graph.sketches() / 1000.0, jnp.float32)
+        known = jnp.asarray(np.unique(self.graph.triples()[:, [0, 2]], axis=0))
+        chosen = []
+        for side in (0, 1):
+            words, own, beside = pairs[:, :, side], pairs[:, 0, side], pairs[:, 0, 1 - side]
+            near = jnp.einsum("bgd,bd->bg", marks[words], marks[own])
+            pair = jnp.stack([words, jnp.broadcast_to(beside[:, None], words.shape)], -1)
+            pair = pair if side == 0 else pair[..., ::-1]
+            related = (pair[:, :, None] == known).all(-1).any(-1)
+            best = jnp.where(related, -jnp.inf, near).argmax(1)
+            chosen.append(jnp.take_along_axis(pair, best[:, None, None], 1)[:, 0])
+        three = jnp.stack([pairs[:, 0], *chosen], 1)
+        texts = jnp.asarray(self.graph.entities())[three]
+        real = jnp.broadcast_to(real_of(batch)[:, None], three.shape[:2])
+        view = framed((texts[:, :, 0], texts[:, :, 1]), self.vocab, 2 * self.graph.width + 3, real)
+        return {**batch, **{f"lexical_{name}": view[name] for name in ("input_ids", "segment_ids", "token_type_ids")}}

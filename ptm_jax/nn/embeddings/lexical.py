@@ -1,0 +1,45 @@
+"""What a lexicon holds of a word as summands of its embedding: part of speech, polarity, supersenses, entity."""
+
+from __future__ import annotations
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from ptm_jax.core.lexicons import SUPERSENSES, WordClasses, allowed
+from ptm_jax.nn.embeddings.parts import Part
+from ptm_jax.nn.parallel import lookup
+
+
+class WordClass(Part):
+    """The class of a token's word, `batch[of]` [B, L] where a corruption has written it, otherwise the lexicon's: its part
+    of speech (`of` "parts", 5 vectors) or its polarity ("polarities", 3) (SentiLR: Ke et al. 2020, section 2.3)."""
+
+    of: str = "parts"
+    lexicon: WordClasses = WordClasses()
+
+    @nn.compact
+    def __call__(self, batch, table, width, initializer):
+        vectors = self.param(self.of, initializer, (self.size, width))
+        return lookup(vectors, batch[self.of] if self.of in batch else self.lexicon.classes(batch)[self.of])
+
+
+class Ratings(Part):
+    """The rating of a text, `batch["ratings"]` [B, L], the last where there is none (SentiLR's early fusion)."""
+
+    @nn.compact
+    def __call__(self, batch, table, width, initializer):
+        vectors = self.param("ratings", initializer, (self.size, width))
+        return lookup(vectors, batch["ratings"]) if "ratings" in batch else vectors[-1]
+
+
+class Senses(Part):
+    """The mean of the vectors of the supersenses that a token's word allows, 0 for other words: S M x of SenseBERT (Levine
+    et al. 2020, arXiv 1908.05646, section 3.2)."""
+
+    lexicon: WordClasses = WordClasses()
+
+    @nn.compact
+    def __call__(self, batch, table, width, initializer):
+        vectors = self.param("senses", initializer, (len(SUPERSENSES), width))
+        some = allowed(self.lexicon.classes(batch)["senses"]).astype(vectors.dtype)
+        return some @ vectors / jnp.maximum(some.sum(-1, keepdims=True), 1)

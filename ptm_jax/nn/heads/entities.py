@@ -1,0 +1,75 @@
+"""Heads of entities and relations: rows of a table, and scores of candidate entities."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from ptm_jax.core import slots
+from ptm_jax.core.precision import Precision
+from ptm_jax.nn.initializers import TruncatedNormal
+from ptm_jax.nn.layers import Activation, Dense, LayerNorm, activate
+
+
+class Relations(slots.Head, nn.Module):
+    """The vectors of relations by their numbers [..], `relations` [R, D] (KEPLER)."""
+
+    size: int
+    width: int
+    initializer: Any = TruncatedNormal()
+
+    def reads(self, encoded, batch):
+        return (batch["relation"],)
+
+    @staticmethod
+    def example(encoded):
+        return (jnp.zeros(encoded.hidden.shape[:1], jnp.int32),)
+
+    @nn.compact
+    def __call__(self, ids, *, table=None, context=None):
+        return self.param("relations", self.initializer, (self.size, self.width))[jnp.minimum(ids, self.size - 1)]
+
+
+class EntityScores(slots.Head, nn.Module):
+    """Scores [.., C] of candidate entities [.., C] for states [.., D]: a dense layer to the width of the entities,
+    activation and norm, then the products with their vectors `entities` [E, W] (thunlp/ERNIE, BertEntPredictionHead)."""
+
+    size: int
+    width: int
+    activation: Activation = "gelu"
+    eps: float = 1e-12
+    initializer: Any = TruncatedNormal()
+    precision: Precision = Precision()
+
+    @staticmethod
+    def example(encoded):
+        return encoded.hidden[:, :1], jnp.zeros((*encoded.hidden.shape[:1], 1, 1), jnp.int32)
+
+    @nn.compact
+    def __call__(self, hidden, candidates, *, table=None, context=None):
+        h = Dense(self.width, initializer=self.initializer, precision=self.precision, name="dense")(hidden)
+        h = LayerNorm(self.eps, name="norm")(activate(self.activation, h)).astype(jnp.float32)
+        vectors = self.param("entities", self.initializer, (self.size, self.width))
+        return jnp.einsum("...d,...cd->...c", h, vectors[candidates])
+
+
+class BesideMentions(slots.Head, nn.Module):
+    """A score [.., 1] from the states before and behind a mention, [.., 2 D] (WKLM)."""
+
+    initializer: Any = TruncatedNormal()
+    precision: Precision = Precision()
+
+    def reads(self, encoded, batch):
+        places = [batch[f"erd_{side}"][..., None] for side in ("before", "after")]
+        return (jnp.concatenate([jnp.take_along_axis(encoded.hidden, place, 1) for place in places], -1),)
+
+    @staticmethod
+    def example(encoded):
+        return (jnp.concatenate([encoded.hidden[:, :1]] * 2, -1),)
+
+    @nn.compact
+    def __call__(self, both, *, table=None, context=None):
+        dense = Dense(1, initializer=self.initializer, precision=self.precision, name="dense")
+        return dense(both).astype(jnp.float32)

@@ -1,0 +1,37 @@
+"""Heads for classes that have vectors in the embeddings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from ptm_jax.core import slots
+from ptm_jax.core.precision import Precision
+from ptm_jax.nn.initializers import TruncatedNormal, Zeros
+from ptm_jax.nn.layers import Activation, Dense, LayerNorm, activate
+
+
+class VectorClasses(slots.ClassHead, nn.Module):
+    """BERT's transformation and the products with a vector of each class, `vectors` [C, D], and a bias: scores [.., C]
+    float32. A system ties the vectors to those of the embeddings (SentiLR, SenseBERT)."""
+
+    classes: int
+    activation: Activation = "gelu"
+    eps: float = 1e-12
+    initializer: Any = TruncatedNormal()
+    precision: Precision = Precision()
+
+    @staticmethod
+    def example(encoded):
+        return (encoded.hidden[:, :1],)
+
+    @nn.compact
+    def __call__(self, hidden, *, table=None, context=None):
+        width = hidden.shape[-1]
+        h = Dense(width, initializer=self.initializer, precision=self.precision, name="dense")(hidden)
+        h = LayerNorm(self.eps, name="norm")(activate(self.activation, h))
+        vectors = self.param("vectors", self.initializer, (self.classes, width))
+        scores = self.precision.einsum("...d,cd->...c", h, vectors, jnp.float32)
+        return scores + self.param("bias", Zeros(), (self.classes,))

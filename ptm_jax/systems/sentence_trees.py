@@ -1,0 +1,42 @@
+"""K-BERT: triples of a graph as branches of the sentence."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+from ptm_jax.core import spec
+from ptm_jax.core.lexicons import Branches
+from ptm_jax.core.system import System
+from ptm_jax.core.types import Vocab
+from ptm_jax.encoders.sentence_trees import TreeTransformer
+from ptm_jax.encoders.transformer import Transformer
+from ptm_jax.systems.transformers import BERT_CHINESE, BERT_UNCASED, bert, miniature
+
+GROUP = "Knowledge-enriched models"
+
+
+def kbert(name: str, layers: int, width: int, heads: int, vocab: Vocab = BERT_CHINESE) -> System:
+    """K-BERT (Liu et al. 2020): a BERT whose rows are sentence trees, at most two triples a mention; section 3.
+
+    Row 100. It has BERT's parameters and pre-training; the paper starts from Google's Chinese BERT and adds its graphs when
+    fine-tuning (`--init`). Deviations: names are found by longest match over token ids, where autoliuweijie/K-BERT looks up
+    the words of a segmenter; rows have 64 more slots for branches, where there a row of 256 is cut; masked names have no
+    branches.
+    """
+    parent = bert(name, layers, width, heads, vocab)
+    trees = lambda part: TreeTransformer(**spec.values_of(part), branches=Branches(count=2, width=8), room=64)
+    return dataclasses.replace(
+        parent,
+        paper="Liu et al. 2020, arXiv 1909.07606",
+        section="4.1",
+        group=GROUP,
+        rows=(100,),
+        towers=spec.respell(parent.towers, Transformer, trees),
+    )
+
+
+def systems() -> Iterator[System]:
+    yield kbert("kbert_base", 12, 768, 12)
+    small = spec.with_field(kbert("", 2, 128, 2, BERT_UNCASED), "room", 16)
+    yield miniature(small, "kbert_mini", steps=400, lr=2e-3, std=0.08, length=64)

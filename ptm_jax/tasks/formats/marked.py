@@ -1,0 +1,142 @@
+"""Relations and types of entities whose names are marked in the text (row 246).
+
+    tacred       a JSON list of objects with token, subj_start, subj_end, obj_start, obj_end (inclusive) and relation
+    fewrel       a JSON object of {relation: instances} with tokens, h and t (name, entity, places), or a list of instances
+                 with the relation in `label` (thunlp/ERNIE)
+    open_entity  thunlp/ERNIE's JSON list of sent, start, end (characters) and labels; lines of the authors' JSON objects
+                 with left_context_token, mention_span, right_context_token and y_str (Choi et al. 2018); FIGER as ERNIE's
+
+Entities stand between [E1] [/E1] and [E2] [/E2], as Baldini Soares et al. (2019, arXiv 1906.03158) mark them; ERNIE writes
+[HD], [TL] and [ENT].
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from ptm_jax.core.errors import UserError, closest
+from ptm_jax.inference import head_scores
+from ptm_jax.tasks.formats import tabular, taskrows
+from ptm_jax.tasks.formats.tabular import Row, format_of, needs
+from ptm_jax.tasks.formats.taskdata import Remarks, TaskExamples
+from ptm_jax.tasks.formats.taskrows import Record
+
+
+def marked(place: str, words: Sequence[str], *spans: tuple[int, int]) -> str:
+    """Returns the words as a text with the spans [start, end) between [E1] [/E1], [E2] [/E2]. Raises UserError."""
+    out = list(words)
+    for number, (start, end) in enumerate(spans, 1):
+        if not 0 <= start < end <= len(words):
+            raise UserError(f"{place}: the entity from {start} to {end} lies outside the text of {len(words)} words")
+        out[start] = f"[E{number}] {out[start]}"
+        out[end - 1] = f"{out[end - 1]} [/E{number}]"
+    return " ".join(out)
+
+
+@format_of("tacred")
+def _tacred(path: Path, encoding: str) -> Iterator[Row]:
+    for place, record in tabular.rows(path, encoding=encoding):
+        words, *ends = needs(place, record, "token", "subj_start", "subj_end", "obj_start", "obj_end")
+        first, last, start, end = map(int, ends)
+        text = marked(place, words, (first, last + 1), (start, end + 1))
+        label = {"label": record["relation"]} if "relation" in record else {}
+        yield place, {"text": text, "index": record.get("id", ""), **label}
+
+
+@format_of("fewrel")
+def _fewrel(path: Path, encoding: str) -> Iterator[Row]:
+    try:
+        found = json.loads(tabular.text_of(path, encoding))
+    except ValueError as error:
+        raise UserError(f"{path} is not JSON ({error}); expected {{relation: instances}}") from None
+    pairs = found.items() if isinstance(found, dict) else [(one.get("label"), [one]) for one in found]
+    for relation, instances in pairs:
+        for number, record in enumerate(instances, 1):
+            place = f"{path}:{relation}:{number}"
+            words, head, tail = needs(place, record, "tokens", "h", "t")
+            spans = [(entity[2][0][0], entity[2][0][-1] + 1) for entity in (head, tail)]
+            label = {} if relation is None else {"label": relation}
+            yield place, {"text": marked(place, words, *spans), **label}
+
+
+@format_of("open_entity")
+def _open_entity(path: Path, encoding: str) -> Iterator[Row]:
+    for place, record in tabular.rows(path, encoding=encoding):
+        if "sent" in record:
+            text, start, end = needs(place, record, "sent", "start", "end")
+            if not 0 <= int(start) < int(end) <= len(text):
+                raise UserError(f"{place}: the mention from {start} to {end} lies outside the {len(text)} characters")
+            parts, names = (text[: int(start)], text[int(start) : int(end)], text[int(end) :]), record.get("labels")
+        else:
+            left, mention, right = needs(place, record, "left_context_token", "mention_span", "right_context_token")
+            parts, names = (" ".join(left) + " ", mention, " " + " ".join(right)), record.get("y_str")
+        text = f"{parts[0]}[E1] {parts[1]} [/E1]{parts[2]}".strip()
+        yield place, {"text": text, "index": record.get("annot_id", ""), **({} if names is None else {"labels": names})}
+
+
+class Mention(NamedTuple):
+    """A text with a marked mention, and its types; None: not known."""
+
+    text: str
+    labels: frozenset[str] | None
+    place: str
+    index: Any = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TypedMentions(TaskExamples):
+    """Rows of a text with a marked mention, and any number of types.
+
+    labels   the types by index; "found": those of the data, in alphabetical order
+    format   a name in `tasks.formats.tabular.FORMATS` of rows with `text` and a list `labels`
+
+    Fields: as `tasks.formats.labelled`, with `label` [C] float32 of 0 and 1.
+    """
+
+    labels: tuple[str, ...] | Literal["found"] = "found"
+    format: str = "open_entity"
+
+    def spec(self, length: int, vocab: Any) -> dict[str, Any]:
+        return taskrows.spec_of(length) | {"label": ((self.outputs,), np.float32), "label_weights": ((), np.float32)}
+
+    def read(self, path: str | Path, remarks: Remarks | None = None, labels: bool = True) -> Iterator[Mention]:
+        for number, (place, fields) in enumerate(tabular.rows(path, self.format, encoding=self.encoding)):
+            if labels:
+                tabular.need(place, fields, "labels")
+            names = frozenset(fields["labels"]) if "labels" in fields else None
+            for name in sorted(names or ()) if self.labels != "found" and labels else ():
+                if name not in self.labels:
+                    raise UserError(f"{place}: the type {name!r} is unknown.{closest(name, self.labels)}")
+            yield Mention(fields["text"], names, place, fields["index"] or number)
+
+    def settled(self, sources: Sequence[str]) -> TypedMentions:
+        if self.labels != "found":
+            return self
+        every = self.files(sources).values()
+        named = {name for source in every for example in self.read(source.path) for name in example.labels}
+        return dataclasses.replace(self, labels=tuple(sorted(named)))
+
+    def texts(self, example: Mention) -> Iterator[str]:
+        yield example.text
+
+    def encode(self, tokenizer: Any, examples: Sequence[Mention]) -> list[Record]:
+        ids = tokenizer.encode_batch([example.text for example in examples])
+        hot = [np.array([name in (e.labels or ()) for name in self.labels], np.float32) for e in examples]
+        return [{"first": row, "label": label} for row, label in zip(ids, hot, strict=True)]
+
+    def frequencies(self, records: Sequence[Record]) -> list[int]:
+        return np.sum([record["label"] for record in records], 0).astype(int).tolist()
+
+    def features(self, tokenizer: Any, records: Sequence[Record], length: int) -> tuple[list[list[Record]], Remarks]:
+        size, remarks, groups = head_scores.room(tokenizer, False, length), Remarks(), []
+        for record in records:
+            remarks["cut"] += len(record["first"]) > size
+            ids, types = tokenizer.frame(record["first"][:size])
+            groups.append([taskrows.row_of(ids, types, label=record["label"], label_weights=1.0)])
+        return groups, +remarks

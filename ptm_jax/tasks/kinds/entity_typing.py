@@ -1,0 +1,85 @@
+"""Types of a marked mention, any number of them: Open Entity and FIGER (row 246)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ptm_jax.inference.head_scores import scored
+from ptm_jax.nn.heads.tasks import SequenceHead
+from ptm_jax.objectives.downstream import Classification
+from ptm_jax.tasks.catalogue import Task, catalogue
+from ptm_jax.tasks.formats.marked import TypedMentions
+from ptm_jax.tasks.kinds.base import Kind, Metrics, register, rows_of
+from ptm_jax.tasks.metrics.measures import harmonic
+
+OPEN_ENTITY = ("entity", "event", "group", "location", "object", "organization", "person", "place", "time")
+"""The nine general types of Choi et al. 2018, which ERNIE and KnowBERT are compared by."""
+
+
+def predict(model: Any, spec: TypedMentions, examples: Sequence[Any], length: int, batch: int):
+    """Returns the types with a positive score of each mention."""
+    groups, remarks = rows_of(model, spec, examples, length)
+    scores = scored(model, "classify", groups, batch)
+    return [frozenset(name for name, score in zip(spec.labels, row, strict=True) if score > 0) for row in scores], remarks
+
+
+def typing(examples: Sequence[Any], predictions: Sequence[frozenset], task: Any = None) -> Metrics:
+    """Ling and Weld (2012): micro F1 with its precision and recall, macro F1 of the means over mentions, and the share of
+    mentions whose types are all right."""
+    pairs = [(example.labels, found) for example, found in zip(examples, predictions, strict=True)]
+    both, found, gold = (sum(map(len, each)) for each in zip(*((a & b, b, a) for a, b in pairs), strict=True))
+    precision, recall = both / found if found else 0.0, both / gold if gold else 0.0
+    each = [len(a & b) / len(b) for a, b in pairs if b], [len(a & b) / len(a) for a, b in pairs if a]
+    macro = harmonic(*(float(np.mean(part)) if part else 0.0 for part in each))
+    exact = float(np.mean([a == b for a, b in pairs]))
+    return {
+        "micro_f1": harmonic(precision, recall),
+        "macro_f1": macro,
+        "exact": exact,
+        "precision": precision,
+        "recall": recall,
+    }
+
+
+def lines(task: Any, examples: Sequence[Any], predictions: Sequence[frozenset]) -> Iterator[str]:
+    for example, found in zip(examples, predictions, strict=True):
+        yield json.dumps({"index": example.index, "types": sorted(found)}, ensure_ascii=False)
+
+
+register(
+    Kind(
+        examples=TypedMentions,
+        head="classify",
+        new_head=lambda spec, summary: SequenceHead(spec.outputs, summary, dropout=0.1),
+        objective=lambda spec: Classification(kind="labels"),
+        predict=predict,
+        measures={"typing": typing},
+        lines=lines,
+        pooled=True,
+    )
+)
+catalogue.add(
+    Task(
+        name="open_entity",
+        paper="Choi et al. 2018",
+        rows=(246,),
+        examples=TypedMentions(labels=OPEN_ENTITY),
+        metrics=("typing",),
+        batch=16,
+        lr=2e-5,
+        epochs=10.0,
+    ),
+    Task(
+        name="figer",
+        paper="Ling and Weld 2012",
+        rows=(246,),
+        examples=TypedMentions(),
+        metrics=("typing",),
+        batch=512,
+        lr=2e-5,
+    ),
+)

@@ -1,0 +1,97 @@
+"""Noise on entities: rates and labels, and rows in which names are replaced, against rows written by hand."""
+
+import numpy as np
+import pytest
+
+from ptm_jax.core import facts
+from ptm_jax.corruptions.entities import EntityNoise, EntityReplacement, GoldEntities
+from support import corrupting
+from support.corrupting import VOCAB
+
+pytestmark = pytest.mark.rotate
+BEFORE = corrupting.documents(rows=256)
+IDS, SEGMENTS = (np.asarray(BEFORE[name]) for name in ("input_ids", "segment_ids"))
+
+
+def names_of(lexicon):
+    table, size = lexicon.values, VOCAB.size
+    walk = [((i,), table[i, 1]) for i in range(size) if table[i, 1]]
+    for name, node in walk:
+        walk += [((*name, int(table[child, 0])), child) for child in range(table[node, 1], table[node, 2])]
+    return {name: table[node, 3:] for name, node in walk if table[node, 3]}
+
+
+def mentions(names, ids, segments):
+    """[(first, size, integers)] of a row: from left to right the longest name of one document."""
+    at, found = 0, []
+    while at < len(ids):
+        fits = [
+            n for n in (1, 2) if tuple(ids[at : at + n]) in names and len({*segments[at : at + n]}) == 1 and segments[at]
+        ]
+        if fits:
+            found.append((at, fits[-1], names[tuple(ids[at : at + fits[-1]])]))
+        at += fits[-1] if fits else 1
+    return found
+
+
+def test_entities_are_wrong_dropped_or_kept():
+    value = facts.stand_ins(EntityNoise(share=0.5), VOCAB)
+    out, names = corrupting.numpied(value, 0, BEFORE), names_of(value.lexicon)
+    gold = corrupting.numpied(facts.stand_ins(GoldEntities(), VOCAB), 0, BEFORE)["gold_entities"]
+    fates = []
+    for row in range(len(IDS)):
+        found = mentions(names, IDS[row], SEGMENTS[row])
+        used = out["entity_weights"][row] > 0
+        assert out["entity_positions"][row][used].tolist() == [at for at, _, _ in found]
+        assert out["entity_labels"][row][used].tolist() == [values[0] for _, _, values in found]
+        expected = np.zeros(IDS.shape[1], int)
+        expected[[at for at, _, _ in found]] = [values[0] for _, _, values in found]
+        assert np.array_equal(gold[row], expected)
+        seen = out["entities"][row]
+        assert not seen[expected == 0].any()
+        fates += [0 if seen[at] == values[0] else 1 if seen[at] == 0 else 2 for at, _, values in found]
+    for fate, rate in ((1, 0.15), (2, 0.05 * 254 / 255)):
+        assert abs(np.mean(np.array(fates) == fate) - rate) < 3 * np.sqrt(rate * (1 - rate) / len(fates))
+
+
+def test_replaced_names_are_of_their_type_and_never_neighbours():
+    value = facts.stand_ins(EntityReplacement(vocab=VOCAB, share=0.5, masking=0.001), VOCAB)
+    names = names_of(value.names)
+    of_entity = {int(row[0]): row for row in names.values()}
+    written = lambda row: [int(i) - 1 for i in row[2:] if i]
+    kinds = {}
+    for row in of_entity.values():
+        kinds.setdefault(int(row[1]), []).append(written(row))
+    out = corrupting.numpied(value, 0, BEFORE)
+    replaced = total = 0
+    for row in range(len(IDS)):
+        found, real = mentions(names, IDS[row], SEGMENTS[row]), int((SEGMENTS[row] > 0).sum())
+        labels = dict(zip(out["erd_before"][row], out["erd_labels"][row], strict=True)) if found else {}
+        weights, new = out["erd_weights"][row], out["input_ids"][row]
+        at = old = 0
+        flags = []
+        for number, (first, size, values) in enumerate(found):
+            at += first - old
+            old = first + size
+            if not weights[number]:
+                break  # its neighbours are cut or of another document
+            assert out["erd_before"][row, number] == at - 1
+            flag = int(out["erd_labels"][row, number])
+            flags.append(flag)
+            length = out["erd_after"][row, number] - at
+            name = new[at : at + length].tolist()
+            hidden = [i for i, x in enumerate(name) if x == VOCAB.mask]
+            assert not hidden, "names are not masked"
+            if flag:
+                assert name in kinds[int(values[1])]
+            else:
+                assert name == IDS[row, first : first + size].tolist()
+            at += length
+        assert not any(a and b for a, b in zip(flags, flags[1:], strict=False)), "no two beside each other"
+        replaced, total = replaced + sum(flags), total + len(flags)
+        assert labels is not None and real >= 0
+    assert 0.15 < replaced / total < 0.45
+    segments, positions = out["segment_ids"], out["positions"]
+    for row in range(len(IDS)):
+        for number in {*segments[row]} - {0}:
+            assert np.array_equal(positions[row][segments[row] == number], np.arange((segments[row] == number).sum()))

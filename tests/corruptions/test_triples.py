@@ -1,0 +1,81 @@
+"""Triples as rows and beside rows: the texts are those of the graph, and what is wrong is wrong."""
+
+import numpy as np
+import pytest
+
+from ptm_jax.core import facts
+from ptm_jax.core.triples import Triples, sketch
+from ptm_jax.corruptions.triples import DescribedTriple, LexicalPairs, TripleText
+from support import corrupting
+from support.corrupting import VOCAB
+
+pytestmark = pytest.mark.rotate
+GRAPH = facts.stand_ins(Triples(width=4), VOCAB)
+text = lambda row: tuple((row[row > 0] - 1).tolist())
+ENTITIES, RELATIONS = [text(row) for row in GRAPH.entities()], [text(row) for row in GRAPH.relations()]
+TRUE = {(ENTITIES[h], RELATIONS[r], ENTITIES[t]) for h, r, t in GRAPH.triples()}
+ROWS = 256
+
+
+def parts(ids, segments):
+    """The texts between [CLS] and [SEP]s of a row."""
+    row, found = [int(i) for i in ids[segments > 0]], [[]]
+    assert row[0] == VOCAB.cls and row[-1] == VOCAB.sep
+    for i in row[1:]:
+        found = [*found, []] if i == VOCAB.sep else [*found[:-1], [*found[-1], i]]
+    return tuple(map(tuple, found[:-1]))
+
+
+def run(value):
+    return corrupting.numpied(value, 0, corrupting.documents(rows=ROWS))
+
+
+@pytest.mark.parametrize("negatives", [1, 3])
+def test_triples_are_those_of_the_graph_or_differ_in_one_entity(negatives):
+    out = run(TripleText(vocab=VOCAB, graph=GRAPH, negatives=negatives))
+    real = (out["segment_ids"] > 0).any(1)
+    assert not real[0] and real[1:].all() and out["input_ids"].shape == (ROWS, 3 * 4 + 4)
+    for ids, segments, types, label in zip(
+        *(out[f][1:] for f in ("input_ids", "segment_ids", "token_type_ids", "triple_label")), strict=True
+    ):
+        h, r, t = found = parts(ids, segments)
+        assert types[segments > 0].tolist() == [0] * (len(h) + 2) + [1] * (len(r) + 1) + [0] * (len(t) + 1)
+        near = {(a, b, c) for a, b, c in TRUE if b == r and (a == h) + (c == t) >= 1}
+        assert found in TRUE if label else near
+    share = 1 / (1 + negatives)
+    assert abs(out["triple_label"].mean() - share) < 3 * np.sqrt(share * (1 - share) / ROWS)
+
+
+def test_described_triples_have_another_entity():
+    out = run(DescribedTriple(vocab=VOCAB, graph=GRAPH))
+    views = {
+        name: [out[f"{name}_{field}"][1:] for field in ("input_ids", "segment_ids")] for name in ("head", "tail", "other")
+    }
+    for i in range(ROWS - 1):
+        ((h,), (t,), (o,)) = (parts(ids[i], segments[i]) for ids, segments in views.values())
+        assert (h, RELATIONS[out["relation"][i + 1]], t) in TRUE
+        assert o in ENTITIES and o != (t if out["other_side"][i + 1] else h)
+    assert abs(out["other_side"].mean() - 0.5) < 3 * 0.5 / np.sqrt(ROWS)
+
+
+def test_lexical_pairs_have_two_wrong_ones_of_similar_spelling():
+    out = run(LexicalPairs(vocab=VOCAB, graph=GRAPH))
+    related = {(h, t) for h, _, t in TRUE}
+    for ids, segments in zip(out["lexical_input_ids"][1:], out["lexical_segment_ids"][1:], strict=True):
+        true, first, second = (parts(*pair) for pair in zip(ids, segments, strict=True))
+        assert true in related and first not in related and second not in related
+        assert first[1] == true[1] and second[0] == true[0]
+    assert sketch("house") @ sketch("houses") > 2 * abs(sketch("house") @ sketch("tree"))
+
+
+def test_a_file_with_texts(tmp_path):
+    import types
+
+    words = ["[PAD]", "[UNK]", "dog", "is", "a", "animal", "the", "pet"]
+    encode = lambda texts: [np.array([words.index(w) for w in text.split()]) for text in texts]
+    (tmp_path / "graph.tsv").write_text("dog\tis a\tanimal\n")
+    (tmp_path / "texts.tsv").write_text("dog\tthe pet\n")
+    graph = Triples(file=str(tmp_path / "graph.tsv"), texts=str(tmp_path / "texts.tsv"), width=3)
+    graph = graph.filled(graph.of_tokenizer(types.SimpleNamespace(encode_batch=encode)))
+    assert graph.sizes == (1, 2, 1) and graph.triples().tolist() == [[1, 0, 0]]
+    assert [text(row) for row in graph.entities()] == [(5,), (6, 7)] and [text(row) for row in graph.relations()] == [(3, 4)]

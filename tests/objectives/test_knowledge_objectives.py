@@ -1,0 +1,84 @@
+"""Objectives of triples and entities against their definitions in numpy."""
+
+import numpy as np
+import pytest
+
+from ptm_jax.objectives.entities import DEA, ERD, EntityLinking
+from ptm_jax.objectives.triples import KE, LRC
+from support.plain_towers import LEXICAL, check, hidden, logistic, nll, params_of, pooled, states_of
+
+pytestmark = pytest.mark.rotate
+PARAMS = {"main": params_of(0, tuple(LEXICAL))}
+softplus = lambda x: np.log1p(np.exp(x))
+
+
+def over(weights, loss):
+    places = np.argwhere(weights > 0)
+    return [(sum(loss(*place) for place in places), len(places))]
+
+
+def test_knowledge_embeddings_are_keplers():
+    def ke(p, b):
+        h, t, other = (states_of(p, b, name)[:, 0] for name in ("head", "tail", "other"))
+        distance = lambda i, h, t: np.abs(h[i] + p["relations"][b["relation"][i]] - t[i]).sum()
+
+        def loss(i):
+            wrong = distance(i, h, other) if b["other_side"][i] else distance(i, other, t)
+            return softplus(distance(i, h, t) - 4) + softplus(4 - wrong)
+
+        return over((b["head_segment_ids"] > 0).any(1), loss)
+
+    check(KE(), ke, PARAMS, leaves=("relations",))
+
+
+def test_lexical_relations_are_liberts():
+    def lrc(p, b):
+        ids, segments = (b[f"lexical_{name}"].reshape(-1, 3) for name in ("input_ids", "segment_ids"))
+        scores = (pooled(p, hidden(p, ids, segments, np), np) @ p["lrc"])[:, 0]
+        return over((segments > 0).any(1), lambda i: logistic(scores[i], i % 3 == 0))
+
+    check(LRC(), lrc, PARAMS, leaves=("lrc", "pool"))
+
+
+def test_denoised_entities_are_ernies():
+    def dea(p, b):
+        states, labels, weights = states_of(p, b), b["entity_labels"], b["entity_weights"]
+
+        def loss(i, j):
+            others = sorted({*labels[i][weights[i] > 0]})
+            return nll(p["table"][others] @ states[i, b["entity_positions"][i, j]], others.index(labels[i, j]))
+
+        return over(weights, loss)
+
+    found = check(DEA(), dea, PARAMS, leaves=("place",))
+    assert float(found.metrics["dea_guess"].value()) == pytest.approx(np.log(2))
+
+
+def test_replaced_entities_are_wklms():
+    def erd(p, b):
+        states = states_of(p, b)
+        both = lambda i, j: np.concatenate([states[i, b[f"erd_{side}"][i, j]] for side in ("before", "after")])
+        return over(b["erd_weights"], lambda i, j: logistic((both(i, j) @ p["erd"])[0], b["erd_labels"][i, j]))
+
+    check(ERD(), erd, PARAMS, leaves=("erd", "place"))
+
+
+@pytest.mark.parametrize("kind", ["softmax", "margin"])
+def test_linking_is_knowberts(kind):
+    def linking(p, b):
+        states, total, count = states_of(p, b), 0.0, 0
+        for i, j in np.argwhere(b["mlm_weights"] > 0):
+            at = b["mlm_positions"][i, j]
+            scores, some, gold = states[i, at] @ p["tag"], b["candidates"][i, j], b["gold_entities"][i, at]
+            if gold == 0 or gold not in some:
+                continue
+            scores, some = scores[some > 0], some[some > 0]
+            if kind == "softmax":
+                total, count = total + nll(scores, [*some].index(gold)), count + 1
+            else:
+                sign = np.where(some == gold, 1, -1)
+                total, count = total + np.maximum(0, 0.2 - sign * scores).sum(), count + len(some)
+        assert count
+        return [(total, count)]
+
+    check(EntityLinking(loss=kind), linking, PARAMS, leaves=("tag",))

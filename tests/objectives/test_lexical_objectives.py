@@ -1,0 +1,112 @@
+"""Objectives of words' classes against their definitions in numpy, and the masking that knows them."""
+
+import numpy as np
+import pytest
+
+from ptm_jax.core import facts
+from ptm_jax.core.lexicons import SUPERSENSES
+from ptm_jax.corruptions.lexical import NEUTRAL, OTHER, AllowedSenses, LabelAwareMasking
+from ptm_jax.objectives.joint import Joint
+from ptm_jax.objectives.lexical import Rating, Supersenses, WordClassLoss
+from support import corrupting
+from support.corrupting import VOCAB
+from support.plain_towers import LEXICAL, check, nll, params_of, states_of
+
+pytestmark = pytest.mark.rotate
+PARAMS = {"main": params_of(0, tuple(LEXICAL))}
+
+
+def over(weights, loss):
+    places = np.argwhere(weights > 0)
+    return sum(loss(*place) for place in places), len(places)
+
+
+def test_supersenses_are_equation_3_and_4_of_sensebert():
+    def senses(p, b):
+        states, weights = states_of(p, b), b["mlm_weights"].copy()
+
+        def of(i, j):
+            at = b["mlm_positions"][i, j]
+            bits = b["allowed_senses"][i, at]
+            return [s for s in range(45) if (int(bits[0]) >> s if s < 24 else int(bits[1]) >> s - 24) & 1], states[
+                i, at
+            ] @ p["senses"]
+
+        for i, j in np.argwhere(weights > 0):
+            weights[i, j] = bool(of(i, j)[0])
+        allowed = lambda i, j: -np.log(sum(np.exp(-nll(of(i, j)[1], s)) for s in of(i, j)[0]))
+        regular = lambda i, j: np.mean([nll(of(i, j)[1], s) for s in of(i, j)[0]])
+        return [over(weights, allowed), over(weights, regular)]
+
+    assert len(SUPERSENSES) == 45
+    check(Supersenses(), senses, PARAMS, leaves=("place",))
+
+
+def test_classes_and_ratings_are_cross_entropies():
+    def classes(p, b):
+        states = states_of(p, b)
+        one = lambda name: lambda i, j: nll(states[i, b["mlm_positions"][i, j]] @ p[name], b[f"{name}_labels"][i, j])
+        rating = over(b["rating_weights"], lambda i: nll(states[i, 0] @ p["ratings"], b["rating_label"][i]))
+        return [*(over(b["classes_weights"], one(name)) for name in ("parts", "polarities")), rating]
+
+    parts = WordClassLoss(name="parts"), WordClassLoss(name="polarities"), Rating()
+    check(Joint(parts=tuple((1.0, part) for part in parts)), classes, PARAMS, leaves=("parts", "polarities", "ratings"))
+
+
+def names_of(lexicon):
+    """{ids: integers} of the trie, by walking it."""
+    table, size = lexicon.values, VOCAB.size
+    walk = [((i,), table[i, 1]) for i in range(size) if table[i, 1]]
+    for name, node in walk:
+        walk += [((*name, int(table[child, 0])), child) for child in range(table[node, 1], table[node, 2])]
+    return {name: table[node, 3:] for name, node in walk if table[node, 3]}
+
+
+def test_label_aware_masking():
+    value = facts.stand_ins(LabelAwareMasking(vocab=VOCAB), VOCAB)
+    before = corrupting.documents(rows=256)
+    out = corrupting.numpied(value, 0, before)
+    ids, segments, names = np.asarray(before["input_ids"]), np.asarray(before["segment_ids"]), names_of(value.lexicon)
+    parts, polarities = np.full(ids.shape, OTHER), np.full(ids.shape, NEUTRAL)
+    for row in range(len(ids)):
+        at = 0
+        while at < ids.shape[1]:  # from left to right the longest name
+            fits = [
+                n for n in (1, 2) if tuple(ids[row, at : at + n]) in names and len({*segments[row, at : at + n]} - {0}) == 1
+            ]
+            if fits and segments[row, at]:
+                found = names[tuple(ids[row, at : at + fits[-1]])]
+                parts[row, at : at + fits[-1]], polarities[row, at : at + fits[-1]] = found[0] - 1, found[1] - 1
+            at += fits[-1] if fits else 1
+    used, rows = out["mlm_weights"] > 0, np.arange(len(ids))[:, None]
+    places = rows, out["mlm_positions"]
+    assert np.array_equal(out["mlm_labels"][used], ids[places][used])
+    assert np.array_equal(out["parts_labels"], parts[places]) and np.array_equal(
+        out["polarities_labels"], polarities[places]
+    )
+    known = (parts != OTHER) | (polarities != NEUTRAL)
+    assert np.array_equal(out["classes_weights"] > 0, used & known[places])
+    chosen = np.zeros(ids.shape, bool)
+    chosen[np.broadcast_to(rows, used.shape)[used], out["mlm_positions"][used]] = True
+    words = corrupting.words(before)
+    for polar, rate in ((True, 0.3), (False, 0.15)):
+        drawn = chosen[words & ((polarities != NEUTRAL) == polar)]
+        assert abs(drawn.mean() - rate) < 3 * np.sqrt(rate * (1 - rate) / len(drawn))
+    changed = out["input_ids"] != ids
+    assert abs(changed[chosen].mean() - 0.9) < 3 * np.sqrt(0.09 / chosen.sum()) + 0.1 / 353
+    assert np.array_equal(out["parts"], np.where(changed, OTHER, parts))
+    assert np.array_equal(out["polarities"], np.where(changed, NEUTRAL, polarities))
+    late = out["rating_weights"] > 0
+    assert abs(late[words.any(1)].mean() - 0.2) < 3 * np.sqrt(0.16 / len(ids))
+    label = np.asarray(before["label"])[:, None]
+    assert np.array_equal(out["ratings"], np.where(words & ~late[:, None], label, 5))
+
+
+def test_allowed_senses_are_those_before_masking():
+    value = facts.stand_ins(AllowedSenses(), VOCAB)
+    before = corrupting.documents(rows=8)
+    senses = corrupting.numpied(value, 0, before)["allowed_senses"]
+    names, ids = names_of(value.lexicon), np.asarray(before["input_ids"])
+    alone = {name[0]: row for name, row in names.items() if not any((name[0], i) in names for i in range(VOCAB.size))}
+    seen = {i: row for i, row in alone.items() if (ids == i).any()}
+    assert len(seen) > 10 and all((senses[ids == i] == row[2:]).all(1).any() for i, row in seen.items())
