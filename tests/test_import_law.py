@@ -44,9 +44,10 @@ OUTSIDE = {"benchmarks", "configs", "launch", "tests"}
 # One thing on several floors: a wrapper beside its objective, a system beside its encoder and its checkpoints.
 SAME = {
     "adversarial", "agreement", "albert", "answers", "attentive", "auxiliary", "averaging", "base", "bitext",
-    "blocked", "catalogue", "cloze", "context2vec", "convolutional", "crf", "dependencies", "electra", "entities", "glove",
-    "graphs", "greedy", "hotpot", "information", "knowledge", "lexical", "paragraphs", "prepare", "recurrent", "sentence_pairs",
-    "sentence_trees", "seq2seq", "side", "skip_thought", "static", "t5", "tpu", "trees", "triples", "windows", "xl", "xlnet",
+    "blocked", "catalogue", "cloze", "context2vec", "convolutional", "crf", "dependencies", "electra", "entities",
+    "glove", "graphs", "greedy", "hotpot", "information", "knowledge", "lexical", "paragraphs", "prepare",
+    "recurrent", "sentence_pairs", "sentence_trees", "seq2seq", "side", "skip_thought", "static", "t5", "tpu",
+    "trees", "triples", "windows", "xl", "xlnet",
 }  # fmt: skip
 HEAVY = {"tensorflow", "torch", "transformers"}
 
