@@ -49,6 +49,15 @@ lm_seq2seq, Sequence-to-sequence from two language models, lm_seq2seq, luong_gen
 liu, LSTMs that tasks share, liu_shared, liu_uniform, -, liu_\w+
 graphs, Joint models of graphs and text, wang_joint, skipgram, -, (wang|zhong)_joint\w*
 dkrl, Entity descriptions, dkrl, wang_joint, -, (dkrl|gated_descriptions)\w*
+kbert, K-BERT, kbert_base, bert_base_chinese, -, kbert\w*
+sentilr, SentiLR, sentilr_base, roberta_base, -, sentilr\w*
+sensebert, SenseBERT, sensebert_base, bert_base, -, sensebert\w*
+libert, LIBERT, libert_base, bert_base, -, libert\w*
+ernie_thu, ERNIE of Tsinghua University, ernie_thu, bert_base, -, ernie_thu\w*
+wklm, WKLM, wklm_base, bert_base_cased, -, wklm\w*
+knowbert, KnowBERT, knowbert_wiki, bert_base, -, knowbert\w*
+kepler, KEPLER, kepler_base, roberta_base, -, kepler\w*
+kgbert, KG-BERT, kgbert_base, bert_base, -, kgbert\w*
 lbl, Log-bilinear models, vlbl, skipgram, -, i?vlbl\w*
 lstm, LSTM language model, lstm_medium, gpt2, -, lstm_\w+
 charlstm, Character-aware language model, charlstm_small, lstm_medium, -, charlstm_\w+
