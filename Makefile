@@ -31,7 +31,7 @@ search: $(VENV)/.run
 test: $(VENV)/.test
 	PTM_TEST_COMPILE=fast $(PYTEST) -m "not full"
 
-test-full: $(VENV)/.parity $(VENV)/.docs $(VENV)/.tpu $(VENV)/.beam $(VENV)/.fastnlp $(VENV)/.fastai
+test-full: $(VENV)/.parity $(VENV)/.docs $(VENV)/.tpu $(VENV)/.beam $(VENV)/.fastnlp $(VENV)/.fastai $(VENV)/.serving
 	PTM_TEST_COMPILE=fast $(PYTEST) -m full $(LONG:%=--ignore %) --ignore $(BEAM)
 	PYTHONPATH=$(CURDIR)/$(VENV)/beam $(PYTEST) -m full $(BEAM)
 	$(PYTEST) -m full $(LONG)
@@ -92,6 +92,12 @@ $(VENV)/.fastnlp: $(VENV)/.parity
 # fastai, of which the tests run one file; the package needs torchvision, pandas and spacy.
 $(VENV)/.fastai: $(VENV)/.parity
 	$(PIP) --no-deps --target $(VENV)/fastai "fastai==2.8.12"
+	touch $@
+
+# jax2onnx and onnxruntime, for the graphs of ptm export; jax2onnx asks for an older orbax-checkpoint, which it does not import.
+$(VENV)/.serving: $(VENV)/.parity
+	$(PIP) --no-deps --target $(VENV)/serving "jax2onnx==0.17.1" "onnx>=1.20.1" "onnx-ir>=0.2.1" "onnxruntime>=1.24.1" \
+	    "equinox>=0.13.1" "jaxtyping>=0.3" "wadler-lindig>=0.1" "dm-pix>=0.4.4" "flatbuffers"
 	touch $@
 
 # The TPU compiler, where the children of `ptm plan` find it and no other process does.

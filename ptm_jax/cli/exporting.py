@@ -1,5 +1,6 @@
 """Export a model as a Hugging Face directory: config.json, safetensors, tokenizer files. Word vectors become a file of
-word2vec, GloVe, fastText or gensim, and ELMo the options.json and lm_weights.hdf5 of AllenNLP.
+word2vec, GloVe, fastText or gensim, and ELMo the options.json and lm_weights.hdf5 of AllenNLP. --format stablehlo and onnx
+write a graph with its weights, for those who serve the model without this package.
 
 Example:
   ptm export runs/mini --out bert-of-mine
@@ -9,6 +10,7 @@ Example:
   ptm export runs/skipgram --out skipgram.bin
   ptm export runs/fasttext --out fasttext.bin
   ptm export runs/elmo --out elmo
+  ptm export runs/sst2 --out served --format onnx
   ptm export glove.6B.300d.txt --out glove.bin --format word2vec-binary
 """
 
@@ -30,8 +32,8 @@ class Args:
     out: Annotated[str, tyro.conf.arg(metavar="DIR")]
     """Directory to write, empty or new; with --adapter or word vectors the file."""
     format: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
-    """Word vectors, and runs of skip-gram or CBOW: word2vec, word2vec-binary, glove, fasttext-bin, keyed-vectors or folder
-    (default: by the ending of --out: .txt and .vec, .bin, .kv, none)."""
+    """stablehlo or onnx: a graph. Of word vectors, and of runs of skip-gram or CBOW: word2vec, word2vec-binary, glove,
+    fasttext-bin, keyed-vectors or folder (default: by the ending of --out: .txt and .vec, .bin, .kv, none)."""
     adapter: options.Flag = False
     """Write the trained parameters of a run with --adapt only; the file loads onto the same base model."""
     dtype: Literal["float32", "float16", "bfloat16"] = "float32"
@@ -55,6 +57,8 @@ def run(args: Args) -> int:
     from ptm_jax.inference.trained_words import is_words
     from ptm_jax.runs import run
 
+    if args.format in ("stablehlo", "onnx"):
+        return _graph(args)
     if is_words(args.model) or args.format is not None:
         return word_tables.export(args)
     if args.adapter:
@@ -76,4 +80,26 @@ def run(args: Args) -> int:
     print(f"wrote {len(files)} files to {args.out}", *(f"  {name}" for name in names), sep="\n")
     if args.push is not None:
         print(f"pushed to {hub.push_to_hub(args.out, args.push, private=args.private)}")
+    return 0
+
+
+def _graph(args: Args) -> int:
+    import ptm_jax
+    from ptm_jax.core.errors import UserError
+    from ptm_jax.inference import serving
+    from ptm_jax.inference.pretrained import Pretrained
+    from ptm_jax.runs import run
+
+    if given := options.given(args, ("adapter", "push", "private")):
+        raise UserError(f"{given[0]} is for Hugging Face directories; leave it out with --format {args.format}")
+    run.check_free(args.out)
+    model = ptm_jax.load(run.best_checkpoint(args.model), tower=args.tower)
+    if not isinstance(model, Pretrained):
+        raise UserError(f"{args.model} holds word vectors; --format {args.format} is for models with an encoder")
+    files = serving.write(args.out, model, args.format)
+    print(
+        f"wrote {len(files)} files to {args.out}",
+        *(f"  {file.name}: {file.stat().st_size:,} bytes" for file in files),
+        sep="\n",
+    )
     return 0

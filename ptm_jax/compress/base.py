@@ -12,14 +12,22 @@ from ptm_jax.core.types import Batch, Params
 class Compression(slots.Wrapper):
     """A wrapper (`System.compress`) that `ptm compress` applies.
 
-    The order is: `start`, fine-tuning of the task with the wrapper if it `trains`, loading (`Wrapper.effective`), `smaller`.
+    The order is: `measured`, `start`, fine-tuning with the wrapper if it `trains`, loading (`Wrapper.effective`),
+    `smaller`.
 
     trains   whether the model is fine-tuned with the wrapper first; without, a model is compressed as it is
     rows     number of training examples that `smaller` reads (0: none)
+    measures number of training examples that `measured` reads (0: it is not called)
     """
 
     trains: bool = True
     rows: int = 0
+    measures: int = 0
+
+    def measured(self, system: Any, params: Params, batches: Callable[[], Iterator[Batch]]) -> Compression:
+        """Returns the compression with what it measures in the model before the fine-tuning, on the first `measures`
+        training examples: `system` has the objective of the task. Raises ValueError for a model that it does not fit."""
+        return self
 
     def start(self, model: str) -> str | tuple[tuple[str, str], ...]:
         """Returns the initial model of the run (`Experiment.init`) for the model that is compressed."""

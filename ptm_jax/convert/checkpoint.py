@@ -13,7 +13,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from ptm_jax.convert import engine
+from ptm_jax.convert import engine, quantised
 from ptm_jax.convert.config import Config
 from ptm_jax.convert.family import Family, families, family_of
 from ptm_jax.convert.files import open_tensors
@@ -112,6 +112,10 @@ def read(
     where = None if shardings is None else shardings(shapes)["main"]
     _check_constants(tensors, family, family.constants(config, name))
     params, report = engine.read(tensors, shapes["main"], family, lines, fresh=draw, shardings=where)
+    if fields := config("quantization_config", dict, None):
+        found = engine.leaves({path: leaf.shape for path, leaf in flatten(shapes["main"]).items()}, lines)[0]
+        params = quantised.read(params, tensors, found, fields)
+        report = dataclasses.replace(report, extra=quantised.others(report.extra))
     return Checkpoint(system, {"main": params}, report, config, name)
 
 
@@ -217,12 +221,17 @@ def write(
     family, fields, architecture = published(system, config)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = engine.write(params["main"], family, family.lines(fields, architecture), bare=architecture == family.bare)
+    lines, bare = family.lines(fields, architecture), architecture == family.bare
+    write_own = lambda own: engine.write(own, family, lines, bare=bare)
+    rounded = quantised.is_quantised(params["main"])
+    tensors = quantised.write(params["main"], write_own) if rounded else write_own(params["main"])
     root = family.root if architecture == family.bare else ""
     constants = ((name.removeprefix(root), value) for name, value in family.constants(fields, architecture).items())
     everything = ((name, np.asarray(value)) for name, value in itertools.chain(tensors, constants))
     written = write_tensors(folder, everything, dtype=dtype, max_shard_bytes=max_shard_bytes)
     facts = {**fields, **(named or {}), "architectures": [architecture], "dtype": dtype}
+    facts.pop("quantization_config", None)
+    facts |= quantised.config(params["main"]) if rounded else {}
     draft = folder / "config.draft"
     draft.write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf8")
     return [*written, draft.replace(folder / "config.json")]

@@ -200,12 +200,15 @@ class Wrapper(Slot):
     towers           names of the wrapped towers (None: all)
     owns             pattern of the paths of the wrapper's parameters, which the initial model does not have
     fresh            pattern of the paths of parameters that a run initialises even if the initial model has them
+    observes         pattern of the paths of its parameters whose gradient is an observation of a forward pass, such as the
+                     range of a layer's inputs: a step adds it to them as it is, and no optimizer moves them (`on_step`)
     cache            whether the features of the frozen encoder may be kept on disk
     """
 
     towers: tuple[str, ...] | None = None
     owns: str | None = None
     fresh: str | None = None
+    observes: str | None = None
     cache: bool = False
 
     def within(self, system: Any) -> Wrapper:

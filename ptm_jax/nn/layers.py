@@ -19,6 +19,7 @@ from ptm_jax.core.constraint import current
 from ptm_jax.core.precision import Precision, add_bias
 from ptm_jax.core.streams import keep_mask
 from ptm_jax.core.types import Visibility, record, static
+from ptm_jax.kernels import integers
 from ptm_jax.kernels.scores import Scores
 from ptm_jax.nn.initializers import TruncatedNormal, Zeros
 
@@ -106,7 +107,10 @@ class Dense(nn.Module):
     """x @ kernel + bias over the last `axes` dimensions of x; kernel [..in, ..features].
 
     With the parameter `columns`, parts of the kernel along its last dimension (`by_columns`), it computes one product each:
-    a CPU runs one product of few rows on one core, and several at once."""
+    a CPU runs one product of few rows on one core, and several at once.
+
+    With a kernel of int8 and the parameter `kernel_scale` it computes a product of whole numbers (`kernels.integers`); with
+    `seen` it rounds x as such a product would, and returns what it saw of x as that parameter's gradient."""
 
     features: int | tuple[int, ...]
     axes: int = 1
@@ -124,10 +128,26 @@ class Dense(nn.Module):
             return add_bias(y, self.param("bias", Zeros(), features)) if self.bias else y
         kernel = self.param("kernel", self.initializer, (*x.shape[x.ndim - self.axes :], *features))
         bias = self.param("bias", Zeros(), features) if self.bias else None
+        if self.has_variable("params", "seen"):
+            given = (self.get_variable("params", name) for name in ("inputs", "seen"))
+            x = integers.observed(x, *given)
+        if self.has_variable("params", "kernel_scale"):
+            scale, offset = (self.get_variable("params", f"kernel_{name}") for name in ("scale", "offset"))
+            if product:
+                return self._whole(x, kernel, scale, offset, bias)
+            kernel = kernel.astype(jnp.float32) * scale + (0.0 if offset is None else offset)
         if not product:
             return kernel, bias
         y = self.precision.dense(x, kernel, self.axes)
         return y if bias is None else add_bias(y, bias)
+
+    def _whole(self, x, kernel, *columns):
+        """Returns the product with a kernel of whole numbers. `columns`: scale, offset and bias, or None."""
+        rows, size = x.shape[: x.ndim - self.axes], math.prod(kernel.shape[: self.axes])
+        flat = (None if leaf is None else leaf.reshape(-1) for leaf in columns)
+        inputs = self.get_variable("params", "inputs")
+        y = integers.product(x.reshape(-1, size), kernel.reshape(size, -1), next(flat), inputs, *flat)
+        return y.reshape(*rows, *kernel.shape[self.axes :]).astype(self.precision.dtype)
 
 
 def by_columns(params, parts: int, dtype):
@@ -135,6 +155,8 @@ def by_columns(params, parts: int, dtype):
     if not isinstance(params, Mapping):
         return params
     found = {name: by_columns(one, parts, dtype) for name, one in params.items() if name != "kernel"}
+    if "kernel_scale" in params:
+        return params
     if "kernel" in params:
         pieces = jnp.array_split(params["kernel"].astype(dtype), parts, -1)
         found["columns"] = {str(number): piece for number, piece in enumerate(pieces)}

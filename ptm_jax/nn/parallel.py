@@ -9,6 +9,9 @@ the forward and a reduce-scatter in the backward pass; `stream` is the reverse.
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
@@ -49,6 +52,31 @@ def _gathered(x, layout):
 
     move.defvjp(lambda x: (move(x), None), lambda _, g: (layout.constrain(g, ("rows", "positions", "width")),))
     return move(x)
+
+
+class Rounded(NamedTuple):
+    """A table [V, D] of whole numbers, int8, and the value of one step."""
+
+    numbers: Any
+    scale: Any
+
+    def __getitem__(self, ids):
+        return self.numbers[ids].astype(jnp.float32) * self.scale
+
+    def real(self):
+        """Returns the table in float32."""
+        return self.numbers.astype(jnp.float32) * self.scale
+
+
+def table_of(module: nn.Module, name: str, init: Any, shape: tuple[int, ...]):
+    """Returns a parameter table; with the parameter `<name>_scale` one of whole numbers.
+
+    A step that reads a few rows may give the module only those (`train.sparse`); `self.param` would raise an error for their
+    number."""
+    if not module.has_variable("params", name):
+        return module.param(name, init, shape)
+    table, scale = (module.get_variable("params", one) for one in (name, f"{name}_scale"))
+    return table if scale is None else Rounded(table, scale)
 
 
 def lookup(table, ids, name: str | None = None):

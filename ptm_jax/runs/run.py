@@ -215,7 +215,7 @@ def write(
     """Writes a run of no steps with the record {"config": {"system"}, ...} and copies of the files `beside`, atomically.
 
     Raises UserError."""
-    with _drafted(out) as draft:
+    with drafted(out) as draft:
         draft.mkdir(parents=True)
         for file in beside:
             shutil.copyfile(file, draft / file.name)
@@ -328,10 +328,10 @@ def export(
     if isinstance(model.module.encoder, BiLanguageLSTM):
         if dtype != "float32":
             raise UserError(f"--dtype is {dtype}; ELMo's folder has float32")
-        with _drafted(out) as draft:
+        with drafted(out) as draft:
             elmo_folder.write(draft, model.module, model.params[model.tower], model.examples)
         return [file for file in Path(out).absolute().rglob("*") if file.is_file()]
-    with _drafted(out) as draft:
+    with drafted(out) as draft:
         sentence = model.sentence
         module, params, last = sentence_folder.parted(model.module, model.params[model.tower])
         named = checkpoint.task_names(model.system.objective, model.module.heads, model.examples.labels)
@@ -353,7 +353,7 @@ def export(
 
 
 @contextlib.contextmanager
-def _drafted(out: str | os.PathLike) -> Iterator[Path]:
+def drafted(out: str | os.PathLike) -> Iterator[Path]:
     """Yields a folder to write to, which is renamed to `out` at the end. Raises UserError if it cannot be written."""
     out = Path(out).absolute()
     draft = out.with_name(out.name + ".draft")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -37,7 +38,7 @@ class Freedom:
 
     def __post_init__(self):
         moves = ("trainable", "rate")
-        asked = tuple(w for w in self.wrappers if any(slots.overrides(w, name) for name in moves))
+        asked = tuple(w for w in self.wrappers if w.observes or any(slots.overrides(w, name) for name in moves))
         object.__setattr__(self, "wrappers", asked)
 
     @property
@@ -55,11 +56,20 @@ class Freedom:
 
     def trains(self, path: str) -> bool:
         """Whether any part of a parameter is updated at some step."""
-        if path.partition("/")[0] in self.given:
+        if path.partition("/")[0] in self.given or self.observed(path):
             return False
         masks = [answer for answer in self._answers(path) if not isinstance(answer, _Varying)]
         rate = self.rate(path)
         return all(np.any(mask) for mask in masks) and bool(np.any(np.asarray(rate) != 0))
+
+    def observed(self, path: str) -> bool:
+        """Whether the gradient of a parameter is an observation (`slots.Wrapper.observes`)."""
+        return any(wrapper.observes and re.search(wrapper.observes, path) for wrapper in self.wrappers)
+
+    def parted(self, grads: Any) -> tuple[Any, dict[str, Any]]:
+        """Returns (gradients without observations, {path: observation})."""
+        seen = {path: leaf for path, leaf in paths.flatten(grads).items() if self.observed(path)}
+        return paths.map_with_path(lambda path, leaf: jnp.zeros_like(leaf) if path in seen else leaf, grads), seen
 
     def rate(self, path: str) -> Any:
         """Returns the learning-rate multiplier of a parameter: a number, or [N] by layer."""

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
 
-from ptm_jax.core import slots, spec
+from ptm_jax.core import paths, slots, spec
 from ptm_jax.core import towers as core_towers
 from ptm_jax.core.constraint import use
 from ptm_jax.core.errors import Advised, UserError, closest
@@ -130,9 +130,10 @@ class Program:
             return self._loss(self._bind(self._frozen(params), True), micro, key)
 
         grads, loss = _accumulated(loss_of, params, batch, accumulate)
-        grads = held(grads, self.freedom, state.step)
+        grads, seen = self.freedom.parted(held(grads, self.freedom, state.step))
         updates, opt_state = self.optimizer.update(grads, opt_state, params)
         params = optimizers.apply(params, updates)
+        params = paths.map_with_path(lambda path, leaf: leaf + seen[path] if path in seen else leaf, params)
         params, opt_state = rows.put(state.params, params), rows.put(state.opt_state, opt_state, moments=True)
         for wrapper in self.system.wrappers:
             params = wrapper.on_step(params, state.step)
@@ -185,8 +186,8 @@ class Program:
         if not self.freedom.restricts:
             return params
         known, flat = self.freedom.places(params), flatten(params)
-        trains = self.freedom.trains
-        kept = [leaf if trains(known[path]) else jax.lax.stop_gradient(leaf) for path, leaf in flat.items()]
+        free = lambda path: self.freedom.trains(known[path]) or self.freedom.observed(path)
+        kept = [leaf if free(path) else jax.lax.stop_gradient(leaf) for path, leaf in flat.items()]
         return jax.tree.unflatten(jax.tree.structure(params), kept)
 
     def _bind(self, params, train):

@@ -60,8 +60,8 @@ def compress(
     Raises UserError for a method that needs a task and has none, and for a model that it does not fit.
     """
     check_free(out)
-    if (compression.trains or compression.rows) and not (task and data):
-        needs = "trains the model" if compression.trains else f"reads {compression.rows:,} examples"
+    if (compression.trains or compression.rows or compression.measures) and not (task and data):
+        needs = "trains the model" if compression.trains else f"reads {compression.rows + compression.measures:,} examples"
         raise UserError(f"{type(compression).__name__} {needs}; give the task (--task) and its data (--data)")
     first = loading.load(best_checkpoint(model))
     if not isinstance(first, Pretrained):
@@ -72,6 +72,10 @@ def compress(
     before, config = measure(first), None
     if compression.trains or compression.rows:
         workdir = Path(f"{os.fspath(out).rstrip(os.sep)}.run" if workdir is None else workdir)
+        if compression.measures:
+            plain = change(finetuning.experiment(task, os.fspath(best_checkpoint(model)), data, **options))
+            place = workdir.with_name(f"{workdir.name}.measured")
+            compression = _reading(compression.measured, first, (plain, place, compression.measures))
         wrappers = (compression,) if compression.trains else ()
         init = compression.start(os.fspath(best_checkpoint(model)))
         config = change(finetuning.experiment(task, init, data, compress=wrappers, **options))
@@ -90,23 +94,30 @@ def smaller(compression: Compression, model: Pretrained, config: Experiment | No
     """Returns the compressed model. The examples that the method reads are those of `config`, prepared in `workdir`.
 
     Raises UserError for a model that the method does not fit."""
+    system, params = _reading(compression.smaller, model, (config, workdir, compression.rows))
+    tower = model.tower if model.tower in system.towers else next(iter(system.towers))
+    return dataclasses.replace(model, system=system, params=params, tower=tower)
+
+
+def _reading(method: Callable[..., Any], model: Pretrained, source: tuple[Any, Any, int]) -> Any:
+    """Returns method(system, parameters, batches). `source` is (experiment, workdir, number of examples)."""
+    config, workdir, rows = source
     system = model.system
-    if compression.rows:
+    if rows:
         config, corpus = setup.begin(config, workdir)
         system = dataclasses.replace(system, objective=config.system.objective)
 
     def batches() -> Iterator[Batch]:
         size = config.system.recipe.phases[0].batch
         stream = setup.stream(config, corpus, 0, "train", epochs=1)
-        for _, batch in zip(range(math.ceil(compression.rows / size)), stream, strict=False):
+        for _, batch in zip(range(math.ceil(rows / size)), stream, strict=False):
             yield batch
 
     try:
-        system, params = compression.smaller(system, model.params, batches)
+        return method(system, model.params, batches)
     except ValueError as error:
-        raise UserError(f"{model.system.name} does not take {type(compression).__name__}: {error}") from error
-    tower = model.tower if model.tower in system.towers else next(iter(system.towers))
-    return dataclasses.replace(model, system=system, params=params, tower=tower)
+        kind = type(method.__self__).__name__
+        raise UserError(f"{model.system.name} does not take {kind}: {error}") from error
 
 
 class _Measure:

@@ -9,12 +9,6 @@ additions in the cache, on all cores, in place; results do not depend on the num
 from __future__ import annotations
 
 import ctypes
-import functools
-import hashlib
-import os
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,54 +17,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ptm_jax.core import cache, slots
+from ptm_jax.core import slots
 from ptm_jax.core.recipe import SGD, Adagrad
 from ptm_jax.core.types import Array, Batch, Ratio
+from ptm_jax.kernels import native
 
-FLAGS = ("-O3", "-march=native", "-std=c++17", "-shared", "-fPIC", "-pthread", "-w")
 TARGETS = {"sampling": "ptm_words_descend", "cells": "ptm_words_cells", "bags": "ptm_words_bags"}
 
 
-@functools.cache
 def library(name: str) -> ctypes.CDLL | str:
     """Returns a kernel, compiled on its first use, or why it cannot be used here."""
-    compiler = next(filter(None, map(shutil.which, (os.environ.get("CXX", ""), "c++", "g++", "clang++"))), None)
-    if compiler is None:
-        return "there is no C++ compiler (c++, g++, clang++ or $CXX)"
-    try:
-        return ctypes.CDLL(str(_compiled(compiler, name)))
-    except (OSError, subprocess.SubprocessError) as error:
-        return f"its compilation failed ({str(error)[:120]})"
+    return native.library(Path(__file__).with_name(f"{name}.cc"))
 
 
-@functools.cache
 def refusal(name: str) -> str | None:
     """Registers a kernel; returns why it cannot be used here, or None."""
-    if jax.default_backend() != "cpu":
-        return "its device is no CPU"
-    found, target = library(name), TARGETS[name]
-    if isinstance(found, str):
-        return found
-    jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(found[target]), platform="cpu")
-    return None
-
-
-def _compiled(compiler: str, name: str) -> Path:
-    """Returns the shared library of a source, the compiler, the processor and jaxlib's headers; compiled once."""
-    flags = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags")][:1]
-    source = Path(__file__).with_name(f"{name}.cc")
-    texts = [path.read_text() for path in (source, *sorted(source.parent.glob("*.h")))]
-    facts = [*texts, compiler, *FLAGS, *flags, jax.__version__]
-    folder = (cache.folder() or Path(tempfile.mkdtemp())) / "native"
-    path = folder / f"{name}-{hashlib.sha256(chr(0).join(facts).encode()).hexdigest()[:20]}.so"
-    if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as scratch:
-            made = Path(scratch) / path.name
-            command = [compiler, *FLAGS, f"-I{jax.ffi.include_dir()}", str(source), "-o", str(made)]
-            subprocess.run(command, check=True, capture_output=True, timeout=120)
-            os.replace(made, path)
-    return path
+    return native.refusal(Path(__file__).with_name(f"{name}.cc"), TARGETS[name])
 
 
 Several = tuple[Array, ...]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import flax.linen as nn
 
-from ptm_jax.nn.parallel import lookup
+from ptm_jax.nn.parallel import lookup, table_of
 
 
 class Part(nn.Module):
@@ -19,7 +19,7 @@ class Types(Part):
 
     @nn.compact
     def __call__(self, batch, table, width, initializer):
-        vectors, ids = self.param("type", initializer, (self.size, width)), batch.get("token_type_ids")
+        vectors, ids = table_of(self, "type", initializer, (self.size, width)), batch.get("token_type_ids")
         return vectors[0] if ids is None else lookup(vectors, ids)
 
 

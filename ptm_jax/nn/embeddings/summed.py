@@ -16,15 +16,7 @@ from ptm_jax.nn.attention.relative import sinusoids
 from ptm_jax.nn.embeddings.parts import Languages, Part, TaskTypes, Types, WordTypes
 from ptm_jax.nn.initializers import TruncatedNormal
 from ptm_jax.nn.layers import Context, Dropout, Identity
-from ptm_jax.nn.parallel import lookup
-
-
-def table_of(module: nn.Module, name: str, init: Any, shape: tuple[int, ...]):
-    """Returns a parameter table. A step that reads a few rows may give the module only those (`train.sparse`);
-    `self.param` would raise an error for their number."""
-    if module.has_variable("params", name):
-        return module.get_variable("params", name)
-    return module.param(name, init, shape)
+from ptm_jax.nn.parallel import Rounded, lookup, table_of
 
 
 class Positions(nn.Module):
@@ -55,7 +47,7 @@ class LearnedPositions(Positions):
 
     @nn.compact
     def __call__(self, positions, width):
-        table = self.param("table", self.initializer, (self.size, width))
+        table = table_of(self, "table", self.initializer, (self.size, width))
         return lookup(table, positions + self.offset)
 
 
@@ -153,7 +145,7 @@ class Embeddings(slots.Embedding, nn.Module):
         self.drop = Dropout(self.dropout)
 
     def table(self):
-        return self.token
+        return self.token.real() if isinstance(self.token, Rounded) else self.token
 
     def __call__(self, batch, context: Context, table=None):
         table = self.token if table is None else table

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 
 from ptm_jax.core import slots
 from ptm_jax.core.types import Vocab
-from ptm_jax.nn.embeddings.summed import table_of
 from ptm_jax.nn.initializers import Zeros
+from ptm_jax.nn.parallel import table_of
 
 
 class WordRows(slots.Head, nn.Module):

@@ -1,0 +1,196 @@
+"""Quantised models beside float32, ONNX Runtime and OpenVINO on the same cores: score, size, sequences per second.
+
+    python -m benchmarks.quantised --model runs/sst2 --data ../shared/data/glue/sst2 --out benchmarks/
+    python -m benchmarks.quantised --model runs/sst2 --data ... --folders q8bert=small/q8bert qbert=small/qbert
+
+`--folders` are models that `ptm compress` made of the model. The peers run the float32 graph of `ptm export --format onnx`,
+and what `onnxruntime.quantization` makes of it: dynamic int8, and static int8 with the ranges of 64 training texts, by
+columns; they need onnxruntime, openvino and jax2onnx. Throughput is that of held-out texts in rows of `--length` tokens, the
+programs in turns, the best of `--rounds`. Figures: quantised.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+import ptm_jax
+from ptm_jax.compress.quantisation import Int8
+from ptm_jax.inference import serving
+from ptm_jax.inference.pretrained import Pretrained, _forward
+from ptm_jax.runs import run
+from ptm_jax.runs.run import best_checkpoint
+from ptm_jax.tasks import evaluating
+from ptm_jax.tasks.catalogue import catalogue
+from ptm_jax.tasks.evaluating import heldout_of
+from ptm_jax.tasks.formats.taskdata import Remarks
+
+BATCHES = (1, 32)
+CALIBRATION = 64
+
+
+def rows_of(model: Pretrained, texts: list[str], length: int) -> dict[str, np.ndarray]:
+    """Returns {input: [n, L] int32} of texts, cut and padded."""
+    made = {name: np.zeros((len(texts), length), np.int32) for name in ("input_ids", "attention_mask", "token_type_ids")}
+    made["input_ids"][:] = model.vocab.pad
+    for row, ids in enumerate(model.tokenizer.encode_batch(texts)):
+        framed, types = model.tokenizer.frame(ids[: length - 2])
+        made["input_ids"][row, : len(framed)], made["token_type_ids"][row, : len(framed)] = framed, types
+        made["attention_mask"][row, : len(framed)] = 1
+    return made
+
+
+def ours(model: Pretrained) -> Callable[[dict[str, np.ndarray]], np.ndarray]:
+    """Returns the function from input arrays to the scores of classes, as `Pretrained` computes them."""
+
+    def call(given):
+        rows, length = given["input_ids"].shape
+        batch = {"input_ids": given["input_ids"], "segment_ids": given["attention_mask"]}
+        batch |= {"token_type_ids": given["token_type_ids"], "rows": np.arange(rows, dtype=np.int32)}
+        batch["positions"] = np.broadcast_to(np.arange(length, dtype=np.int32), (rows, length))
+        return np.asarray(
+            _forward(model.module, None, ("scores/classify",), model.params[model.tower], batch)["scores/classify"]
+        )
+
+    return call
+
+
+def peers(model: Pretrained, given: dict[str, np.ndarray], folder: Path) -> dict[str, tuple[Callable[..., Any], int]]:
+    """Returns {name: (function, bytes of the file)} of the peers that are installed."""
+    try:
+        import onnxruntime
+        from onnxruntime import quantization
+    except ImportError:
+        return {}
+    cores = len(os.sched_getaffinity(0))
+    plain, dynamic, static = (folder / f"{name}.onnx" for name in ("float32", "dynamic", "static"))
+    plain.write_bytes(serving.onnx(serving.graph(model), model.limit))
+    quantization.quantize_dynamic(plain, dynamic, per_channel=True)
+
+    class Reader(quantization.CalibrationDataReader):
+        rows = iter([{name: value[i : i + 1] for name, value in given.items()} for i in range(CALIBRATION)])
+
+        def get_next(self):
+            return next(self.rows, None)
+
+    prepared = folder / "prepared.onnx"
+    quantization.shape_inference.quant_pre_process(plain, prepared, skip_symbolic_shape=True)
+    quantization.quantize_static(prepared, static, Reader(), per_channel=True, op_types_to_quantize=["MatMul", "Gemm"])
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = cores
+    found = {}
+    for name, file in (("float32", plain), ("dynamic int8", dynamic), ("static int8", static)):
+        session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+        names = [one.name for one in session.get_inputs()]
+        call = lambda given, s=session, names=names: s.run(["classify"], {name: given[name] for name in names})[0]
+        found[f"ONNX Runtime, {name}"] = (call, file.stat().st_size)
+    try:
+        import openvino
+    except ImportError:
+        return found
+    core = openvino.Core()
+    hint = {"INFERENCE_NUM_THREADS": cores, "PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
+    for name, file in (("float32", plain), ("static int8", static)):
+        compiled = core.compile_model(core.read_model(file), "CPU", hint)
+        names = [one.any_name for one in compiled.inputs]
+        port = compiled.output("classify")
+        call = lambda given, c=compiled, names=names, port=port: c([given[name] for name in names])[port]
+        found[f"OpenVINO, {name}"] = (call, file.stat().st_size)
+    return found
+
+
+def seconds(calls: dict[str, Callable[..., Any]], given: dict[str, np.ndarray], batch: int, rounds: int) -> dict[str, float]:
+    """Returns the least seconds of a call on `batch` rows; the programs take turns."""
+    part, best = {name: value[:batch] for name, value in given.items()}, dict.fromkeys(calls, np.inf)
+    for call in calls.values():
+        call(part)
+    for _ in range(rounds):
+        for name, call in calls.items():
+            for _ in range(3):
+                start = time.perf_counter()
+                call(part)
+                best[name] = min(best[name], time.perf_counter() - start)
+    return best
+
+
+def _bytes(model: Pretrained, folder: Path) -> int:
+    """Returns the bytes of the tensors of `ptm export`."""
+    files = run.export(folder, model)
+    return sum(file.stat().st_size for file in files if file.suffix == ".safetensors")
+
+
+def measure(args: argparse.Namespace) -> dict[str, Any]:
+    """Returns {"settings", "rows"}: of each program its score, bytes and sequences per second by batch."""
+    model, task = ptm_jax.load(best_checkpoint(args.model)), catalogue.get(args.task)
+    examples = evaluating.task_for(model, task).examples.examples(heldout_of(task, (str(args.data),)), Remarks(), True)
+    texts, labels = [one.first for one in examples], np.array([model.examples.labels.index(one.label) for one in examples])
+    given = rows_of(model, texts, args.length)
+    models = {"ptm_jax, float32": model}
+    models["ptm_jax, int8 (dynamic)"] = Pretrained(model.system, Int8().whole(model.params), model.tokenizer)
+    for name, _, folder in (one.partition("=") for one in args.folders):
+        models[f"ptm_jax, {name}"] = ptm_jax.load(folder)
+    with tempfile.TemporaryDirectory() as place:
+        calls = {name: ours(one) for name, one in models.items()}
+        sizes = {name: _bytes(one, Path(place) / str(number)) for number, (name, one) in enumerate(models.items())}
+        for name, (call, size) in peers(model, given, Path(place)).items():
+            calls[name], sizes[name] = call, size
+        rows = {name: {"bytes": sizes[name]} for name in calls}
+        for batch in BATCHES:
+            for name, least in seconds(calls, given, batch, args.rounds).items():
+                rows[name][f"per_second_{batch}"] = batch / least
+        if not args.no_scores:
+            for name, call in calls.items():
+                parts = [
+                    call({key: value[i : i + 32] for key, value in given.items()})
+                    for i in range(0, len(texts) // 32 * 32, 32)
+                ]
+                chosen = np.concatenate(parts).argmax(1)
+                rows[name]["accuracy"] = float((chosen == labels[: len(chosen)]).mean())
+    settings = {"cores": len(os.sched_getaffinity(0)), "processor": platform.processor() or platform.machine()}
+    return {"settings": {**settings, "length": args.length, "jax": jax.__version__}, "rows": rows}
+
+
+def page(found: dict[str, Any]) -> str:
+    """Returns the table as Markdown."""
+    first = found["rows"]["ptm_jax, float32"]
+    lines = [
+        "| program | accuracy | MB | batch 1, texts/s | batch 32, texts/s | times float32 |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, row in found["rows"].items():
+        one, many = row["per_second_1"], row["per_second_32"]
+        ratio = f"{one / first['per_second_1']:.2f}, {many / first['per_second_32']:.2f}"
+        score = f"{100 * row['accuracy']:.1f}" if "accuracy" in row else ""
+        lines.append(f"| {name} | {score} | {row['bytes'] / 1e6:.1f} | {one:.0f} | {many:.0f} | {ratio} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--task", default="sst2")
+    parser.add_argument("--folders", nargs="*", default=[])
+    parser.add_argument("--length", type=int, default=32)
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--no-scores", action="store_true")
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    found = measure(args)
+    print(json.dumps(found["settings"]), page(found), sep="\n")
+    if args.out is not None:
+        (args.out / "quantised.json").write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,254 @@
+"""Weights and inputs of products as whole numbers: Q8BERT (Zafrir et al. 2019, arXiv 1910.06188) and its baseline, the
+dynamic quantisation of a trained model.
+
+A quantised matrix `kernel` is int8, with `kernel_scale` of each column beside it, and `inputs` [range, levels] of what it
+multiplies (a range of 0: the greatest magnitude of each row); a table of embeddings is int8 with one `<name>_scale`.
+`nn.layers.Dense` and the embeddings compute with them (`kernels.integers`), so that a quantised model is its parameters and
+needs no wrapper. Softmax, LayerNorm, GELU and the products of attention without weights stay in float32.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ptm_jax.compress.base import Compression
+from ptm_jax.core.paths import flatten, matrix_of, unflatten
+from ptm_jax.core.types import Array, Params
+from ptm_jax.kernels.integers import LEAST
+
+MATRICES = r"/(query|key|value|out|up|gate|down|dense)/kernel$"
+TABLES = r"/embed/(token|type|position/table)$"
+
+
+def levels_of(bits: Any) -> Any:
+    """Returns the greatest whole number of symmetric quantisation, 2^(bits - 1) - 1 (Zafrir et al., Eq. 2)."""
+    return 2.0 ** (np.asarray(bits) - 1) - 1
+
+
+def check_bits(**given: int | Sequence[int]) -> None:
+    """Raises ValueError for a number of bits outside of 2 to 8."""
+    for name, bits in given.items():
+        for one in bits if isinstance(bits, Sequence) else (bits,):
+            if one not in range(2, 9):
+                raise ValueError(f"{name} is {bits}; whole numbers have 2 to 8 bits here, 8 is Q8BERT's")
+
+
+@dataclasses.dataclass(frozen=True)
+class Grid:
+    """The values that the columns of a matrix [.., I, O] may take: `scale` q + `offset`, for whole numbers q in
+    [-low - 1, low] or, without `offset`, in [-low, low]. `scale` and `offset` are [.., O]; so is `low`, or broadcasts."""
+
+    scale: Array
+    offset: Array | None
+    low: Any
+
+    @classmethod
+    def of(cls, matrix: Array, bits: Any, groups: int | None = 1, symmetric: bool = True) -> Grid:
+        """Returns the grid of a matrix by the extreme weights of each group of columns.
+
+        bits    2 to 8, or [N, 1] of the layers
+        groups  number of groups of neighbouring columns of one range; None: each column. A matrix of fewer columns has one a
+                column
+        Raises ValueError if the columns cannot be so many groups."""
+        columns = matrix.shape[-1]
+        groups = columns if groups is None else min(groups, columns)
+        if columns % groups:
+            raise ValueError(f"{columns} columns cannot be {groups} groups of one size; choose a divisor")
+        grouped = matrix.reshape(*matrix.shape[:-1], groups, columns // groups)
+        spread = lambda x: jnp.repeat(x, columns // groups, -1)
+        if symmetric:
+            low = levels_of(bits)
+            return cls(spread(jnp.maximum(jnp.abs(grouped).max((-3, -1)), LEAST) / low), None, low)
+        least, most = grouped.min((-3, -1)), grouped.max((-3, -1))
+        step = jnp.maximum(most - least, LEAST) / (2.0 ** np.asarray(bits) - 1)
+        low = levels_of(bits)
+        return cls(spread(step), spread(least + (low + 1) * step), low)
+
+    def whole(self, matrix: Array) -> Array:
+        """Returns the whole numbers [.., I, O] int8 nearest to the weights; halves round to the even number."""
+        shifted = matrix if self.offset is None else matrix - self.offset[..., None, :]
+        low = jnp.asarray(self.low)[..., None] if np.ndim(self.low) else self.low
+        least = -low if self.offset is None else -low - 1
+        return jnp.clip(jnp.round(shifted / self.scale[..., None, :]), least, low).astype(jnp.int8)
+
+    def real(self, whole: Array) -> Array:
+        """Returns the weights that whole numbers stand for."""
+        found = whole.astype(jnp.float32) * self.scale[..., None, :]
+        return found if self.offset is None else found + self.offset[..., None, :]
+
+
+def straight(x: Array, rounded: Array) -> Array:
+    """Returns `rounded` with the gradient of x (Bengio et al. 2013, arXiv 1308.3432, section 4)."""
+    return x + jax.lax.stop_gradient(rounded - x)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Int8(Compression):
+    """Dynamic quantisation of a trained model: weights once, the inputs of each product by the greatest magnitude of their
+    row (the baseline DQ of Zafrir et al. 2019, Table 1, who take one range of a whole batch: a row's result then depends on
+    the others).
+
+    bits         of weights
+    groups       ranges of a matrix; None: one of each column
+    input_bits   of the inputs of products
+    table_bits   of the tables of embeddings, one range each
+    matrices     pattern of the paths of the kernels of dense layers; `tables`, of the embeddings
+    """
+
+    bits: int = 8
+    groups: int | None = None
+    input_bits: int = 8
+    table_bits: int = 8
+    matrices: str = MATRICES
+    tables: str = TABLES
+    towers: tuple[str, ...] = ("main",)
+
+    trains = False
+    symmetric = True
+
+    def __post_init__(self):
+        check_bits(bits=self.bits, input_bits=self.input_bits, table_bits=self.table_bits)
+        if self.groups is not None and self.groups < 1:
+            raise ValueError(f"groups is {self.groups}; it must be at least 1, or None for a range of each column")
+
+    def of(self, params: Params) -> dict[str, tuple[int, ...]]:
+        """Returns {path: (layers .., in, out)} of the matrices. Raises ValueError if there is none."""
+        flat = {path: leaf.shape for path, leaf in flatten(params).items() if path.partition("/")[0] in self.towers}
+        found = {path: matrix_of(path, shape) for path, shape in flat.items() if re.search(self.matrices, path)}
+        if not found:
+            raise ValueError(f"matrices={self.matrices!r} finds no kernel; name some of the model's, as '/up/kernel$'")
+        return found
+
+    def bits_of(self, path: str, layers: tuple[int, ...]) -> Any:
+        """Returns the bits of a matrix, or [N, 1] of the layers of a stack."""
+        return self.bits
+
+    def inputs(self, layers: tuple[int, ...], limit: Any = 0.0) -> Array:
+        """Returns `inputs` [layers .., 2] of a matrix."""
+        limit = jnp.broadcast_to(jnp.asarray(limit, jnp.float32), layers)
+        return jnp.stack([limit, jnp.full(layers, levels_of(self.input_bits), jnp.float32)], -1)
+
+    def grid(self, path: str, leaf: Array, shape: tuple[int, ...]) -> Grid:
+        """Returns the grid of a matrix of this shape (layers .., in, out)."""
+        bits = self.bits_of(path, shape[:-2])
+        try:
+            return Grid.of(leaf.reshape(shape), bits, self.groups, self.symmetric)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
+
+    def table(self, table: Array) -> tuple[Array, Array]:
+        """Returns the whole numbers [V, D] int8 of a table, and the value of one."""
+        low = levels_of(self.table_bits)
+        scale = jnp.maximum(jnp.abs(table).max(), LEAST) / low
+        return jnp.clip(jnp.round(table / scale), -low, low).astype(jnp.int8), scale
+
+    def whole(self, params: Params, limits: Any = None) -> Params:
+        """Returns the parameters with matrices and tables as whole numbers. `limits`: ranges of inputs by path, or None."""
+        flat = flatten(params)
+        for path, shape in self.of(params).items():
+            if flat[path].dtype == jnp.int8:
+                continue
+            place, layers, limit = path.removesuffix("kernel"), shape[:-2], (limits or {}).get(path, 0.0)
+            grid = self.grid(path, flat[path], shape)
+            width = flat[path].shape[len(layers) :][sides_of(shape, flat[path].shape) :]
+            fit = lambda leaf, layers=layers, width=width: leaf.reshape(*layers, *width)
+            flat[path] = grid.whole(flat[path].reshape(shape)).reshape(flat[path].shape)
+            flat[f"{path}_scale"], flat[f"{place}inputs"] = fit(grid.scale), self.inputs(layers, limit)
+            if grid.offset is not None:
+                flat[f"{path}_offset"] = fit(grid.offset)
+            if f"{place}bias" in flat:  # to the steps of the product's sums (Zafrir et al., section 3.1)
+                unit = fit(grid.scale * flat[f"{place}inputs"][..., :1] / flat[f"{place}inputs"][..., 1:2])
+                bias = flat[f"{place}bias"]
+                flat[f"{place}bias"] = jnp.where(unit > 0, jnp.round(bias / jnp.maximum(unit, LEAST)) * unit, bias)
+        for path in [path for path in flat if re.search(self.tables, path) and path.partition("/")[0] in self.towers]:
+            if flat[path].dtype != jnp.int8:
+                flat[path], flat[f"{path}_scale"] = self.table(flat[path])
+        return unflatten(flat)
+
+    def smaller(self, system: Any, params: Params, batches: Any) -> tuple[Any, Params]:
+        return system, self.whole(params)
+
+
+def sides_of(shape: tuple[int, ...], own: tuple[int, ...]) -> int:
+    """Returns the number of input axes of a kernel [layers .., in .., out ..] whose matrix is `shape`."""
+    rest, size, count = own[len(shape) - 2 :], 1, 0
+    while size < shape[-2]:
+        size, count = size * rest[count], count + 1
+    return max(count, 1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Q8BERT(Int8):
+    """Fine-tuning that knows of the rounding (Zafrir et al. 2019): symmetric linear quantisation of all dense layers and
+    embeddings to 8 bits, one range a matrix; the range of a layer's inputs is the moving mean of their greatest magnitude
+    over the steps. Weights and inputs are rounded in the forward pass, gradients pass straight through.
+
+    decay    of the moving means
+    As in nlp-architect, ranges begin with the first batch, and the range of a step counts its batch already. Deviation:
+    results of products are not rounded again (`requantize_output`), because float32 layers read them.
+    """
+
+    groups: int | None = 1
+    decay: float = 0.9999
+
+    trains = True
+    owns = r"/(inputs|seen)$"
+    observes = r"/seen$"
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not 0 <= self.decay < 1:
+            raise ValueError(f"decay is {self.decay}; it must be at least 0 and below 1")
+
+    def init(self, params: Params, source: Any) -> Params:
+        flat = flatten(params)
+        for path, shape in self.of(params).items():
+            place, layers = path.removesuffix("kernel"), shape[:-2]
+            self.grid(path, flat[path], shape)
+            flat[f"{place}inputs"] = jnp.concatenate([self.inputs(layers), jnp.full((*layers, 1), self.decay)], -1)
+            flat[f"{place}seen"] = jnp.zeros((*layers, 2))
+        return unflatten(flat)
+
+    def trainable(self, path: str, step: Any) -> bool:
+        return not path.endswith("/inputs")
+
+    def on_step(self, params: Params, step: Any) -> Params:
+        """Moves the ranges by the mean of the greatest magnitudes of the forward passes of the step."""
+        flat = flatten(params)
+        for path in [path for path in flat if re.search(self.observes, path)]:
+            place = path.removesuffix("seen")
+            total, count = flat[path][..., 0], flat[path][..., 1]
+            now, old = total / jnp.maximum(count, 1.0), flat[f"{place}inputs"]
+            moved = jnp.where(old[..., 0] > 0, old[..., 0] - (1 - old[..., 2]) * (old[..., 0] - now), now)
+            flat[f"{place}inputs"] = old.at[..., 0].set(jnp.where(count > 0, moved, old[..., 0]))
+            flat[path] = jnp.zeros_like(flat[path])
+        return unflatten(flat)
+
+    def effective(self, params: Params, train: bool) -> Params:
+        """In training the rounded weights in float32; else those of the served model."""
+        flat = flatten(params)
+        if not train:
+            limits = {path: flat.get(f"{path.removesuffix('kernel')}inputs") for path in self.of(params)}
+            limits = {path: leaf[..., 0] for path, leaf in limits.items() if leaf is not None}
+            return self.whole(self.finish(params), limits)
+        for path, shape in self.of(params).items():
+            matrix, grid = flat[path].reshape(shape), self.grid(path, flat[path], shape)
+            flat[path] = straight(matrix, grid.real(grid.whole(matrix))).reshape(flat[path].shape)
+        for path in [path for path in flat if re.search(self.tables, path) and path.partition("/")[0] in self.towers]:
+            whole, scale = self.table(flat[path])
+            flat[path] = straight(flat[path], whole.astype(jnp.float32) * scale)
+        return unflatten(flat)
+
+    def finish(self, params: Params) -> Params:
+        """Returns the trained parameters in float32."""
+        return unflatten({path: leaf for path, leaf in flatten(params).items() if not re.search(self.owns, path)})
+
+    def smaller(self, system: Any, params: Params, batches: Any) -> tuple[Any, Params]:
+        return system, params  # `effective` has made it

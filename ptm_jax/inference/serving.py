@@ -1,0 +1,109 @@
+"""A model as a graph for those who serve it without this package: StableHLO (`jax.export`) or ONNX (jax2onnx).
+
+The graph reads input_ids and attention_mask [B, L] int32, and token_type_ids where the model has types, of any B and L; its
+weights are inside. Quantised weights stay int8 in the file. No kernel of this package or of one device is in it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+
+from ptm_jax.core import slots, spec
+from ptm_jax.core.errors import UserError
+from ptm_jax.core.towers import Tower
+from ptm_jax.kernels import integers
+
+Format = Literal["stablehlo", "onnx"]
+PLATFORMS = ("cpu", "cuda", "tpu")
+OPSET = 18
+ONNX = "pip install onnx onnx-ir onnxruntime equinox && pip install --no-deps jax2onnx"
+"""jax2onnx names an older orbax-checkpoint than ours, which it does not import: its dependencies cannot be an extra."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Graph:
+    """A function (input arrays [B, L] int32) -> tuple of arrays, and the names of both."""
+
+    call: Callable[..., tuple[Any, ...]]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+def graph(model: Any, arithmetic: integers.Arithmetic = "int8") -> Graph:
+    """Returns the graph of a loaded model: `hidden` [B, L, D] and the scores of its heads by name (`logits`: those of the
+    vocabulary). `arithmetic`: of products with quantised weights.
+
+    Raises UserError for a model with a decoder or one that reads other fields than tokens."""
+    encoder = model.module.encoder
+    if model.pair or encoder.embeddings is None or encoder.languages or model.examples.alphabet is not None:
+        raise UserError(f"{model.system.name} is no encoder of tokens alone; graphs are exported of these")
+    plain = lambda part: dataclasses.replace(part, impl="reference")
+    module = spec.respell(model.module, slots.Kernel, plain)
+    params = jax.tree.map(jnp.asarray, model.params[model.tower])
+    inputs = ("input_ids", "attention_mask", *(("token_type_ids",) if encoder.types else ()))
+    heads = {**({"logits": model.head} if model.head else {}), **{name: name for name in model.scored}}
+    offset = encoder.embeddings.position is not None and encoder.embeddings.position.counts_tokens
+
+    def call(ids, mask, types=None):
+        # Sums of ones: jax2onnx has no jnp.arange of a free axis.
+        real = (ids != model.vocab.pad).astype(jnp.int32) if offset else jnp.ones_like(ids)
+        places = jnp.maximum(jnp.cumsum(real, 1) - 1, 0)
+        rows = jnp.cumsum(jnp.ones_like(ids[:, 0])) - 1
+        batch = {"input_ids": ids, "segment_ids": mask, "positions": places, "rows": rows}
+        batch |= {} if types is None else {"token_type_ids": types}
+        with integers.portable(arithmetic):
+            tower = Tower(module, params)
+            encoded = tower(batch)
+            read = lambda name: tower.read(name, encoded, batch)
+            return encoded.hidden, *(read(name).logits() if key == "logits" else read(name) for key, name in heads.items())
+
+    return Graph(call, inputs, ("hidden", *heads))
+
+
+def write(out: str | os.PathLike, model: Any, kind: Format) -> list[Path]:
+    """Writes `model.stablehlo` or `model.onnx`, graph.json with the names and the tokenizer's files. Returns the files.
+
+    Raises UserError as `graph` does, and without jax2onnx for "onnx"."""
+    from ptm_jax.data.tokenizers.published import write_published
+    from ptm_jax.runs.run import drafted
+
+    made = graph(model, "int8" if kind == "stablehlo" else "float32")
+    data = {"stablehlo": stablehlo, "onnx": onnx}[kind](made, model.limit)
+    with drafted(out) as draft:
+        draft.mkdir(parents=True)
+        (draft / f"model.{kind}").write_bytes(data)
+        facts = {"inputs": list(made.inputs), "outputs": list(made.outputs), "limit": model.limit}
+        facts["labels"] = list(model.examples.labels)
+        (draft / "graph.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf8")
+        if model.tokenizer is not None:
+            write_published(model.tokenizer, draft)
+    return sorted(file for file in Path(out).absolute().rglob("*") if file.is_file())
+
+
+def stablehlo(made: Graph, limit: int | None = None) -> bytes:
+    """Returns the serialized program, which `jax.export.deserialize` reads: for CPUs, GPUs and TPUs, any B and L."""
+    within = () if limit is None else (f"l <= {limit}",)
+    shape = jax.export.symbolic_shape("b, l", constraints=within)
+    given = [jax.ShapeDtypeStruct(shape, jnp.int32) for _ in made.inputs]
+    return jax.export.export(jax.jit(made.call), platforms=PLATFORMS)(*given).serialize()
+
+
+def onnx(made: Graph, limit: int | None = None) -> bytes:
+    """Returns the bytes of an ONNX model with the axes B and L free. Raises UserError without jax2onnx."""
+    del limit
+    if importlib.util.find_spec("jax2onnx") is None:
+        raise UserError(f"--format onnx needs jax2onnx; install it: {ONNX}")
+    from jax2onnx import to_onnx
+
+    given = [jax.ShapeDtypeStruct(jax.export.symbolic_shape("B, L"), jnp.int32) for _ in made.inputs]
+    names = {"input_names": list(made.inputs), "output_names": list(made.outputs)}
+    return to_onnx(made.call, given, opset=OPSET, **names).SerializeToString()
