@@ -7,6 +7,7 @@ Example:
   ptm evaluate runs/sst2 --task sst2 --data SST-2 --predictions SST-2.tsv --plot sst2.png --json
   ptm evaluate CHECKPOINT --adapter houlsby.safetensors --task sst2 --data SST-2
   ptm evaluate runs/sst2/seed_0 --ensemble runs/sst2/seed_1 runs/sst2/seed_2 --task sst2
+  ptm evaluate fast --task sst2 --data SST-2 --speed 0.5
   ptm evaluate glove.6B.300d.txt --task analogy --data questions-words.txt
   ptm evaluate cc.en.300.bin --task similarity --data EN-SIMLEX-999.txt --json
   ptm evaluate glove.6B.300d.txt --task properties --data norms.tsv
@@ -69,6 +70,9 @@ class Args:
     """Downstream tasks: rows in a batch."""
     method: Literal["3cosadd", "3cosmul"] = "3cosadd"
     """analogy: score of the answers, a cosine with the sum or a product of cosines."""
+    speed: Annotated[float | None, tyro.conf.arg(metavar="S")] = None
+    """Models of `ptm compress fastbert`: a text leaves at the first layer with an uncertainty below S, in [0, 1]. The metric
+    `layers` is the share of the layers that the texts passed."""
     json: options.Flag = False
     """Print one JSON document: task, examples, metrics, step, split."""
 
@@ -88,8 +92,9 @@ def run(args: Args) -> int:
     args = dataclasses.replace(args, task=target.task_name(args.task))
     if scoring.is_task(args.task):
         return scoring.evaluate(args)
-    if args.predictions or args.plot or args.split == "test" or args.adapter or args.ensemble or args.beside:
-        names = "--predictions, --plot, --adapter, --ensemble, --beside and --split test"
+    of_tasks = (args.predictions, args.plot, args.adapter, args.ensemble, args.beside, args.speed is not None)
+    if any(of_tasks) or args.split == "test":
+        names = "--predictions, --plot, --adapter, --ensemble, --beside, --speed and --split test"
         raise UserError(f"{names} need a downstream task; give one as --task")
     from ptm_jax.cli.progress import bars
     from ptm_jax.runs import heldout

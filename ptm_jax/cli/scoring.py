@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -96,4 +97,11 @@ def _found(args: Any, model: str, data: Sequence[str], split: str, *, labels: bo
     else:
         source = evaluating.source_of(task, data or own, split)
     other = None if args.beside is None else together(load((args.beside,)))
-    return evaluating.evaluate(together(models, args.task), task, source, labels=labels, batch=batch, beside=other)
+    model, speed = together(models, args.task), vars(args).get("speed")
+    if speed is None:
+        return evaluating.evaluate(model, task, source, labels=labels, batch=batch, beside=other)
+    from ptm_jax.inference.exits import EarlyExit
+
+    model = EarlyExit(model, speed)
+    found = evaluating.evaluate(model, task, source, labels=labels, batch=batch, beside=other)
+    return dataclasses.replace(found, metrics={**found.metrics, "layers": model.cost})

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ptm_jax.compress import recipes
+from ptm_jax.compress.branches import FastBERT
 from ptm_jax.compress.magnitude import Magnitude
 from ptm_jax.compress.qbert import QBERT
 from ptm_jax.compress.quantisation import Q8BERT, Int8
+from ptm_jax.compress.theseus import Theseus
 from ptm_jax.core.spec.named import Named
 
 NAMES: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
@@ -15,6 +18,22 @@ NAMES: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "int8": (Int8, (169,)),
     "q8bert": (Q8BERT, (169,)),
     "qbert": (QBERT, (168, 187)),
+    "distil": (lambda: recipes.KD, (172,)),
+    "logits": (lambda: recipes.LOGITS, (172,)),
+    "distilbert": (lambda: recipes.DISTILBERT, (173,)),
+    "tinybert": (lambda: recipes.TINYBERT, (174,)),
+    "tinybert_prediction": (lambda: recipes.TINYBERT_PREDICTION, (174,)),
+    "pkd": (lambda: recipes.PKD, (175,)),
+    "pkd_last": (lambda: recipes.PKD_LAST, (175,)),
+    "pd": (lambda: recipes.PD, (176,)),
+    "mobilebert": (lambda: recipes.MOBILEBERT, (177,)),
+    "mobilebert_progressive": (lambda: recipes.MOBILEBERT_PROGRESSIVE, (177,)),
+    "minilm": (lambda: recipes.MINILM, (178,)),
+    "mt_dnn": (lambda: recipes.MT_DNN, (183,)),
+    "bilstm": (lambda: recipes.BILSTM, (184,)),
+    "blendcnn": (lambda: recipes.BLENDCNN, (185,)),
+    "theseus": (Theseus, (180,)),
+    "fastbert": (FastBERT, (186,)),
 }
 """{name: (function that returns it with the defaults, rows of the survey's catalogue; no rows for newer methods)}."""
 

@@ -13,8 +13,7 @@ import jax.numpy as jnp
 from ptm_jax.core.streams import named
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, Batch, Encoded, Loss, add_losses
-from ptm_jax.objectives.base import AroundTask, OnePass, name_of, next_memory, real_rows, real_tokens, token_loss
-from ptm_jax.objectives.downstream import scores_of
+from ptm_jax.objectives.base import AroundTask, OnePass, name_of, next_memory, prediction_weights, scores_of, token_loss
 
 
 def needs_scores(task: Any, instead: str = "") -> None:
@@ -43,17 +42,8 @@ def divergence(known: Sequence[Array], moved: Sequence[Array], batch: Batch, nam
         else:
             p, q = jax.nn.log_softmax(p), jax.nn.log_softmax(q)
             found = (jnp.exp(p) * (p - q)).sum(-1)
-        parts.append((1.0 / len(known), token_loss(found, _weights(found, batch, labelled), name=name)))
+        parts.append((1.0 / len(known), token_loss(found, prediction_weights(p, batch, labelled), name=name)))
     return add_losses(*parts)
-
-
-def _weights(found: Array, batch: Batch, labelled: bool) -> Array:
-    """Returns weights in the shape of `found`. A question with C rows [B C, L] has the weight of its first row."""
-    field = "token_weights" if found.ndim > 1 else "label_weights"
-    if labelled and field in batch:
-        return batch[field]
-    weights = real_tokens(batch) if found.ndim > 1 else real_rows(batch)
-    return weights[:: len(weights) // len(found)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -11,8 +11,7 @@ import jax.numpy as jnp
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, Batch, Loss, add_losses
 from ptm_jax.objectives.agreement import needs_scores
-from ptm_jax.objectives.base import AroundTask, real_rows, real_tokens, token_loss
-from ptm_jax.objectives.downstream import scores_of
+from ptm_jax.objectives.base import AroundTask, real_rows, real_tokens, scores_of, token_loss
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -76,6 +76,23 @@ def real_rows(batch: Batch) -> Array:
     return (segments_of(batch) > 0).any(1).astype(jnp.float32)
 
 
+def scores_of(tower: Tower, head: str, encoded: Encoded, batch: Batch) -> Any:
+    """Returns what a head reads from an encoded batch, with the dropout of `batch["noise"]` if there is one."""
+    key = batch.get("noise")
+    return tower.read(head, encoded, batch, None if key is None else named(key, head))
+
+
+def prediction_weights(scores: Array, batch: Batch, labelled: bool = True) -> Array:
+    """Returns weights [B] or [B, L] for scores [.., C]: with `labelled`, those of the labels (`label_weights` [B],
+    `token_weights` [B, L]) if present; otherwise everything but padding counts. A question with C rows [B C, L] has the
+    weight of its first row."""
+    field = "token_weights" if scores.ndim > 2 else "label_weights"
+    if labelled and field in batch:
+        return batch[field]
+    weights = real_tokens(batch) if scores.ndim > 2 else real_rows(batch)
+    return weights[:: len(weights) // len(scores)]
+
+
 def blind(system: Any, tower: str, pool: str) -> str | None:
     """Refuses to pool the first token of a causal encoder: it sees no other token."""
     encoder, head = slots.encoder_of(system, tower), slots.heads_of(system, tower).get(pool)
@@ -143,6 +160,15 @@ class OnePass(slots.Objective):
             kind, head = type(self).__name__, type(scores).__name__
             raise UserError(f"{kind} scores by {head}, no softmax over classes; leave out what compares it")
         return parts
+
+    def predictions(self, tower: Tower, encoded: Encoded, batch: Batch) -> dict[str, tuple[Array, Array]]:
+        """Returns {name: (logits [.., C], weights [..])} of what the head predicts, to compare two models. Raises
+        UserError if the objective has no head, or one without a softmax over classes."""
+        if self.head is None:
+            raise UserError(f"{name_of(self)} has no head whose predictions could be compared; take a task with one")
+        found = self.distributions(scores_of(tower, self.head, encoded, batch), batch)
+        names = [self.head] if len(found) == 1 else [f"{self.head}_{number}" for number in range(len(found))]
+        return {name: (one, prediction_weights(one, batch)) for name, one in zip(names, found, strict=True)}
 
     def initial_carry(self, towers: Mapping[str, Tower], batch: Batch) -> Any:
         """Returns the memory before the first step, or None."""

@@ -13,13 +13,7 @@ from ptm_jax.core import slots
 from ptm_jax.core.streams import named
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, Batch, Encoded, Loss, Ratio, add_losses
-from ptm_jax.objectives.base import OnePass, binary_loss, nll_of, real_rows, real_tokens, token_loss
-
-
-def scores_of(tower: Tower, head: str, encoded: Encoded, batch: Batch) -> Any:
-    """Returns what a head reads from an encoded batch, with the dropout of `batch["noise"]` if there is one."""
-    key = batch.get("noise")
-    return tower.read(head, encoded, batch, None if key is None else named(key, head))
+from ptm_jax.objectives.base import OnePass, binary_loss, nll_of, real_rows, real_tokens, scores_of, token_loss
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

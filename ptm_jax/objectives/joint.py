@@ -40,6 +40,11 @@ class Joint(OnePass):
     def of(self, tower: Tower, encoded: Encoded, batch: Batch) -> Loss:
         return add_losses(*((scale, part.of(tower, encoded, batch)) for scale, part in self.parts))
 
+    def predictions(self, tower: Tower, encoded: Encoded, batch: Batch) -> dict[str, tuple[Array, Array]]:
+        """Returns those of all parts."""
+        found = (part.predictions(tower, encoded, batch) for _, part in self.parts)
+        return {name: one for part in found for name, one in part.items()}
+
     def refusal(self, system: Any) -> str | None:
         """Returns the first refusal of a part, or None."""
         own = [dataclasses.replace(part, tower=self.tower) for _, part in self.parts]

@@ -37,6 +37,10 @@ class MLM(OnePass):
     def of(self, tower: Tower, encoded: Encoded, batch: Batch) -> Loss:
         return _predicted(tower, self.head, encoded.hidden, batch, self.prefix)
 
+    def predictions(self, tower: Tower, encoded: Encoded, batch: Batch) -> dict[str, tuple[Array, Array]]:
+        states = gather(encoded.hidden, batch[f"{self.prefix}_positions"])
+        return {self.prefix: (tower.head(self.head, states).logits(), batch[f"{self.prefix}_weights"])}
+
 
 def _predicted(tower: Tower, head: str, states: Array, batch: Batch, prefix: str) -> Loss:
     """Returns the loss for predicting the labels of `prefix` from `states` [B, L, D]."""
@@ -70,6 +74,9 @@ class LM(OnePass):
     def of(self, tower: Tower, encoded: Encoded, batch: Batch) -> Loss:
         readout = tower.head(self.head, encoded.hidden[:, :-1])
         return token_loss(readout.nll(batch["input_ids"][:, 1:]), followers(batch), name="nll")
+
+    def predictions(self, tower: Tower, encoded: Encoded, batch: Batch) -> dict[str, tuple[Array, Array]]:
+        return {self.head: (tower.head(self.head, encoded.hidden[:, :-1]).logits(), followers(batch))}
 
     def refusal(self, system: Any) -> str | None:
         encoder = slots.encoder_of(system, self.tower)

@@ -24,7 +24,7 @@ from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.core.spec.classes import Kinds
 from ptm_jax.core.spec.own_code import own_kinds
 from ptm_jax.core.spec.rebuild import rebuild
-from ptm_jax.core.system import Experiment, System
+from ptm_jax.core.system import Experiment, System, adapted
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.train import console, given_vectors, workdirs
 from ptm_jax.train.checkpoints import restore_params
@@ -57,7 +57,7 @@ def sentence_of(init: Init) -> Sentence | None:
 
 def check(config: Experiment) -> None:
     """Raises UserError if `init` names an unknown tower, or if a tower that needs a model has none."""
-    system, pairs = config.system, pairs_of(config.init)
+    system, pairs = adapted(config.system), pairs_of(config.init)
     known = {*system.towers}
     for at, model in pairs:
         if at == given_vectors.PLACE or at in _language_models(system):
@@ -215,7 +215,7 @@ def _source(at: str, path: str, system: System) -> tuple[dict[str, Any], Report]
         found, report = params_of(path, system)
         return flatten(found), report
     tower = at.split("/")[0]
-    found, report = params_of(path, dataclasses.replace(system, towers={"main": system.towers[tower]}))
+    found, report = params_of(path, dataclasses.replace(system, towers={"main": adapted(system).towers[tower]}))
     other = next((name for name in (tower, "main") if name in found), list(found)[-1])
     flat = flatten({tower: found[other]})
     return {name: leaf for name, leaf in flat.items() if f"{name}/".startswith(f"{at}/")}, report

@@ -23,7 +23,7 @@ from ptm_jax.tasks import evaluating
 from ptm_jax.tasks.catalogue import catalogue
 from ptm_jax.tasks.kinds.base import kind_of
 from ptm_jax.train import setup
-from ptm_jax.tuning import finetuning, selection
+from ptm_jax.tuning import finetuning, selection, teaching
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +79,9 @@ def compress(
         wrappers = (compression,) if compression.trains else ()
         init = compression.start(os.fspath(best_checkpoint(model)))
         config = change(finetuning.experiment(task, init, data, compress=wrappers, **options))
+    if compression.stored:
+        scores = teaching.write_scores((first,), catalogue.get(task), data, workdir / "teacher_scores.jsonl")
+        config = teaching.taught(config, scores)
     if compression.trains:
         tuned = selection.finetune(config, workdir, task, quiet=quiet)
         if tuned.ended == "stopped":

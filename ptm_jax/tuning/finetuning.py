@@ -140,8 +140,9 @@ def _spelled(examples: TaskExamples, before: Any) -> TaskExamples:
 
 
 def _model(init: Any) -> str:
-    """Returns the model of `init` that provides the fine-tuned encoder. Raises UserError."""
-    found = [path for at, path in initial.models_of(init) if at in ("", "main")]
+    """Returns the model of `init` that provides the fine-tuned encoder: that of the tower main, or a teacher's, from which a
+    compression makes it. Raises UserError."""
+    found = [path for names in (("", "main"), ("teacher",)) for at, path in initial.models_of(init) if at in names]
     if not found and not initial.models_of(init):
         (_, path), *_ = initial.pairs_of(init)
         raise UserError(

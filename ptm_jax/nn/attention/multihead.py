@@ -92,14 +92,25 @@ class ByLayer:
         return ByLayer(tuple(part.take(rows) for part in self.parts))
 
 
+@record
+class Projected:
+    """What a layer's attention reads: queries, keys and values [B, L, H, K], and the factor `scale` [] of q k^T. Those of a
+    stack have a leading axis N."""
+
+    query: Any
+    key: Any
+    value: Any
+    scale: Any
+
+
 class Attention(slots.Kernel, nn.Module):
     """Computes queries from x, keys and values from `source` (default: x). If `values` is given, the values are computed
     from it.
 
     `cache` holds earlier keys and values. The new ones are written at `cache.start`, and the queries attend over the whole
     cache. A cache without a `start` replaces `source` and is returned as None. Returns (output [B, Lq, D], probabilities
-    [B, H, Lq, Lk] or None, new cache or None). `expose="scores"` returns the logits before mask and bias in place of the
-    probabilities (TinyBERT and MiniLM distil them).
+    [B, H, Lq, Lk] or None, new cache or None). In place of the probabilities, `expose="scores"` returns the logits before
+    mask and bias, and `expose="heads"` the queries, keys and values (`Projected`), which distillation compares.
 
     `impl` selects the implementation (`kernels.choice`). Only "reference" returns probabilities; "auto" uses it for short
     rows on a CPU. With a cache every `impl` is "auto". If the layout rotates keys around a ring, ring attention is used
@@ -122,7 +133,7 @@ class Attention(slots.Kernel, nn.Module):
     precision: Precision = Precision()
     scale: float | None = None
     relative: nn.Module | None = None
-    expose: Literal["probabilities", "scores"] = "probabilities"
+    expose: Literal["probabilities", "scores", "heads"] = "probabilities"
     impl: Impl = "auto"
 
     @property
@@ -178,13 +189,16 @@ class Attention(slots.Kernel, nn.Module):
             heads, probabilities = attend(queries, k, v, scores=joint(context.scores, scores), impl=impl, **given)
         if self.expose == "scores":
             probabilities = self.precision.einsum("bqhd,bkhd->bhqk", q, k, jnp.float32) * scale
+        elif self.expose == "heads":
+            probabilities = Projected(q, k, v, jnp.float32(scale))
         heads = constrain(heads, "rows", "length", "heads", None)
         out = Dense(self.width, axes=2, initializer=self.out_init or self.initializer, name="out", **options)
         return stream(out(heads)), probabilities, cache
 
     def _refuse(self):
         """Raises UserError for options that need the scores of all keys at once."""
-        for what in (self.relative and type(self.relative).__name__, self.expose == "scores" and 'expose="scores"'):
+        exposed = f'expose="{self.expose}"' if self.expose != "probabilities" else None
+        for what in (self.relative and type(self.relative).__name__, exposed):
             if what:
                 raise UserError(f"{what} reads all keys at once, which ring attention never has; take rules without _ring")
 

@@ -1,0 +1,94 @@
+"""How a student is made from its teacher's network."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import jax.numpy as jnp
+
+from ptm_jax.core import slots
+from ptm_jax.core.paths import flatten, unflatten
+from ptm_jax.nn.blocks import Stack
+from ptm_jax.nn.embeddings.parts import Types
+from ptm_jax.nn.layers import Dropout
+
+
+class Student(slots.Slot):
+    """The network of a student, and its first parameters."""
+
+    def tower(self, teacher: Any) -> Any:
+        """Returns the student's network. Raises ValueError if the teacher does not fit."""
+        raise NotImplementedError
+
+    def begin(self, params: Mapping[str, Any], teacher: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Returns the first parameters of the student, from random ones and the teacher's."""
+        return params
+
+
+def stack_of(teacher: Any) -> Stack:
+    """Returns the stack of a tower's layers. Raises ValueError where layers share parameters, or there is no stack."""
+    encoder = slots.encoder_in(teacher)
+    stack = None if encoder is None else encoder.stacks.get("stack")
+    if not isinstance(stack, Stack) or stack.levels != stack.layers:
+        raise ValueError(f"{type(encoder).__name__} is no stack of layers with parameters of their own; give the student")
+    return stack
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SomeLayers(Student):
+    """The teacher with some of its layers and their parameters (DistilBERT: every second one; PKD: the first ones).
+
+    keep    number of layers, or the numbers of those that stay, from 1
+    which   for a number: "even" spreads them up to the last, "first" takes the lowest, "last" the highest
+    layout  "same" as the teacher's, or "distilbert": no vectors of sentence types, dropout in the second branch alone, and a
+            ReLU before the last layer of a new head for texts
+    """
+
+    keep: int | tuple[int, ...] = 6
+    which: str = "even"
+    layout: Literal["same", "distilbert"] = "same"
+
+    def __post_init__(self):
+        numbers = (self.keep,) if isinstance(self.keep, int) else self.keep
+        if not numbers or min(numbers) < 1 or self.which not in ("even", "first", "last"):
+            raise ValueError(
+                f"keep is {self.keep}, which {self.which!r}; layers count from 1, and which is even, first or last"
+            )
+
+    def numbers(self, layers: int) -> tuple[int, ...]:
+        """Returns the numbers of the layers that stay, from 1. Raises ValueError for more than there are."""
+        if isinstance(self.keep, int):
+            count, first = self.keep, range(1, self.keep + 1)
+            even = [number * layers // count for number in first]
+            found = {"even": even, "first": first, "last": [layers - count + number for number in first]}[self.which]
+        else:
+            count, found = max(self.keep), self.keep
+        if count > layers:
+            raise ValueError(f"keep is {self.keep}, and the teacher has {layers} layers; keep at most these")
+        return tuple(found)
+
+    def tower(self, teacher: Any) -> Any:
+        stack, encoder, heads = stack_of(teacher), teacher.encoder, dict(teacher.heads)
+        stack = stack.clone(layers=len(self.numbers(stack.layers)))
+        if self.layout == "same":
+            return teacher.clone(encoder=encoder.clone(stack=stack))
+        block, embed = stack.block, encoder.embed
+        stack = stack.clone(block=block.clone(dropout=0.0, after_ffn=Dropout(block.dropout)))
+        embed = embed.clone(parts=tuple(part for part in embed.parts if not isinstance(part, Types)))
+        heads = {name: head for name, head in heads.items() if name not in ("pool", "nsp")}
+        for name in heads.keys() & {"classify", "choose"}:
+            heads[name] = heads[name].clone(summary=heads[name].summary.clone(activation="relu"))
+        return teacher.clone(encoder=encoder.clone(stack=stack, embed=embed), heads=heads)
+
+    def begin(self, params: Mapping[str, Any], teacher: Mapping[str, Any]) -> Mapping[str, Any]:
+        mine, its = flatten(params), flatten(teacher)
+        block = "encoder/stack/block/"
+        layers = next(len(leaf) for path, leaf in its.items() if path.startswith(block))
+        chosen = jnp.asarray([number - 1 for number in self.numbers(layers)])
+        begin = lambda path: its[path][chosen] if path.startswith(block) else jnp.copy(its[path])
+        new = r"^heads_(classify|choose)/" if self.layout == "distilbert" else r"^$"
+        known = {path for path in mine if path in its and not re.search(new, path)}
+        return unflatten({path: begin(path) if path in known else leaf for path, leaf in mine.items()})

@@ -1,0 +1,177 @@
+"""Each match of a distillation equals its formula in numpy, on networks that are arrays; maps and refusals."""
+
+import dataclasses
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ptm_jax.compress.matches.attending import AttentionMaps, AttentionScores, HeadRelations
+from ptm_jax.compress.matches.base import MAPS, Compared, Outline, pairs
+from ptm_jax.compress.matches.predictions import Logits, SoftTargets, soft_targets
+from ptm_jax.compress.matches.states import Gram, Hidden, Patient, StateCosine
+from ptm_jax.core.errors import UserError
+from ptm_jax.nn.attention.multihead import Projected
+
+B, L, D, H, K, C = 2, 4, 6, 2, 3, 3
+SEGMENTS = np.array([[1, 1, 1, 0], [1, 1, 2, 2]])
+REAL = SEGMENTS > 0
+SEEN = (SEGMENTS[:, :, None] == SEGMENTS[:, None]) & REAL[:, None] & REAL[:, :, None]
+draw = lambda *shape, seed: np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def reading(seed, layers, scores=None):
+    """A network's outputs as arrays; layers 0 ... N."""
+    states = draw(layers + 1, B, L, D, seed=seed)
+    q, k, v = (draw(layers + 1, B, L, H, K, seed=seed + n) for n in (1, 2, 3))
+    encoder = types.SimpleNamespace(direction="bidirectional")
+    return types.SimpleNamespace(
+        states=lambda layer: states[layer],
+        heads=lambda layer: Projected(q[layer], k[layer], v[layer], 0.5),
+        outline=Outline(layers, D, H, K),
+        predictions={"classify": (draw(B, C, seed=seed) if scores is None else scores, np.array([1.0, 2.0], np.float32))},
+        batch={"input_ids": np.zeros((B, L), np.int32), "segment_ids": SEGMENTS},
+        tower=types.SimpleNamespace(module=encoder),
+        numpy=(states.astype(np.float64), q, k, v),
+    )
+
+
+@pytest.fixture
+def compared(monkeypatch):
+    monkeypatch.setattr("ptm_jax.core.slots.encoder_in", lambda module: module)
+    return Compared(reading(0, 2), (reading(10, 4), reading(20, 4)), lambda name, x: x @ kernel(name))
+
+
+kernel = lambda name: draw(D, D, seed=len(name))
+
+
+def softmax(x, seen=None):
+    x = np.asarray(x, np.float64)
+    e = np.exp(x - x.max(-1, keepdims=True)) * (1 if seen is None else seen)
+    return e / np.maximum(e.sum(-1, keepdims=True), 1e-30)
+
+
+def mean(values, weights):
+    return float((values * weights).sum() / np.sum(weights))
+
+
+def kl(p, q):
+    return np.where(p > 0, p * np.log(np.maximum(p, 1e-30) / np.maximum(q, 1e-30)), 0).sum(-1)
+
+
+def predictions(compared):
+    s, *t = (np.asarray(one.predictions["classify"][0]) for one in (compared.student, *compared.teachers))
+    soft, two = (softmax(t[0] / 2) + softmax(t[1] / 2)) / 2, np.array([1, 2])
+    yield SoftTargets(temperature=2.0), mean(4 * kl(soft, softmax(s / 2)), two)
+    yield SoftTargets(temperature=2.0, kind="cross_entropy"), mean(-4 * (soft * np.log(softmax(s / 2))).sum(-1), two)
+    yield Logits(), mean(((s - (t[0] + t[1]) / 2) ** 2).mean(-1), two)
+
+
+def states(compared):
+    s, t = (one.numpy[0] for one in (compared.student, compared.teachers[0]))
+    term = lambda mine, its: mean(((mine - its) ** 2).mean(-1), REAL)
+    w = [np.asarray(kernel(name), np.float64) for name in ("m", "m_1", "m_2")]
+    yield Hidden(), term(s[1], t[2]) + term(s[2], t[4])
+    yield Hidden(layers="states", projection="shared"), sum(term(s[i] @ w[0], t[2 * i]) for i in range(3))
+    yield Hidden(layers="last", projection="each"), term(s[1] @ w[1], t[3]) + term(s[2] @ w[2], t[4])
+    yield Hidden(layers=((0, 3),), teacher=1), term(s[0], compared.teachers[1].numpy[0][3])
+    unit = lambda x: x / np.linalg.norm(x, axis=-1, keepdims=True)
+    yield StateCosine(), mean(1 - (unit(s[2]) * unit(t[4])).sum(-1), REAL)
+    first = ((unit(s[1][:, 0]) - unit(t[2][:, 0])) ** 2).sum(-1).mean()
+    yield Patient(), first
+    yield Patient(average=True), first / D
+    gram = lambda x: np.einsum("bqd,bkd->bqk", x, x) / D
+    yield Gram(layers="top"), mean((gram(s[2]) - gram(t[4])) ** 2, SEEN)
+    flow = lambda x: np.einsum("bld,ble->bde", x * REAL[..., None], x) / REAL.sum(1)[:, None, None]
+    yield Gram(layers="top", over="features"), ((flow(s[2]) - flow(t[4])) ** 2).mean((1, 2)).mean()
+
+
+def attention(compared):
+    (_, sq, sk, sv), (_, tq, tk, tv) = compared.student.numpy, compared.teachers[0].numpy
+    scores = lambda q, k, scale: np.einsum("bqhd,bkhd->bhqk", q, k).astype(np.float64) * scale
+    apart = lambda i, j: mean(((scores(sq[i], sk[i], 0.5) - scores(tq[j], tk[j], 0.5)) ** 2).mean(1), SEEN)
+    far = lambda p, q: mean(kl(softmax(p, SEEN[:, None]), softmax(q, SEEN[:, None])).mean(1), REAL)
+    root = K**-0.5
+    yield AttentionScores(), apart(1, 2) + apart(2, 4)
+    yield AttentionMaps(), far(scores(tq[4], tk[4], 0.5), scores(sq[2], sk[2], 0.5))
+    yield HeadRelations(), far(scores(tv[4], tv[4], root), scores(sv[2], sv[2], root))
+    yield HeadRelations(of="query"), far(scores(tq[4], tq[4], root), scores(sq[2], sq[2], root))
+
+
+def test_every_match_is_its_formula(compared):
+    cases = [*predictions(compared), *states(compared), *attention(compared)]
+    found = jax.jit(lambda: [match(compared, "m") for match, _ in cases])()
+    for (match, expected), loss in zip(cases, found, strict=True):
+        metric = loss.metrics["m"]
+        values = float(np.sum(np.asarray(loss.sum) / np.asarray(loss.weight))), float(metric.sum / metric.weight)
+        np.testing.assert_allclose(values, expected, rtol=2e-5, atol=1e-7, err_msg=repr(match))
+
+
+def test_soft_targets_by_hand():
+    """Teacher (0.8, 0.2), student (0.5, 0.5) at T = 1: 0.8 ln 1.6 + 0.2 ln 0.4."""
+    found = jax.jit(soft_targets, static_argnums=2)(jnp.zeros((1, 2)), [np.log(np.array([[0.8, 0.2]], np.float32))], 1.0)
+    np.testing.assert_allclose(found, [0.8 * np.log(1.6) + 0.2 * np.log(0.4)], rtol=1e-6)
+
+
+def test_the_maps_are_those_of_the_papers():
+    find = lambda name, student, teacher: MAPS[name](student, teacher)
+    assert find("uniform", 4, 12) == [(1, 3), (2, 6), (3, 9), (4, 12)]  # TinyBERT
+    assert [t for _, t in find("skip", 6, 12)] == [2, 4, 6, 8, 10] and [t for _, t in find("below", 6, 12)] == [
+        7,
+        8,
+        9,
+        10,
+        11,
+    ]
+    assert [t for _, t in find("skip", 3, 12)] == [4, 8] and [t for _, t in find("below", 3, 12)] == [10, 11]  # PKD
+    assert [s for s, _ in find("below", 6, 12)] == [1, 2, 3, 4, 5]
+    assert find("states", 2, 4) == [(0, 0), (1, 2), (2, 4)] and find("top", 2, 4) == [(2, 4)]
+
+
+@pytest.mark.parametrize(
+    ("layers", "said"),
+    [
+        (((1, 9),), "layer 9 of the teacher"),
+        (((3, 1),), "layer 3 of the student"),
+        ("top1", "map of layers"),
+        ((), "no layer"),
+    ],
+)
+def test_a_map_that_names_no_layer_is_one_line(layers, said):
+    with pytest.raises(ValueError, match=said) as error:
+        pairs(layers, Outline(2, D, H, K), Outline(4, D, H, K))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("match", "student", "said"),
+    [
+        (Hidden(), Outline(2, 8, H, K), "8 wide and the teacher 6"),
+        (AttentionScores(), Outline(2, D, 3, 2), "3 heads and the teacher 2"),
+        (AttentionMaps(layers="states"), Outline(2, D, H, K), "embeddings"),
+        (HeadRelations(), Outline(2, D, None, None), "attention"),
+        (StateCosine(), Outline(None, D, H, K), "states of their layers"),
+    ],
+)
+def test_networks_that_do_not_fit_are_one_line(match, student, said):
+    with pytest.raises(ValueError, match=said):
+        match.projections(student, Outline(4, D, H, K))
+
+
+def test_another_number_of_classes_is_one_line(compared):
+    odd = reading(3, 4, scores=draw(B, C + 1, seed=3))
+    with pytest.raises(UserError, match="4 classes and the student 3"):
+        SoftTargets()(dataclasses.replace(compared, teachers=(odd,)), "m")
+    with pytest.raises(UserError, match="no predictions 'mlm'"):
+        SoftTargets(heads=("mlm",))(compared, "m")
+
+
+def test_a_term_counts_in_its_span():
+    half = Hidden(weight=3.0, span=(0.5, 1.0))
+    found = jax.jit(jax.vmap(lambda step: half.scale(step, 4)))(np.arange(4))
+    assert found.tolist() == [0, 0, 3, 3] and Hidden(weight=2.0).scale(7, 4) == 2.0
+    for odd in ({"span": (0.5, 0.5)}, {"weight": -1.0}):
+        with pytest.raises(ValueError, match="span"):
+            Hidden(**odd)
