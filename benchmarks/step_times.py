@@ -16,15 +16,16 @@ from ptm_jax.core.system import Experiment
 from ptm_jax.mesh.chips import topology
 from ptm_jax.plan import costs, lowering, measured
 from ptm_jax.systems import get
+from ptm_jax.tuning import study_runs
 
-NAMES = ("bert_mini", "t5_mini", "lstm_mini", "transformer_xl_mini", "elmo_mini", "bart_mini")
+NAMES = ("bert_mini", "t5_mini", "lstm_mini", "transformer_xl_mini", "elmo_mini")
 LIMIT = 0.25
 
 
 def main() -> None:
     lines, where = [], topology("cpu:1")
     for name in NAMES:
-        config = Experiment(system=get(name))
+        config = study_runs.expected(Experiment(system=get(name)))  # its tokenizer's vocabulary
         phase = config.system.recipe.phases[0]
         config = dataclasses.replace(config, mesh=())
         found = measured.step(config, 0)

@@ -75,7 +75,7 @@ def losses(width: int, kind: str, rates: tuple[float, ...], rows: np.ndarray) ->
         for name, (dims, dtype) in fields.items():
             batch.setdefault(name, jnp.zeros((ROWS, *dims), dtype))
         state, metrics = trained(rate).step(state, batch)
-        return state, metrics["loss"]
+        return state, metrics["loss"].value()
 
     ids = jnp.asarray(rows[0])
     fields = {name: jnp.zeros((ROWS, *dims), dtype) for name, (dims, dtype) in base.examples.spec(LENGTH, VOCAB).items()}
