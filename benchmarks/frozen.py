@@ -68,13 +68,13 @@ def sentences(data: Path) -> Iterator[str]:
                 yield from (row[column].replace("\\", " ") for column in columns if column < len(row))
 
 
-def text(args: argparse.Namespace) -> str:
+def text(data: Path, folder: Path) -> str:
     """Returns the file of the text, a document for a sentence, in a random order."""
-    file = args.workdir / "text.txt"
+    file = folder / "text.txt"
     if not file.exists():
-        lines = [line.strip() for line in sentences(args.data) if line.strip()]
+        lines = [line.strip() for line in sentences(data) if line.strip()]
         order = np.random.default_rng(0).permutation(len(lines))
-        args.workdir.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         file.write_text("\n\n".join(lines[i] for i in order) + "\n")
         print(f"{len(lines):,} sentences, {sum(len(line.split()) for line in lines):,} words", flush=True)
     return str(file)
@@ -97,53 +97,43 @@ def recipe(steps: int, batch: int, length: int, lr: float) -> Recipe:
     )
 
 
-def words_lm(args: argparse.Namespace) -> System:
+def words_lm(steps: int) -> System:
     """ELMo of width 128: cells of 384, convolutions of 1 to 4 characters, a softmax over 1,024 drawn words."""
     vocab = Vocab(size=WORDS, pad=0, eos=1, unk=2)
     encoder = network(vocab, 128, 384, filters=((1, 32), (2, 32), (3, 64), (4, 128)))
     system = elmo("elmo_small", encoder, spelling=16, sampled=1024)
     tokenizer = dataclasses.replace(system.tokenizer, vocab=WORDS)
-    return dataclasses.replace(system, tokenizer=tokenizer, recipe=recipe(args.elmo_steps, 32, 32, 4e-3))
+    return dataclasses.replace(system, tokenizer=tokenizer, recipe=recipe(steps, 32, 32, 4e-3))
 
 
-def strings_lm(args: argparse.Namespace) -> System:
+def strings_lm(steps: int) -> System:
     """Flair's language models with 256 units."""
     system = with_field(flair("flair_small", 64, 256), "dropout", 0.0)
-    return dataclasses.replace(system, recipe=recipe(args.strings_steps, 32, 128, 8e-3))
+    return dataclasses.replace(system, recipe=recipe(steps, 32, 128, 8e-3))
 
 
-def train(args: argparse.Namespace) -> dict[str, Path]:
-    """Trains what is not finished, and returns {name: folder}."""
-    made = {"vectors": vectors(), "elmo": words_lm(args), "strings_lm": strings_lm(args)}
-    for name in args.only:
-        epochs = args.vector_epochs if name == "vectors" else None
+def train(data: Path, folder: Path, elmo_steps: int = 600, strings_steps: int = 500, vector_epochs: float = 5.0) -> None:
+    """Trains what is not finished: the folders vectors, elmo, strings_lm, and strings, the vectors of words of the last."""
+    made = {"vectors": vectors(), "elmo": words_lm(elmo_steps), "strings_lm": strings_lm(strings_steps)}
+    for name, system in made.items():
         config = Experiment(
-            system=made[name],
-            data=(text(args),),
-            epochs=epochs,
-            save_every=100,
-            log_every=50,
-            metrics=(),
-            precision="float32" if name == "elmo" else "bfloat16",
-        )
-        loop.train(config, args.workdir / name)
-    found = {name: args.workdir / name for name in made}
-    if "strings_lm" in args.only:
-        found["strings"] = args.workdir / "strings"
-        if not found["strings"].exists():
-            loading.strings(loading.load(found["strings_lm"]), "strings").save(found["strings"])
-    return found
+            system=system, data=(text(data, folder),), epochs=vector_epochs if name == "vectors" else None, save_every=100,
+            log_every=50, metrics=(), precision="float32" if name == "elmo" else "bfloat16",
+        )  # fmt: skip
+        loop.train(config, folder / name)
+    if not (folder / "strings").exists():
+        loading.strings(loading.load(folder / "strings_lm"), "strings").save(folder / "strings")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--workdir", type=Path, required=True)
-    parser.add_argument("--only", nargs="+", default=["vectors", "elmo", "strings_lm"])
     parser.add_argument("--vector-epochs", type=float, default=5.0)
     parser.add_argument("--elmo-steps", type=int, default=600)
-    parser.add_argument("--strings-steps", type=int, default=300)
-    train(parser.parse_args())
+    parser.add_argument("--strings-steps", type=int, default=500)
+    args = parser.parse_args()
+    train(args.data, args.workdir, args.elmo_steps, args.strings_steps, args.vector_epochs)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,6 @@
 r"""A BiLSTM-CRF with and without features of frozen language models (rows 34 to 36 and 223 of the survey).
 
-    ptm train elmo_mini --data pydocs --workdir runs/elmo
-    ptm train flair_mini --data pydocs --workdir runs/flair && ptm import runs/flair --strings --out runs/strings
-    ptm train skipgram_mini --data pydocs --workdir runs/skipgram
-    python -m benchmarks.tagger_features --elmo runs/elmo --strings runs/strings --vectors runs/skipgram \
-        --workdir runs/taggers
+    python -m benchmarks.tagger_features --workdir runs/taggers
 
     words          vectors of words, given where the skip-gram has them, a BiLSTM, a CRF
     words + elmo   the learned mixture of ELMo's layers beside the vectors (Peters et al. 2018)
@@ -12,14 +8,15 @@ r"""A BiLSTM-CRF with and without features of frozen language models (rows 34 to
     tagger         TagLM's: a BiGRU over characters beside the vectors, two BiGRU, a CRF (Peters et al. 2017)
     tagger + lm    the top states of ELMo's language models beside the output of its first BiGRU: TagLM
 
-The models are frozen, and their states are computed once a run. A finished run is not repeated: results.jsonl in the workdir
-has a line for each. --tasks, --ways and --seeds choose a part.
+The models (`benchmarks.frozen`) are trained first, unless `--frozen` has them, and their states are computed once a run. A
+finished run is not repeated: results.jsonl in the workdir has a line for each. --tasks, --ways and --seeds choose a part.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import json
 import re
 import shutil
@@ -28,6 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks import frozen
 from ptm_jax.adapt.freezing import FeatureExtraction
 from ptm_jax.adapt.representation import Recurrent, Representation, StackedWords, TagLM
 from ptm_jax.core.recipe import AdamW
@@ -39,6 +37,7 @@ DATA = {"ud": "ud/en_partut", "wnut17": "ner/wnut17"}
 WAYS = ("words", "words + elmo", "words + flair", "tagger", "tagger + lm")
 LABELS, EPOCHS = {"ud": 400, "wnut17": 1500}, {"ud": 10, "wnut17": 5}
 """{task: sentences with tags, which the seed draws from the training set; passes over them}."""
+FILE = "results.jsonl"
 WORDS, BATCH, LENGTH = 16_384, 16, 40
 
 
@@ -58,7 +57,7 @@ def labelled(task: str, args: argparse.Namespace, seed: int) -> tuple[str, str]:
 
 def model(way: str, args: argparse.Namespace) -> str:
     """Returns the folder of the frozen model of a way; the ways without one read its vocabulary alone."""
-    return args.strings if way.endswith("flair") else args.elmo
+    return str(args.frozen / ("strings" if way.endswith("flair") else "elmo"))
 
 
 def experiment(task: str, way: str, args: argparse.Namespace, seed: int) -> Experiment:
@@ -71,7 +70,7 @@ def experiment(task: str, way: str, args: argparse.Namespace, seed: int) -> Expe
     else:
         mixed = (Representation(kind="mix", embeddings=True),) if way.endswith("elmo") else ()
         readers = (*mixed, StackedWords(**words), Recurrent(hidden=args.hidden, dropout=args.dropout))
-    init = (("main", model(way, args)), ("embeddings", args.vectors))
+    init = (("main", model(way, args)), ("embeddings", str(args.frozen / "vectors")))
     config = finetuning.experiment(
         task, init, labelled(task, args, seed), epochs=args.epochs or EPOCHS[task], batch=BATCH, length=LENGTH, lr=args.lr,
         adapt=(features, *readers), seed=seed, tagger="crf",
@@ -87,46 +86,60 @@ def results(file: Path) -> dict[tuple[str, str, int], dict]:
     return {(line["task"], line["way"], line["seed"]): line for line in map(json.loads, lines)}
 
 
+def one(task: str, way: str, seed: int, args: argparse.Namespace) -> None:
+    """Trains a tagger, and writes its line."""
+    start, folder = time.process_time(), args.workdir / f"{task}_{way}_{seed}".replace(" ", "")
+    shutil.rmtree(folder, ignore_errors=True)
+    found = selection.finetune(experiment(task, way, args, seed), folder, task, quiet=True)
+    shutil.rmtree(folder)
+    line = {"task": task, "way": way, "seed": seed, "score": 100 * found.main, "metrics": dict(found.metrics)}
+    line["cpu_seconds"] = time.process_time() - start
+    print(json.dumps(line), flush=True)
+    with (args.workdir / FILE).open("a") as out:
+        out.write(json.dumps(line) + "\n")
+
+
 def run(args: argparse.Namespace) -> None:
     """Trains what has no result yet."""
-    file = args.workdir / "results.jsonl"
     args.workdir.mkdir(parents=True, exist_ok=True)
-    for seed in range(args.seeds):
-        for task in args.tasks:
-            for way in args.ways:
-                if (task, way, seed) in results(file) or not Path(model(way, args)).exists():
-                    continue
-                start, folder = time.process_time(), args.workdir / "run"
-                shutil.rmtree(folder, ignore_errors=True)
-                found = selection.finetune(experiment(task, way, args, seed), folder, task, quiet=True)
-                line = {"task": task, "way": way, "seed": seed, "score": 100 * found.main, "metrics": dict(found.metrics)}
-                line["cpu_seconds"] = time.process_time() - start
-                print(json.dumps(line), flush=True)
-                with file.open("a") as out:
-                    out.write(json.dumps(line) + "\n")
+    for seed, task, way in itertools.product(range(args.seeds), args.tasks, args.ways):
+        if (task, way, seed) not in results(args.workdir / FILE):
+            one(task, way, seed, args)
 
 
 def table(found: dict[tuple[str, str, int], dict]) -> str:
-    """Returns the table in Markdown: means and standard deviations over the seeds."""
+    """Returns the table in Markdown: means and standard deviations over the seeds, and each seed's difference to the same
+    tagger without the features."""
     tasks = [task for task in DATA if any(key[0] == task for key in found)]
-    head = [f"{task} ({catalogue.get(task).metrics[0]})" for task in tasks]
-    lines = [f"| tagger | {' | '.join(head)} |", "|---" + "|---:" * len(tasks) + "|"]
+    head = [f"{task} ({catalogue.get(task).metrics[0]}) | gain by seed" for task in tasks]
+    lines = [f"| tagger | {' | '.join(head)} |", "|---" + "|---:|---" * len(tasks) + "|"]
     for way in WAYS:
         cells = []
         for task in tasks:
-            scores = [line["score"] for (one, other, _), line in sorted(found.items()) if (one, other) == (task, way)]
-            spread = f" ± {np.std(scores, ddof=1):.1f}" if len(scores) > 1 else ""
-            cells.append(f"{np.mean(scores):.1f}{spread} ({len(scores)})" if scores else "-")
+            scores = {
+                seed: line["score"] for (one, other, seed), line in sorted(found.items()) if (one, other) == (task, way)
+            }
+            spread = f" ± {np.std([*scores.values()], ddof=1):.1f}" if len(scores) > 1 else ""
+            cells.append(f"{np.mean([*scores.values()]):.1f}{spread} ({len(scores)})" if scores else "-")
+            pairs = [(score, found.get((task, way.split(" ")[0], seed))) for seed, score in scores.items() if "+" in way]
+            cells.append(", ".join(f"{score - base['score']:+.1f}" for score, base in pairs if base))
         lines.append(f"| {way} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def page(args: argparse.Namespace) -> str:
+    """Returns the page of the runs that are finished."""
+    found = results(args.workdir / FILE)
+    sizes = (f"{args.labels or LABELS[task]:,} of {task} ({args.epochs or EPOCHS[task]:g} epochs)" for task in args.tasks)
+    facts = f"Tagged sentences that the seed draws: {', '.join(sizes)}; rate {args.lr:g}, {args.hidden} units a direction."
+    title = "# A tagger with features of frozen language models: held-out points (seeds)"
+    return f"{title}\n\n{facts}\n\n{table(found)}\n"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    parser.add_argument("--elmo", required=True, help="a run of elmo or elmo_mini")
-    parser.add_argument("--strings", required=True, help="a folder of ptm import --strings")
-    parser.add_argument("--vectors", required=True, help="a model of words of --width")
+    parser.add_argument("--frozen", type=Path, help="folder of benchmarks.frozen; default: in the workdir")
     parser.add_argument("--workdir", type=Path, required=True)
     parser.add_argument("--tasks", nargs="+", default=list(DATA), choices=list(DATA))
     parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=list(WAYS))
@@ -139,11 +152,11 @@ def main() -> None:
     parser.add_argument("--dropout", type=float, default=0.3)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/tagger_features.md"))
     args = parser.parse_args()
+    args.frozen = args.frozen or args.workdir / "frozen"
+    frozen.train(args.data, args.frozen)
     run(args)
-    found = table(results(args.workdir / "results.jsonl"))
-    page = f"# A tagger with features of frozen language models: held-out points (seeds)\n\n{found}\n"
-    args.out.write_text(page)
-    print(page)
+    args.out.write_text(page(args))
+    print(page(args))
 
 
 if __name__ == "__main__":
