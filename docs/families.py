@@ -48,6 +48,7 @@ cove, CoVe, cove, luong_general, -, cove
 lm_seq2seq, Sequence-to-sequence from two language models, lm_seq2seq, luong_general, -, lm_seq2seq\w*
 liu, LSTMs that tasks share, liu_shared, liu_uniform, -, liu_\w+
 graphs, Joint models of graphs and text, wang_joint, skipgram, -, (wang|zhong)_joint\w*
+triples, Vectors of a knowledge graph, transe, wang_joint, -, (transe|transh|distmult|conve)\w*
 dkrl, Entity descriptions, dkrl, wang_joint, -, (dkrl|gated_descriptions)\w*
 kbert, K-BERT, kbert_base, bert_base_chinese, -, kbert\w*
 sentilr, SentiLR, sentilr_base, roberta_base, -, sentilr\w*

@@ -45,7 +45,7 @@ OUTSIDE = {"benchmarks", "configs", "launch", "tests"}
 SAME = {
     "adversarial", "agreement", "albert", "answers", "attentive", "auxiliary", "averaging", "base", "bitext",
     "blocked", "catalogue", "cloze", "context2vec", "convolutional", "crf", "dependencies", "electra", "entities",
-    "glove", "graphs", "greedy", "hotpot", "information", "knowledge", "lexical", "paragraphs", "prepare",
+    "glove", "graph_vectors", "graphs", "greedy", "hotpot", "information", "knowledge", "lexical", "paragraphs", "prepare",
     "recurrent", "sentence_pairs", "sentence_trees", "seq2seq", "side", "skip_thought", "static", "t5", "tpu",
     "trees", "triples", "windows", "xl", "xlnet",
 }  # fmt: skip

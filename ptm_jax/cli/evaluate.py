@@ -13,6 +13,7 @@ Example:
   ptm evaluate glove.6B.300d.txt --task properties --data norms.tsv
   ptm evaluate aligned/first.txt --task dictionary --data de-en.txt --beside aligned/second.txt
   ptm evaluate runs/biskip --task retrieval --data flickr.de flickr.en --languages de en
+  ptm evaluate runs/transe --task links --data kg/umls --json
   ptm evaluate runs/retro --task squad2_retro --data SQuAD --beside runs/sketchy
 
 Corruptions use the random keys of the run's own evaluations, so the result equals its log. A downstream task (`ptm list
@@ -46,7 +47,7 @@ class Args:
     """Other text, or a folder prepared with the run's tokenizer (default: the run's held-out text)."""
     task: options.Text = None
     """lm, mlm, a task of `ptm list --tasks`, or FILE.py:NAME, a task of your own file (default: the run's objective);
-    with word vectors analogy, similarity, properties, dictionary or retrieval."""
+    with word vectors analogy, similarity, properties, dictionary or retrieval; links: link prediction in a graph."""
     split: Literal["heldout", "train", "test"] = "heldout"
     """Split of a prepared corpus, or file of a task's folder."""
     batches: Annotated[int, tyro.conf.arg(metavar="N")] = 0
@@ -84,6 +85,8 @@ def run(args: Args) -> int:
     from ptm_jax.cli import scoring, word_tables
     from ptm_jax.convert.words.wordfiles import is_words
 
+    if args.task == "links":
+        return word_tables.links(args)
     if is_words(args.workdir) or args.task in word_tables.SETS:
         return word_tables.evaluate(args)
     if args.method != "3cosadd":

@@ -96,6 +96,23 @@ def evaluate(args: Any) -> int:
         found = properties.evaluate(vectors(args.workdir), args.data[0])
     else:
         found = wordsets.evaluate(vectors(args.workdir), args.task, args.data[0], args.method)
+    return _printed(args, found)
+
+
+def links(args: Any) -> int:
+    """Evaluates link prediction of a run on a graph: the split valid, or test with --split test."""
+    from ptm_jax.tasks import completion
+
+    if not args.data:
+        raise UserError("give the graph as --data: a folder with train.tsv and dev.tsv, or one of ptm prepare --graph")
+    others = ("batches", "config", "predictions", "plot", "adapter", "ensemble", "beside", "languages", "method")
+    if given := options.given(args, others):
+        raise UserError(f"{given[0]} is not for --task links; leave it out")
+    split = {"heldout": "valid"}.get(args.split, args.split)
+    return _printed(args, completion.evaluate(args.workdir, args.data, split, max(args.batch, 256)))
+
+
+def _printed(args: Any, found: Any) -> int:
     document = {"task": args.task, "examples": found.examples, "metrics": dict(found.metrics), "source": args.data[0]}
     document["remarks"] = dict(found.remarks)
     lines = [f"{args.task}: {found.examples:,} examples of {args.data[0]}"]

@@ -13,6 +13,56 @@ from ptm_jax.core.facts import CorpusFact
 WORD, ENTITY, RELATION = 0, 1, 2
 
 
+def kinds_of(pieces: Any) -> np.ndarray:
+    """Returns [V] int32: the kind of every piece."""
+    starts = {"e": ENTITY, "r": RELATION}
+    return np.array([starts.get(p[:1], WORD) if p[1:2] == ":" and p[2:] else WORD for p in pieces], np.int32)
+
+
+def triples_in(block: Any, kinds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the triples [N, 3] int32 of a block, and which of its documents they are, [documents] bool."""
+    three = (block.documents == 1) & (np.diff(block.document_tokens) == 3)
+    places = block.document_tokens[:-1][three][:, None] + np.arange(3)
+    found = block.tokens[places] if len(places) else np.zeros((0, 3), np.int32)
+    whole = (kinds[found] == [ENTITY, RELATION, ENTITY]).all(1)
+    three[np.flatnonzero(three)[~whole]] = False
+    return found[whole], three
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KnownTriples(CorpusFact):
+    """The triples of the train split without an unknown part, [N, 3] int32."""
+
+    def read(self, corpus: Any) -> np.ndarray:
+        kinds, blocks = kinds_of(corpus.tokenizer().pieces), corpus.blocks("train")
+        found = [triples_in(blocks[number], kinds)[0] for number in range(len(blocks))]
+        if not sum(map(len, found)):
+            raise UserError("the text has no triples; give --data triples:DIR, a directory with train.tsv of triples")
+        return np.concatenate(found)
+
+    def stand_in(self, vocab: Any) -> np.ndarray:
+        return np.full((1, 3), vocab.size - 1, np.int32)
+
+    def shares(self, size: int) -> np.ndarray:
+        """Returns [V] float32: of each relation the share of corrupted heads in Bernoulli's way, tails per head over the sum
+        of tails per head and heads per tail (Wang et al. 2014, AAAI, section "Reducing False Negative Labels")."""
+        h, r, t = self.values.T.astype(np.int64)
+        each = np.maximum(np.bincount(r, minlength=size), 1)
+        heads, tails = (np.bincount(np.unique(r * size + x) // size, minlength=size) for x in (h, t))
+        per_head, per_tail = each / np.maximum(heads, 1), each / np.maximum(tails, 1)
+        return (per_head / (per_head + per_tail)).astype(np.float32)
+
+    def answers(self, size: int, entities: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+        """Returns (keys, ends, places, most): the places among `entities` of the answers to queries. The key of a query is
+        ((side * V + relation) * V + entity), sorted; query i has places[ends[i - 1] : ends[i]], at most `most`."""
+        h, r, t = self.values.T.astype(np.int64)
+        keys = np.concatenate([r * size + h, (size + r) * size + t])
+        found = np.unique(np.stack([keys, np.concatenate([t, h])], 1), axis=0)
+        keys, ends = np.unique(found[:, 0], return_index=True)
+        ends = np.append(ends[1:], len(found))
+        return keys, ends, np.searchsorted(entities, found[:, 1]), int(np.diff(ends, prepend=0).max())
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Graph(CorpusFact):
     """Facts of every piece, [V, 2 + W] int32: 1 for an entity `e:...`, 2 for a relation `r:...`, else 0; the word that is an
@@ -24,13 +74,12 @@ class Graph(CorpusFact):
     words: int = 48
 
     def read(self, corpus: Any) -> np.ndarray:
-        vocab, pieces = corpus.vocab, corpus.tokenizer().pieces
+        vocab = corpus.vocab
         table = np.zeros((vocab.size, 2 + self.words), np.int32)
-        starts = {"e": ENTITY, "r": RELATION}
-        table[:, 0] = [starts.get(piece[:1], WORD) if piece[1:2] == ":" and piece[2:] else WORD for piece in pieces]
+        table[:, 0] = kinds_of(corpus.tokenizer().pieces)
         if not (table[:, 0] == ENTITY).any():
             raise UserError("the text has no entities; give --data graph:DIR, a directory with train.tsv of triples")
-        for split in ("train", "heldout"):
+        for split in ("train", "heldout") if self.words else ():
             for number in range(corpus.size(split)["blocks"]):
                 block = corpus.blocks(split)[number]
                 for first, last in zip(block.document_starts, block.document_starts[1:], strict=False):

@@ -206,6 +206,8 @@ class Head(Slot):
     chained          whether the score of a class depends on the previous class (CRF)
     gives_rows       whether it returns vectors and biases of ids (`nn.heads.word_rows`)
     averages         whether it returns the mean of the states of a row
+    relations        whose rows are the vectors of relations that a head of triples reads (`nn.heads.graph_vectors`): the
+                     encoder's alone ("shared"), or also those of a table of its own ("own"); None: no head of triples
     """
 
     reads_head: ClassVar[str | None] = None
@@ -215,6 +217,7 @@ class Head(Slot):
     chained: ClassVar[bool] = False
     gives_rows: ClassVar[bool] = False
     averages: ClassVar[bool] = False
+    relations: ClassVar[Literal["shared", "own"] | None] = None
 
     @property
     def outputs(self) -> int | None:

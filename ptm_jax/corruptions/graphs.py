@@ -1,8 +1,9 @@
-"""What joint models of a graph and of text compare a triple with: corrupted triples, noise, names, descriptions."""
+"""What models of a graph compare a triple with: corrupted triples, noise; beside text names and descriptions."""
 
 from __future__ import annotations
 
 import dataclasses
+from typing import Literal
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from ptm_jax.core import slots
 from ptm_jax.core.batch import rows_of
 from ptm_jax.core.facts import Counts, noise_of
-from ptm_jax.core.graph import ENTITY, RELATION, WORD, Graph
+from ptm_jax.core.graph import ENTITY, RELATION, WORD, Graph, KnownTriples
 from ptm_jax.core.streams import named, uniform_bits
 from ptm_jax.core.types import Array, Batch, Vocab
 from ptm_jax.corruptions.windows import WordWindows
@@ -62,3 +63,29 @@ class GraphNoise(slots.Corruption):
         named_by[table[entities, 1]] = entities
         out["anchors"] = jnp.asarray(named_by)[batch["input_ids"]]
         return out
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TripleNoise(slots.Corruption):
+    """Draws for rows of triples (`data.rows.graphs.TripleRows`):
+
+    noise_ids   [B, K]: entities, uniformly, shared by the triples of a row
+    sides       [B, T]: 1 where a triple's head is replaced, else 0, its tail: with probability 1/2 (Bordes et al. 2013),
+                or in Bernoulli's way, `KnownTriples.shares` (Wang et al. 2014, AAAI)
+    """
+
+    noise: int = 1
+    side: Literal["uniform", "bernoulli"] = "uniform"
+    graph: Graph = Graph(words=0)
+    known: KnownTriples = KnownTriples()
+
+    def __call__(self, key: Array, batch: Batch) -> Batch:
+        rows, entities = rows_of(batch), self.graph.ids(ENTITY)
+        draw = lambda name, *shape: (uniform_bits(named(key, name), rows, shape) >> 8).astype(jnp.float32) * 2**-24
+        share = 0.5
+        if self.side == "bernoulli":
+            links = batch["input_ids"][:, 1::3][:, : batch["input_ids"].shape[1] // 3]
+            share = jnp.asarray(self.known.shares(len(self.graph.values)))[links]
+        noise = jnp.asarray(entities)[jnp.int32(draw("noise", self.noise) * len(entities))]
+        sides = draw("sides", batch["input_ids"].shape[1] // 3) < share
+        return {**batch, "noise_ids": noise, "sides": sides.astype(jnp.int32)}

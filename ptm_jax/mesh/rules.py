@@ -52,6 +52,7 @@ LOGICAL: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     (r"/embed/project\d*(/kernel)?$", (None, "width")),
     (r"heads_\w+/project\d*(/kernel)?$", ("width", None)),
     (r"/filter\d*/kernel$", (None, None, "width")),
+    (r"/convolution/kernel$", (None, None, None, None)),
     (r"/layer\d+_kernel$", (None, "width", None, None)),
     (r"/tasks/(inputs|state|content|share|share_beside)$", (None, "width", None)),
     (r"/tasks/content_beside$", ("width", None)),

@@ -86,6 +86,9 @@ ORDER = {
     "entities": "ernie_thu wklm_base ernie_thu_mini wklm_mini",
     "knowledge": "knowbert_wiki knowbert_wordnet knowbert_mini",
     "lexical": "sentilr_base sensebert_base sensebert_large sentilr_mini sensebert_mini",
+    "graph_vectors": """
+        transe transh distmult conve transe_mini transh_mini
+    """,
     "xl": """
         xlnet_base xlnet_large xlnet_mini transformer_xl_wt103 transformer_xl_wt103_large transformer_xl_enwik8
         transformer_xl_enwik8_large transformer_xl_text8 transformer_xl_text8_large transformer_xl_lm1b

@@ -11,7 +11,7 @@ import pytest
 from ptm_jax.core import facts, slots, spec
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.types import Vocab
-from ptm_jax.data.rows import annotated, columns, examples, sentence_pairs, sentence_slots
+from ptm_jax.data.rows import annotated, columns, entities, examples, sentence_pairs, sentence_slots
 from ptm_jax.data.rows.bitext import Translations
 from ptm_jax.data.rows.echoed import Echoed
 from ptm_jax.data.rows.spelled import Spelled
@@ -26,6 +26,7 @@ OWN = {
     "sentences of documents": sentence_slots.DocumentSentences(),
     "even pairs": sentence_pairs.OrderedPairs(short_probability=0.9),
     "columns": columns.WithColumns(),
+    "entities": entities.WithEntities(),
     "trees": Trees(classes="phrases"),
     "few next": examples.SentencePairs(next_probability=0.1, short_probability=0.5),
 }

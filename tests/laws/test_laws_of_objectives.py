@@ -23,6 +23,7 @@ from ptm_jax.objectives import (
     crf,
     detection,
     downstream,
+    graph_vectors,
     graphs,
     greedy,
     hotpot,
@@ -62,6 +63,7 @@ OWN = {
     "agreement": agreement.Agreement(task=TASK),
     "adversarial": adversarial.AdversarialLoss(task=TASK, width=D, virtual=0.5),
     "compressed": information.Compressed(task=TASK, beta=0.5, gamma=0.25),
+    "noise triples": graph_vectors.TripleLoss(loss="softmax", soft=0.1),
     "teacher": averaging.OwnTeacher(task=TASK, teachers=("generator",)),
 }
 ELSEWHERE = {crf.CRFTagging, layer_choice.Selecting}

@@ -161,6 +161,10 @@ class PlainTower:
         """What the heads of tasks return, by their names; rows of a question are `CHOICES`."""
         p, x = self.params, encoded.hidden
         row = x[:, 0]
+        if name == "triple":
+            x, r, _, sides, c, _, paired = batch["scored"]
+            q = x * r + jnp.where(sides[..., None], r, 0)
+            return (q * c).sum(-1) if paired else jnp.einsum("...td,...kd->...tk", q, c), jnp.square(r).sum(-1)
         of_tokens, of_row = jnp.moveaxis(x @ p["span"], -1, 0), row @ p["none"]
         of_questions = lambda: (row @ p["match"] @ row.T).reshape(-1, CHOICES, len(row) // CHOICES, CHOICES)
         return {
@@ -245,6 +249,7 @@ def batch_of(seed: int = 1) -> dict[str, jax.Array]:
         "translation": [[2, 2, 2, 1, 1, 1], [0] * 6, [0] * 6],
         "word_languages": [[1, 1, 1, 2, 2, 2], [1] * 6, [2] * 6],
         "triples": ids(B, 2, 3),
+        "sides": draw.integers(0, 2, (B, 2)) > 0,
         "corrupted": ids(B, 2, 3),
         "names": ids(B, 2, 2),
         "described": ids(B, 2, 4, 3),

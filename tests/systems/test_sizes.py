@@ -122,6 +122,12 @@ EXACT = {
     "dkrl": 131_072 * 100 + (2 * 100 + 1) * 100 + (100 + 1) * 100,
     # Xu et al. 2017, section 3: entities and gates, two LSTM of 50, and the attention that reads the relation
     "gated_descriptions": 2 * 131_072 * 100 + 2 * 4 * 50 * (100 + 50 + 1) + 100 * (100 + 1) + 100 * 100 + 100,
+    # Bordes et al. 2013, Table 1: 0.81 million at width 50 (and three specials); TransH has normals, ConvE vectors of
+    # reverse relations and a bias in every row
+    "transe": 16_299 * 50,
+    "transh": 2 * 16_299 * 100,
+    "distmult": 16_299 * 100,
+    "conve": 2 * 16_299 * 200 + 16_299 + 32 * (9 + 1) + (18 * 18 * 32 + 1) * 200 + 2 * (1 + 32 + 200),
     # Wang et al. 2014 and Zhong et al. 2015: vectors of words, entities and relations, and output vectors, of width 150
     **{name: 2 * 131_072 * 150 for name in ("wang_joint", "zhong_joint")},
     # Dai and Le 2015 with the words of Miyato et al. 2017: LSTM of 1024 over words of 512, softmax

@@ -222,6 +222,8 @@ TRAINS = {
     "zhong_joint_mini": [(parts_of_triples(), 0.1)],
     "dkrl_mini": [(("hinge_loss", lambda result: 1.0), 0.3)],
     "gated_descriptions_mini": [(("hinge_loss", lambda result: 2.0), 0.6)],
+    "transe_mini": [(("margin_loss", lambda result: 1.0), 0.5)],
+    "transh_mini": [(("margin_loss", lambda result: 0.25), 0.1)],
     "skip_thought_mini": [(unigram("nll"), 0.3)],
     "skip_thought_bi_mini": [(unigram("nll"), 0.3)],
     "context2vec_mini": [(frequencies(k=10, sample=None), 0.3)],
@@ -269,6 +271,7 @@ for _name in systems.names():  # of a miniature that is not named here, the metr
 BITEXT, UMLS = "parallel:mt/multi30k/train.de-en", "graph:kg/umls"
 TEXT = {"gpt_mini": SHAKESPEARE, "biskip_mini": BITEXT, "singla_joint_mini": BITEXT}
 TEXT |= dict.fromkeys(("wang_joint_mini", "zhong_joint_mini", "dkrl_mini", "gated_descriptions_mini"), UMLS)
+TEXT |= dict.fromkeys(("transe_mini", "transh_mini"), "triples:kg/umls")
 
 TREES = "ud/en_partut/en_partut-ud-train_first1200.conllu"
 TEXT |= {

@@ -7,7 +7,8 @@ second file a text is the description, and its name what stands before its first
     e:HEAD r:RELATION e:TAIL                    a document of one sentence for every triple
     e:ENTITY | words of name | of description   a document of three sentences for every entity with a text
 
-Blanks in names of entities and relations become underscores. The tokenizer's kind is "spaced".
+A source `triples:DIR` gives the triples alone. Blanks in names of entities and relations become underscores. The
+tokenizer's kind is "spaced".
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ from ptm_jax.data.graphs.tables import cells
 from ptm_jax.data.text.bitext import words_of
 from ptm_jax.data.text.documents import Document
 
-START = "graph:"
+START, BARE = "graph:", "triples:"
 TRIPLES, NAMES, LONG = ("train.tsv", "train*"), ("entity2text.txt", "entity2text_*"), ("entity2textlong*",)
 
 
 def files_of(source: str) -> tuple[Path, Path | None, Path | None]:
     """Returns the files of triples, names and descriptions. Raises UserError without triples."""
-    folder = Path(source.removeprefix(START)).expanduser()
+    folder = Path(source.removeprefix(BARE).removeprefix(START)).expanduser()
     if not folder.is_dir():
         raise UserError(f"{source} names no directory; give graph:DIR with a file train.tsv of head, relation and tail")
     first = lambda patterns: next((file for pattern in patterns for file in sorted(folder.glob(pattern))), None)
     triples = first(TRIPLES)
     if triples is None:
         raise UserError(f"{folder} has no file train.tsv; expected lines of head, relation and tail with tabs")
-    return triples, first(NAMES), first(LONG)
+    return (triples, None, None) if source.startswith(BARE) else (triples, first(NAMES), first(LONG))
 
 
 def fingerprint(source: str) -> str:

@@ -1,4 +1,4 @@
-"""Rows of text with triples of a graph beside it (Wang et al. 2014)."""
+"""Rows of triples of a graph, alone or beside text (Wang et al. 2014)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from ptm_jax.core import slots
+from ptm_jax.core.errors import UserError
 from ptm_jax.core.fields import Field
-from ptm_jax.core.graph import ENTITY, RELATION, Graph
-from ptm_jax.data.corpora.store import Block
+from ptm_jax.core.graph import ENTITY, Graph, kinds_of, triples_in
+from ptm_jax.data.corpora.store import Block, Blocks
+from ptm_jax.data.rows import packing
 from ptm_jax.data.rows.examples import Around, Fields, Spec
 from ptm_jax.data.rows.windows import Chunks
 
@@ -37,13 +40,9 @@ class WithTriples(Around):
         kinds, tokens = self.graph.values[:, 0][block.tokens], block.tokens
         counts, starts = block.documents, block.document_tokens[:-1]
         sizes = np.diff(block.document_tokens)
-        three = np.flatnonzero((counts == 1) & (sizes == 3))
-        parts = starts[three][:, None] + np.arange(3)
-        three = three[(kinds[parts] == [ENTITY, RELATION, ENTITY]).all(1)] if len(three) else three
-        found = rng.permutation(tokens[starts[three][:, None] + np.arange(3)]) if len(three) else np.zeros((0, 3), np.int32)
+        found, graphs = triples_in(block, self.graph.values[:, 0])
+        found = rng.permutation(found)
         # a document that begins with an entity or a relation in a sentence of one or three is no text; its texts follow
-        graphs = np.zeros(len(counts), bool)
-        graphs[three] = True
         heads = block.sentences[block.document_starts[:-1]]
         graphs |= (counts == 1) & (sizes == 3) & (kinds[starts] != 0)
         own = (counts == 3) & (heads == 1) & (kinds[starts] == ENTITY)
@@ -68,3 +67,51 @@ class WithTriples(Around):
         triples[number % max(count, 1), number // max(count, 1)] = found
         weights[number % max(count, 1), number // max(count, 1)] = 1
         return {**out, "triples": triples, "triple_weights": weights}
+
+
+@dataclasses.dataclass(frozen=True)
+class TripleBlocks:
+    """The triples of a split, as arrays [N, 3] of its blocks."""
+
+    parts: tuple[np.ndarray, ...]
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def __getitem__(self, number: int) -> np.ndarray:
+        return self.parts[number]
+
+    @property
+    def tokens(self) -> int:
+        return 3 * sum(map(len, self.parts))
+
+    join = staticmethod(np.concatenate)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TripleRows(slots.Examples):
+    """Rows of `length` / 3 triples in random order: `input_ids` [R, L] are head, relation, tail, head, .... Segment 0 is
+    padding. Triples with an unknown part are left out."""
+
+    begin = end = None
+
+    def blocks(self, corpus: Any, split: str) -> TripleBlocks:
+        """Returns the triples of a split."""
+        kinds, blocks = kinds_of(corpus.tokenizer().pieces), Blocks(corpus, split)
+        found = (triples_in(blocks[number], kinds)[0] for number in range(len(blocks)))
+        return TripleBlocks(tuple(part for part in found if len(part)))
+
+    def spec(self, length: int, vocab: Any) -> Spec:
+        """Returns the fields. Raises UserError where the vocabulary has no padding, or a row no whole triples."""
+        packing.special(vocab, "pad")
+        if length < 3 or length % 3:
+            raise UserError(f"rows have {length} places; expected a multiple of 3, for whole triples")
+        return {name: Field((length,)) for name in ("input_ids", "segment_ids")}
+
+    def rows(self, block: np.ndarray, *, length: int, vocab: Any, rng: np.random.Generator) -> Fields:
+        """Returns fields [R, L] with every triple once."""
+        each = length // 3
+        found = np.full((-(-len(block) // each) * each, 3), vocab.pad, np.int32)
+        found[: len(block)] = rng.permutation(block)
+        real = np.repeat(np.arange(len(found)) < len(block), 3)
+        return {"input_ids": found.reshape(-1, length), "segment_ids": real.astype(np.int32).reshape(-1, length)}

@@ -1,0 +1,234 @@
+"""Link prediction beside published figures, and the speed of an epoch beside pykeen's.
+
+    python -m benchmarks.links --data ../shared/data/kg --runs runs/links     trains what is missing, writes links.md
+    python -m benchmarks.links --data ../shared/data/kg --speed distmult      epochs of ours and pykeen's in turns
+
+Runs are those of `RUNS`: every graph with each of the four models, at the width, the candidates and the epochs given there.
+The data have no test triples; figures are of the dev triples, filtered by all, and stand beside published ones of test.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import tyro
+
+from ptm_jax import systems
+from ptm_jax.core.recipe import AdamW, Linear, Phase
+from ptm_jax.core.spec import with_field
+from ptm_jax.core.system import Experiment, System
+from ptm_jax.data.corpora.prepare import prepare
+from ptm_jax.data.corpora.store import Corpus
+from ptm_jax.tasks import completion
+from ptm_jax.train import differing, loop, setup
+from ptm_jax.train.step import program
+
+PUBLISHED = {
+    ("umls", "conve"): (0.94, 0.99, "Dettmers et al. 2018, Table 5"),
+    ("wn18rr", "transe"): (0.226, 0.501, "Nguyen et al. 2018"),
+    ("wn18rr", "distmult"): (0.43, 0.49, "Dettmers et al. 2018, Table 4"),
+    ("wn18rr", "conve"): (0.43, 0.52, "Dettmers et al. 2018, Table 4"),
+}
+"""{(graph, model): (MRR, Hits@10, source)} on the test triples."""
+PAGE = Path(__file__).with_suffix(".md")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Setting:
+    """A model on a graph: rows of `triples` that share `noise` entities, `rows` of them in an update, Adam at `lr`."""
+
+    vocab: int
+    width: int = 128
+    triples: int = 16
+    rows: int = 32
+    noise: int = 64
+    epochs: int = 100
+    lr: float = 0.01
+    loss: str = "softmax"
+
+
+UMLS, WN18RR = Setting(vocab=184), Setting(vocab=40_573, triples=64, rows=16, noise=512, epochs=40, lr=0.005)
+RUNS = {
+    ("umls", "distmult"): UMLS,
+    ("umls", "transe"): UMLS,
+    ("umls", "transh"): UMLS,
+    ("umls", "conve"): dataclasses.replace(UMLS, loss="binary", width=200, lr=0.003, rows=8, epochs=60),
+    ("wn18rr", "distmult"): WN18RR,
+    ("wn18rr", "transe"): WN18RR,
+}
+
+
+def system(model: str, given: Setting, triples: int) -> System:
+    """Returns a system of the catalogue at a setting, for a graph of so many triples."""
+    parent = with_field(systems.get(model), "width", given.width)
+    own = parent.objective
+    if given.loss == "softmax":  # lengths carry how frequent an entity is
+        own = dataclasses.replace(own, loss="softmax", sides="both", unit=False, decay=0.0, soft=0.0)
+    steps = -(-triples // (given.triples * given.rows)) * given.epochs
+    recipe = dataclasses.replace(
+        parent.recipe,
+        phases=(Phase(steps=steps, batch=given.rows, length=3 * given.triples),),
+        lr=given.lr,
+        optimizer=AdamW(weight_decay=0.0, eps=1e-8),
+        schedule=Linear(end=0.01),
+    )
+    noise = dataclasses.replace(parent.corruption, noise=given.noise)
+    parent = with_field(with_field(parent, "norm", 2), "limit", 0.3) if model in ("transe", "transh") else parent
+    return dataclasses.replace(parent, objective=own, corruption=noise, recipe=recipe)
+
+
+def corpus_of(folder: Path, graph: str, given: Setting, model: str) -> Corpus:
+    """Returns the prepared triples of a graph; nothing is held out, since the dev triples are."""
+    spec = dataclasses.replace(systems.get(model).tokenizer, vocab=given.vocab)
+    return prepare([f"triples:{folder / graph}"], folder_of(graph), tokenizer=spec, heldout=0.0)
+
+
+def folder_of(graph: str) -> Path:
+    return Path(os.environ.get("TMPDIR", "/tmp")) / f"links-{graph}"
+
+
+def train(args: Args, graph: str, model: str) -> dict[str, Any]:
+    """Trains and evaluates; returns the metrics and the seconds of training."""
+    given = RUNS[graph, model]
+    corpus = corpus_of(args.data, graph, given, model)
+    work = system(model, given, corpus.size("train")["tokens"] // 3)
+    began = time.monotonic()
+    config = Experiment(
+        system=work, data=(str(corpus.dir),), heldout=0.0, precision="float32", log_every=200, save_every=0, seed=args.seed
+    )
+    run = args.runs / f"{graph}-{model}-{args.seed}"
+    loop.train(setup.experiment(config, ()), run, quiet=True)
+    seconds = time.monotonic() - began
+    found = completion.evaluate(run, [str(args.data / graph)])
+    return {**found.metrics, "triples": found.examples, "seconds": seconds, "cores": len(os.sched_getaffinity(0))}
+
+
+def page(found: dict[str, Any]) -> str:
+    """The page: a row for every run beside the published figures."""
+    lines = [
+        "# Link prediction: dev triples, filtered, beside published figures of the test triples",
+        "",
+        "`python -m benchmarks.links`. The data have no test triples. Seconds are those of training, on the cores given.",
+        "",
+        "| graph | model | MRR | Hits@1 | Hits@10 | published MRR | published Hits@10 | seconds | cores |",
+        "|---|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for graph, model in RUNS:
+        mrr, hits, _ = PUBLISHED.get((graph, model), ("-", "-", ""))
+        if row := found.get(f"{graph} {model}"):
+            figures = f"{row['mrr']:.3f} | {row['hits@1']:.3f} | {row['hits@10']:.3f} | {mrr} | {hits}"
+            lines.append(f"| {graph} | {model} | {figures} | {row['seconds']:.0f} | {row['cores']} |")
+        else:
+            lines.append(f"| {graph} | {model} | - | - | - | {mrr} | {hits} | - | - |")
+    sources = "; ".join(f"{graph} {model}: {source}" for (graph, model), (*_, source) in PUBLISHED.items())
+    return "\n".join([*lines, "", f"Sources: {sources}.", ""])
+
+
+def ours(args: Args, corpus: Corpus, model: str, given: Setting) -> Any:
+    """Returns a function that runs `steps` updates, compiled, on batches that lie in memory."""
+    work = system(model, given, 1)
+    config = Experiment(system=work, data=(str(corpus.dir),), heldout=0.0, precision="float32")
+    config = differing.resolve(config, corpus.vocab)
+    config = dataclasses.replace(config, system=setup.facts.fill(config.system, lambda: corpus))
+    made, stream = program(config.system, 0), setup.stream(config, corpus, 0)
+    batches = [next(stream) for _ in range(8)]
+    step, state = jax.jit(made.step, donate_argnums=0), jax.jit(made.init)(batches[0])
+    box = [state]
+
+    def run(steps: int) -> float:
+        began = time.perf_counter()
+        for number in range(steps):
+            box[0], _ = step(box[0], batches[number % 8])
+        jax.block_until_ready(box[0].params)
+        return time.perf_counter() - began
+
+    return run
+
+
+def pykeens(args: Args, graph: str, model: str, given: Setting) -> Any:
+    """Returns a function that runs updates of pykeen's model: the same width, batch, negatives and optimizer."""
+    import torch
+    from pykeen.models import model_resolver
+    from pykeen.training import SLCWATrainingLoop
+    from pykeen.triples import TriplesFactory
+
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    rows = np.array([line.split("\t") for line in (args.data / graph / "train.tsv").read_text().splitlines()])
+    factory = TriplesFactory.from_labeled_triples(rows)
+    size = given.triples * given.rows
+    made = model_resolver.make(model, triples_factory=factory, embedding_dim=given.width, loss="softplus", random_seed=0)
+    training = SLCWATrainingLoop(
+        model=made,
+        triples_factory=factory,
+        optimizer=torch.optim.Adam(made.parameters(), lr=given.lr),
+        negative_sampler_kwargs={"num_negs_per_pos": args.negatives},
+    )
+    each = -(-len(rows) // size)
+
+    def run(steps: int) -> float:
+        began = time.perf_counter()
+        epochs = max(1, steps // each)
+        training.train(
+            triples_factory=factory, num_epochs=epochs, batch_size=size, use_tqdm=False, only_size_probing=False,
+            use_tqdm_batch=False, clear_optimizer=True,
+        )  # fmt: skip
+        return (time.perf_counter() - began) * steps / (epochs * each)
+
+    return run
+
+
+def speed(args: Args) -> None:
+    """Prints the triples a second of both sides, in turns: the median of five."""
+    given = dataclasses.replace(RUNS[args.graph, args.speed], noise=args.negatives)
+    corpus = corpus_of(args.data, args.graph, given, args.speed)
+    sides = {"ours": ours(args, corpus, args.speed, given), "pykeen": pykeens(args, args.graph, args.speed, given)}
+    steps, found = args.steps, {name: [] for name in sides}
+    for turn in range(6):
+        for name, run in sides.items():
+            seconds = run(steps)
+            if turn:  # the first compiles and warms up
+                found[name].append(steps * given.triples * given.rows / seconds)
+    middle = {name: float(np.median(values)) for name, values in found.items()}
+    times, cores = middle["ours"] / middle["pykeen"], len(os.sched_getaffinity(0))
+    print(f"{args.graph} {args.speed}, width {given.width}, {args.negatives} negatives, {cores} cores:")
+    print(f"ours {middle['ours']:,.0f} triples/s, pykeen {middle['pykeen']:,.0f}: {times:.2f} times")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Args:
+    """`only`: runs as umls:distmult; `speed`: a model whose speed is compared, on `graph`."""
+
+    data: Path
+    runs: Path = Path("runs/links")
+    only: tuple[str, ...] = ()
+    seed: int = 0
+    speed: str | None = None
+    graph: str = "wn18rr"
+    negatives: int = 32
+    steps: int = 85
+
+
+def main() -> None:
+    args = tyro.cli(Args, description=__doc__)
+    if args.speed:
+        return speed(args)
+    results = PAGE.with_suffix(".json")
+    for graph, model in RUNS:
+        found = json.loads(results.read_text()) if results.exists() else {}
+        if f"{graph} {model}" not in found and (not args.only or f"{graph}:{model}" in args.only):
+            row = train(args, graph, model)
+            found = json.loads(results.read_text()) if results.exists() else {}
+            results.write_text(json.dumps({**found, f"{graph} {model}": row}, indent=1) + "\n")
+            print(graph, model, json.dumps(row), flush=True)
+    PAGE.write_text(page(json.loads(results.read_text())))
+
+
+if __name__ == "__main__":
+    main()

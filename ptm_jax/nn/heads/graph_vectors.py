@@ -1,0 +1,158 @@
+"""Scores of triples (head, relation, tail) from vectors of entities and relations.
+
+    Translation    -|h + r - t|                          TransE: Bordes et al. 2013, section 2
+    Hyperplanes    -|h_ + d - t_|, x_ = x - (w . x) w    TransH: Wang et al. 2014, AAAI, Eq. 1
+    Product        sum of h * r * t                      DistMult: Yang et al. 2015, arXiv 1412.6575, Eq. 2
+    Convolution    relu(vec(conv([h; r])) W) . t + b_t   ConvE: Dettmers et al. 2018, arXiv 1707.01476, Eq. 1
+
+A head is called with the vectors x [..., T, D] of the known entities and r [..., T, D] of relations, the relations' ids
+`links` [..., T], `sides` [..., T] bool, where x is the tail and the candidates are heads, the candidates' vectors c and ids,
+and `paired`: c is [..., T, D], one candidate for each; else [..., K, D], shared by the triples of a row, or [K, D]. It
+returns the scores [..., T] or [..., T, K], higher for better triples, and a penalty of each relation [..., T] (TransH's,
+else 0). As a batch's field `scored` these inputs give a head its dropout too (`Tower.read`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from ptm_jax.core import slots
+from ptm_jax.core.types import Array, Vocab
+from ptm_jax.nn.embeddings.summed import table_of
+from ptm_jax.nn.initializers import FanIn, Normal, Zeros
+from ptm_jax.nn.layers import Dropout
+
+TINY = 1e-12
+"""Least squared length and distance, whose root has a gradient."""
+
+
+def unit(x: Array) -> Array:
+    """Returns vectors of length 1."""
+    return x * jax.lax.rsqrt(jnp.maximum(jnp.square(x).sum(-1, keepdims=True), TINY))
+
+
+def dots(q: Array, c: Array, paired: bool) -> Array:
+    """Returns the products of q [..., T, D] and candidates."""
+    if paired:
+        return (q * c).sum(-1)
+    return jnp.einsum("...td,...kd->...tk", q, c, preferred_element_type=jnp.float32)
+
+
+def _apart(q: Array, c: Array, paired: bool) -> Array:
+    return q - c if paired else q[..., :, None, :] - c[..., None, :, :]
+
+
+def _squares(q: Array, c: Array, paired: bool) -> Array:
+    """Returns squared distances; for shared candidates by a product, since [..., T, K, D] may not fit."""
+    if paired:
+        return jnp.square(q - c).sum(-1)
+    return jnp.square(q).sum(-1)[..., None] + jnp.square(c).sum(-1)[..., None, :] - 2 * dots(q, c, False)
+
+
+def _root(x: Array) -> Array:
+    return jnp.sqrt(jnp.maximum(x, TINY))
+
+
+class TripleScore(slots.Head, nn.Module):
+    """Base of the scores; "own" relations stand in a table `table` [V, D] besides the encoder's."""
+
+    vocab: Vocab
+    width: int
+
+    relations = "shared"
+
+    def reads(self, encoded, batch):
+        return batch["scored"] if "scored" in batch else self.example(encoded)
+
+    def example(self, encoded):
+        x, ids = jnp.zeros((1, 1, self.width)), jnp.zeros((1, 1), jnp.int32)
+        return x, x, ids, ids > 0, x, ids, True
+
+    def _rows(self, links: Array, initializer: Any) -> Array:
+        return table_of(self, "table", initializer, (self.vocab.size, self.width))[links]
+
+
+class Translation(TripleScore):
+    """TransE with the norm 1 or 2."""
+
+    norm: Literal[1, 2] = 1
+
+    @nn.compact
+    def __call__(self, x, r, links, sides, c, ids, paired, *, table=None, context=None):
+        q = x + jnp.where(sides[..., None], -r, r)
+        if self.norm == 1:
+            found = jnp.abs(_apart(q, c, paired)).sum(-1)
+        else:
+            found = _root(_squares(q, c, paired))
+        return -found, jnp.zeros(links.shape)
+
+
+class Hyperplanes(TripleScore):
+    """TransH. The normals w of the hyperplanes are rows of a table of its own, brought to length 1 where they are read (the
+    paper projects them). The penalty is max(0, cos(w, d)^2 - epsilon^2), the soft constraint of orthogonality (Eq. 5)."""
+
+    norm: Literal[1, 2] = 2
+    epsilon: float = 1e-3
+    relations = "own"
+
+    @nn.compact
+    def __call__(self, x, r, links, sides, c, ids, paired, *, table=None, context=None):
+        w = unit(self._rows(links, Normal(self.width**-0.5)))
+        q = x - dots(x, w, True)[..., None] * w + jnp.where(sides[..., None], -r, r)
+        along = dots(w, c, paired)  # of a candidate, along the normal
+        if paired or self.norm == 1:
+            normal = w if paired else w[..., :, None, :]
+            there = _apart(q, c, paired) + along[..., None] * normal
+            found = jnp.abs(there).sum(-1) if self.norm == 1 else _root(jnp.square(there).sum(-1))
+        else:  # |q - c + (w . c) w|^2 with |w| = 1
+            squares = _squares(q, c, False) + 2 * along * dots(q, w, True)[..., None] - jnp.square(along)
+            found = _root(squares)
+        return -found, jax.nn.relu(jnp.square(dots(w, unit(r), True)) - self.epsilon**2)
+
+
+class Product(TripleScore):
+    """DistMult. It scores a triple and its reverse alike."""
+
+    @nn.compact
+    def __call__(self, x, r, links, sides, c, ids, paired, *, table=None, context=None):
+        return dots(x * r, c, paired), jnp.zeros(links.shape)
+
+
+class Convolution(TripleScore):
+    """ConvE: an image of x above one of the relation, `filters` of 3 x 3, a product to width D. Candidates for heads are
+    scored with other vectors of the relations, the rows of its own table (reciprocal relations: Dettmers et al. 2018,
+    section 4). Every entity has a bias.
+
+    height          rows of the image of a vector; D / height columns
+    image, maps, output   dropout of the image, of whole feature maps, and of the product
+    normalise       layer normalisation of image, feature maps and product, in place of the published batch normalisation,
+                    which makes the scores of a row depend on the other rows of its batch
+    """
+
+    height: int = 10
+    filters: int = 32
+    image: float = 0.2
+    maps: float = 0.2
+    output: float = 0.3
+    normalise: bool = True
+    relations = "own"
+
+    @nn.compact
+    def __call__(self, x, r, links, sides, c, ids, paired, *, table=None, context=None):
+        r = jnp.where(sides[..., None], self._rows(links, Normal(self.width**-0.5)), r)
+        shape, size = x.shape[:-1], (self.height, self.width // self.height, 1)
+        stacked = jnp.concatenate([x.reshape(*shape, *size), r.reshape(*shape, *size)], -3)
+        normal = lambda name, y, axes: nn.LayerNorm(name=name, reduction_axes=axes)(y) if self.normalise else y
+        drop = lambda rate, y: y if context is None else Dropout(rate)(y, context)
+        y = drop(self.image, normal("scaled_image", stacked, (-3, -2, -1)))
+        y = nn.Conv(self.filters, (3, 3), padding="VALID", kernel_init=FanIn(2.0), name="convolution")(y)
+        y = nn.relu(normal("scaled_maps", y, (-3, -2, -1)))
+        y = y * drop(self.maps, jnp.ones_like(y[..., :1, :1, :]))  # whole maps
+        y = drop(self.output, nn.Dense(self.width, kernel_init=FanIn(), name="product")(y.reshape(*shape, -1)))
+        y = nn.relu(normal("scaled_product", y, (-1,)))
+        bias = table_of(self, "bias", Zeros(), (self.vocab.size,))[ids]
+        return dots(y, c, paired) + (bias if paired else bias[..., None, :]), jnp.zeros(links.shape)
