@@ -1,8 +1,8 @@
 """Weights and inputs of products as whole numbers: Q8BERT (Zafrir et al. 2019, arXiv 1910.06188) and its baseline, the
 dynamic quantisation of a trained model.
 
-A quantised matrix `kernel` is int8, with `kernel_scale` of each column beside it, and `inputs` [range, levels] of what it
-multiplies (a range of 0: the greatest magnitude of each row); a table of embeddings is int8 with one `<name>_scale`.
+A quantised matrix `kernel` is int8, with `kernel_scale` of each column beside it, and `kernel_inputs` [range, levels] of
+what it multiplies (a range of 0: the greatest magnitude of each row); a table of embeddings is int8 with one `<name>_scale`.
 `nn.layers.Dense` and the embeddings compute with them (`kernels.integers`), so that a quantised model is its parameters and
 needs no wrapper. Softmax, LayerNorm, GELU and the products of attention without weights stay in float32.
 """
@@ -131,7 +131,7 @@ class Int8(Compression):
         return self.bits
 
     def inputs(self, layers: tuple[int, ...], limit: Any = 0.0) -> Array:
-        """Returns `inputs` [layers .., 2] of a matrix."""
+        """Returns `kernel_inputs` [layers .., 2] of a matrix."""
         limit = jnp.broadcast_to(jnp.asarray(limit, jnp.float32), layers)
         return jnp.stack([limit, jnp.full(layers, levels_of(self.input_bits), jnp.float32)], -1)
 
@@ -160,11 +160,11 @@ class Int8(Compression):
             width = flat[path].shape[len(layers) :][sides_of(shape, flat[path].shape) :]
             fit = lambda leaf, layers=layers, width=width: leaf.reshape(*layers, *width)
             flat[path] = grid.whole(flat[path].reshape(shape)).reshape(flat[path].shape)
-            flat[f"{path}_scale"], flat[f"{place}inputs"] = fit(grid.scale), self.inputs(layers, limit)
+            flat[f"{path}_scale"], flat[f"{path}_inputs"] = fit(grid.scale), self.inputs(layers, limit)
             if grid.offset is not None:
                 flat[f"{path}_offset"] = fit(grid.offset)
             if f"{place}bias" in flat:  # to the steps of the product's sums (Zafrir et al., section 3.1)
-                unit = fit(grid.scale * flat[f"{place}inputs"][..., :1] / flat[f"{place}inputs"][..., 1:2])
+                unit = fit(grid.scale * flat[f"{path}_inputs"][..., :1] / flat[f"{path}_inputs"][..., 1:2])
                 bias = flat[f"{place}bias"]
                 flat[f"{place}bias"] = jnp.where(unit > 0, jnp.round(bias / jnp.maximum(unit, LEAST)) * unit, bias)
         for path in [path for path in flat if re.search(self.tables, path) and path.partition("/")[0] in self.towers]:
@@ -199,8 +199,8 @@ class Q8BERT(Int8):
     decay: float = 0.9999
 
     trains = True
-    owns = r"/(inputs|seen)$"
-    observes = r"/seen$"
+    owns = r"/kernel_(inputs|seen)$"
+    observes = r"/kernel_seen$"
 
     def __post_init__(self):
         super().__post_init__()
@@ -210,24 +210,24 @@ class Q8BERT(Int8):
     def init(self, params: Params, source: Any) -> Params:
         flat = flatten(params)
         for path, shape in self.of(params).items():
-            place, layers = path.removesuffix("kernel"), shape[:-2]
+            layers = shape[:-2]
             self.grid(path, flat[path], shape)
-            flat[f"{place}inputs"] = jnp.concatenate([self.inputs(layers), jnp.full((*layers, 1), self.decay)], -1)
-            flat[f"{place}seen"] = jnp.zeros((*layers, 2))
+            flat[f"{path}_inputs"] = jnp.concatenate([self.inputs(layers), jnp.full((*layers, 1), self.decay)], -1)
+            flat[f"{path}_seen"] = jnp.zeros((*layers, 2))
         return unflatten(flat)
 
     def trainable(self, path: str, step: Any) -> bool:
-        return not path.endswith("/inputs")
+        return not path.endswith("/kernel_inputs")
 
     def on_step(self, params: Params, step: Any) -> Params:
         """Moves the ranges by the mean of the greatest magnitudes of the forward passes of the step."""
         flat = flatten(params)
         for path in [path for path in flat if re.search(self.observes, path)]:
-            place = path.removesuffix("seen")
+            place = f"{path.removesuffix('seen')}inputs"
             total, count = flat[path][..., 0], flat[path][..., 1]
-            now, old = total / jnp.maximum(count, 1.0), flat[f"{place}inputs"]
+            now, old = total / jnp.maximum(count, 1.0), flat[place]
             moved = jnp.where(old[..., 0] > 0, old[..., 0] - (1 - old[..., 2]) * (old[..., 0] - now), now)
-            flat[f"{place}inputs"] = old.at[..., 0].set(jnp.where(count > 0, moved, old[..., 0]))
+            flat[place] = old.at[..., 0].set(jnp.where(count > 0, moved, old[..., 0]))
             flat[path] = jnp.zeros_like(flat[path])
         return unflatten(flat)
 
@@ -235,7 +235,7 @@ class Q8BERT(Int8):
         """In training the rounded weights in float32; else those of the served model."""
         flat = flatten(params)
         if not train:
-            limits = {path: flat.get(f"{path.removesuffix('kernel')}inputs") for path in self.of(params)}
+            limits = {path: flat.get(f"{path}_inputs") for path in self.of(params)}
             limits = {path: leaf[..., 0] for path, leaf in limits.items() if leaf is not None}
             return self.whole(self.finish(params), limits)
         for path, shape in self.of(params).items():

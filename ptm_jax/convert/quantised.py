@@ -32,7 +32,7 @@ def write(params: Mapping[str, Any], write: Write) -> Iterator[tuple[str, np.nda
     flat = {path: np.asarray(leaf) for path, leaf in flatten(params).items()}
     whole = {path: _companions(flat, path) for path, leaf in flat.items() if leaf.dtype == np.int8}
     beside = {name for path, own in whole.items() for name in own.values()}
-    places = {path.removesuffix("kernel") + "inputs" for path in whole if path.endswith("/kernel")}
+    places = {f"{path}_inputs" for path in whole if path.endswith("/kernel")}
     yield from write(unflatten({path: leaf for path, leaf in flat.items() if path not in beside | places}))
     for part in PARTS:
         full = {path: _spread(flat, path, own[part], part) for path, own in whole.items() if part in own}
@@ -43,7 +43,7 @@ def _companions(flat: Mapping[str, Any], path: str) -> dict[str, str]:
     """Returns {part: path} of what stands beside a parameter of whole numbers."""
     names = {"scale": f"{path}_scale", "offset": f"{path}_offset"}
     if path.endswith("/kernel"):
-        names["input_range"] = path.removesuffix("kernel") + "inputs"
+        names["input_range"] = f"{path}_inputs"
     return {part: name for part, name in names.items() if name in flat}
 
 
@@ -67,7 +67,7 @@ def _least(tensor: np.ndarray) -> np.ndarray:
 
 def config(params: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the fields of config.json of quantised parameters."""
-    levels = {float(np.max(leaf[..., 1])) for path, leaf in flatten(params).items() if path.endswith("/inputs")}
+    levels = {float(np.max(leaf[..., 1])) for path, leaf in flatten(params).items() if path.endswith("/kernel_inputs")}
     return {"quantization_config": {"quant_method": METHOD, "input_bits": [int(np.log2(one + 1)) + 1 for one in levels]}}
 
 
@@ -116,7 +116,7 @@ def _place(flat: dict[str, Any], path: str, part: str, full: np.ndarray, levels:
     rows = full.reshape(matrix)[..., 0, :]
     layers = matrix[:-2]
     if part == "input_range":
-        flat[path.removesuffix("kernel") + "inputs"] = np.stack([rows[..., 0], np.full(layers, levels, np.float32)], -1)
+        flat[f"{path}_inputs"] = np.stack([rows[..., 0], np.full(layers, levels, np.float32)], -1)
         return
     width = full.shape[len(layers) :][sides_of(matrix, full.shape) :]
     flat[f"{path}_{part}"] = np.ascontiguousarray(rows.reshape(*layers, *width), np.float32)

@@ -110,7 +110,7 @@ class Dense(nn.Module):
     a CPU runs one product of few rows on one core, and several at once.
 
     With a kernel of int8 and the parameter `kernel_scale` it computes a product of whole numbers (`kernels.integers`); with
-    `seen` it rounds x as such a product would, and returns what it saw of x as that parameter's gradient."""
+    `kernel_seen` it rounds x as such a product would, and returns what it saw of x as that parameter's gradient."""
 
     features: int | tuple[int, ...]
     axes: int = 1
@@ -128,8 +128,8 @@ class Dense(nn.Module):
             return add_bias(y, self.param("bias", Zeros(), features)) if self.bias else y
         kernel = self.param("kernel", self.initializer, (*x.shape[x.ndim - self.axes :], *features))
         bias = self.param("bias", Zeros(), features) if self.bias else None
-        if self.has_variable("params", "seen"):
-            given = (self.get_variable("params", name) for name in ("inputs", "seen"))
+        if self.has_variable("params", "kernel_seen"):
+            given = (self.get_variable("params", f"kernel_{name}") for name in ("inputs", "seen"))
             x = integers.observed(x, *given)
         if self.has_variable("params", "kernel_scale"):
             scale, offset = (self.get_variable("params", f"kernel_{name}") for name in ("scale", "offset"))
@@ -145,7 +145,7 @@ class Dense(nn.Module):
         """Returns the product with a kernel of whole numbers. `columns`: scale, offset and bias, or None."""
         rows, size = x.shape[: x.ndim - self.axes], math.prod(kernel.shape[: self.axes])
         flat = (None if leaf is None else leaf.reshape(-1) for leaf in columns)
-        inputs = self.get_variable("params", "inputs")
+        inputs = self.get_variable("params", "kernel_inputs")
         y = integers.product(x.reshape(-1, size), kernel.reshape(size, -1), next(flat), inputs, *flat)
         return y.reshape(*rows, *kernel.shape[self.axes :]).astype(self.precision.dtype)
 

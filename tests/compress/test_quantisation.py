@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import ptm_jax
+from ptm_jax.cli.main import main
 from ptm_jax.compress import catalogue
 from ptm_jax.compress.quantisation import Q8BERT, Grid, Int8
 from ptm_jax.core.errors import UserError
@@ -18,7 +19,7 @@ from ptm_jax.kernels import integers
 from ptm_jax.nn.layers import Dense
 from ptm_jax.runs import run
 from ptm_jax.train.freedom import Freedom
-from support import tiny_models
+from support import tiny_checkpoint, tiny_models
 
 DRAW = np.random.default_rng(0)
 KERNEL = "main/encoder/stack/block/ffn/up/kernel"
@@ -87,7 +88,11 @@ def test_training_sees_ranges_and_passes_gradients_straight():
     w = DRAW.normal(size=(5, 4)).astype(np.float32)
     params = wrapper.init({"main": {"up": {"kernel": jnp.asarray(w), "bias": jnp.zeros(4)}}}, None)
     freedom, moving = Freedom((wrapper,)), 0.0
-    assert freedom.trains("main/up/kernel") and not freedom.trains("main/up/inputs") and not freedom.trains("main/up/seen")
+    assert (
+        freedom.trains("main/up/kernel")
+        and not freedom.trains("main/up/kernel_inputs")
+        and not freedom.trains("main/up/kernel_seen")
+    )
     for _ in range(3):
         x = DRAW.normal(size=(3, 5)).astype(np.float32)
 
@@ -101,10 +106,10 @@ def test_training_sees_ranges_and_passes_gradients_straight():
         np.testing.assert_allclose(value, (q @ qw).sum(), rtol=1e-5, atol=1e-5)
         grads, seen = freedom.parted(grads)
         np.testing.assert_allclose(grads["main"]["up"]["kernel"], np.repeat(q.sum(0)[:, None], 4, 1), rtol=1e-5, atol=1e-6)
-        np.testing.assert_allclose(seen["main/up/seen"], [now, 1])
-        params["main"]["up"]["seen"] = params["main"]["up"]["seen"] + seen["main/up/seen"]
+        np.testing.assert_allclose(seen["main/up/kernel_seen"], [now, 1])
+        params["main"]["up"]["kernel_seen"] = params["main"]["up"]["kernel_seen"] + seen["main/up/kernel_seen"]
         params = wrapper.on_step(params, 0)
-        np.testing.assert_allclose(params["main"]["up"]["inputs"], [moving, 127, 0.9], rtol=1e-6)
+        np.testing.assert_allclose(params["main"]["up"]["kernel_inputs"], [moving, 127, 0.9], rtol=1e-6)
 
 
 @pytest.mark.full
@@ -131,7 +136,7 @@ def test_a_trained_model_is_served_in_whole_numbers():
     model, wrapper = tiny_models.build("bert"), Q8BERT()
     begun = wrapper.init(model.params, None)
     served = flatten(wrapper.effective(begun, False))
-    assert served[KERNEL].dtype == np.int8 and not any(path.endswith("/seen") for path in served)
+    assert served[KERNEL].dtype == np.int8 and not any(path.endswith("_seen") for path in served)
     for path, leaf in flatten(wrapper.finish(begun)).items():
         np.testing.assert_array_equal(leaf, flatten(model.params)[path])
     assert in_effect(model.system, served) is not None
@@ -176,3 +181,23 @@ def test_a_published_folder_has_int8_tensors(tmp_path, method):
     run.export(tmp_path / "float32", model)
     size = lambda name: (tmp_path / name / "model.safetensors").stat().st_size
     assert size("served") < 0.6 * size("float32") and files
+
+
+@pytest.mark.full
+@pytest.mark.rotate
+@pytest.mark.parametrize("method", ["q8bert", "qbert(examples=16, steps=3, groups=4, choices=((3, 1.0),))"])
+def test_a_trained_method_ends_in_a_folder(method, tmp_path, capsys):
+    """`ptm compress` with training: int8 with ranges that were seen, bits that were measured; the folder has the score."""
+    model = tiny_checkpoint.write(tmp_path / "bert")
+    data = str(tiny_checkpoint.written(tmp_path / "data"))
+    words = ["compress", method, str(model), "--task", "sst2", "--data", data, "--batch", "8", "--epochs", "1", "--json"]
+    assert main([*words, "--out", str(tmp_path / "small")]) == 0
+    found = json.loads(capsys.readouterr().out)
+    loaded = ptm_jax.load(tmp_path / "small")
+    flat = flatten(loaded.params)
+    assert flat[KERNEL].dtype == np.int8 and (flat[f"{KERNEL}_inputs"][:, 0] > 0).all() and loaded.system.compress == ()
+    assert found["after"]["bytes"] < 0.5 * found["before"]["bytes"]
+    if method.startswith("qbert"):
+        assert np.abs(np.asarray(flat[KERNEL], int)).max() == 4, "three bits"
+    assert main(["evaluate", str(tmp_path / "small"), "--task", "sst2", "--data", data, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["metrics"] == found["after"]["metrics"]
