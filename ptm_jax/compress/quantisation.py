@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
@@ -19,8 +19,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ptm_jax.compress.base import Compression
+from ptm_jax.core import slots, towers
 from ptm_jax.core.paths import flatten, matrix_of, unflatten
-from ptm_jax.core.types import Array, Params
+from ptm_jax.core.types import Array, Batch, Params
 from ptm_jax.kernels.integers import LEAST
 
 MATRICES = r"/(query|key|value|out|up|gate|down|dense)/kernel$"
@@ -99,6 +100,8 @@ class Int8(Compression):
     groups       ranges of a matrix; None: one of each column
     input_bits   of the inputs of products
     table_bits   of the tables of embeddings, one range each
+    rows         training examples on which the range of each product's inputs is measured, their greatest magnitude (static
+                 quantisation); 0: dynamic
     matrices     pattern of the paths of the kernels of dense layers; `tables`, of the embeddings
     """
 
@@ -106,6 +109,7 @@ class Int8(Compression):
     groups: int | None = None
     input_bits: int = 8
     table_bits: int = 8
+    rows: int = 0
     matrices: str = MATRICES
     tables: str = TABLES
     towers: tuple[str, ...] = ("main",)
@@ -117,6 +121,8 @@ class Int8(Compression):
         check_bits(bits=self.bits, input_bits=self.input_bits, table_bits=self.table_bits)
         if self.groups is not None and self.groups < 1:
             raise ValueError(f"groups is {self.groups}; it must be at least 1, or None for a range of each column")
+        if self.rows < 0:
+            raise ValueError(f"rows is {self.rows}; it must be a number of training examples, 0 for dynamic ranges")
 
     def of(self, params: Params) -> dict[str, tuple[int, ...]]:
         """Returns {path: (layers .., in, out)} of the matrices. Raises ValueError if there is none."""
@@ -172,8 +178,33 @@ class Int8(Compression):
                 flat[path], flat[f"{path}_scale"] = self.table(flat[path])
         return unflatten(flat)
 
+    def watched(self, params: Params, keep: float = 0.0) -> Params:
+        """Returns the parameters with what lets `nn.layers.Dense` see its inputs; a step keeps `keep` of a range."""
+        flat = flatten(params)
+        for path, shape in self.of(params).items():
+            layers = shape[:-2]
+            self.grid(path, flat[path], shape)
+            flat[f"{path}_inputs"] = jnp.concatenate([self.inputs(layers), jnp.full((*layers, 1), keep)], -1)
+            flat[f"{path}_seen"] = jnp.zeros((*layers, 2))
+        return unflatten(flat)
+
+    def ranges(self, system: Any, params: Params, batches: Iterable[Batch]) -> dict[str, Array]:
+        """Returns the greatest magnitude of each matrix's inputs over batches, by path [layers ..]. Raises ValueError
+        without a batch."""
+        objective, found = slots.objective(system.objective), {}
+        loss = lambda own, batch: objective(towers.bind(system.towers, own), batch, jax.random.key(0)).value()
+        see, watched = jax.jit(jax.grad(loss)), self.watched(params)
+        for batch in batches:
+            for path, leaf in flatten(see(watched, batch)).items():
+                if path.endswith("_seen"):
+                    now = leaf[..., 0] / jnp.maximum(leaf[..., 1], 1)
+                    found[path.removesuffix("_seen")] = jnp.maximum(found.get(path.removesuffix("_seen"), 0.0), now)
+        if not found:
+            raise ValueError("ranges are measured on training examples, and there is none; give --data, or rows=0")
+        return found
+
     def smaller(self, system: Any, params: Params, batches: Any) -> tuple[Any, Params]:
-        return system, self.whole(params)
+        return system, self.whole(params, self.ranges(system, params, batches()) if self.rows else None)
 
 
 def sides_of(shape: tuple[int, ...], own: tuple[int, ...]) -> int:
@@ -208,13 +239,7 @@ class Q8BERT(Int8):
             raise ValueError(f"decay is {self.decay}; it must be at least 0 and below 1")
 
     def init(self, params: Params, source: Any) -> Params:
-        flat = flatten(params)
-        for path, shape in self.of(params).items():
-            layers = shape[:-2]
-            self.grid(path, flat[path], shape)
-            flat[f"{path}_inputs"] = jnp.concatenate([self.inputs(layers), jnp.full((*layers, 1), self.decay)], -1)
-            flat[f"{path}_seen"] = jnp.zeros((*layers, 2))
-        return unflatten(flat)
+        return self.watched(params, self.decay)
 
     def trainable(self, path: str, step: Any) -> bool:
         return not path.endswith("/kernel_inputs")

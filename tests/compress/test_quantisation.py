@@ -1,6 +1,7 @@
 """Whole numbers in place of weights: the definitions of Zafrir et al. 2019 as nlp-architect computes them, in numpy."""
 
 import json
+import types
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +16,7 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.system import in_effect
+from ptm_jax.core.types import Loss
 from ptm_jax.kernels import integers
 from ptm_jax.nn.layers import Dense
 from ptm_jax.runs import run
@@ -149,12 +151,28 @@ def test_a_trained_model_is_served_in_whole_numbers():
         ("q8bert(input_bits=1)", "input_bits is 1"),
         ("q8bert(decay=1.0)", "decay is 1.0"),
         ("int8(groups=0)", "groups is 0"),
+        ("int8(rows=-1)", "rows is -1"),
     ],
 )
 def test_impossible_settings_are_one_line(text, line):
     with pytest.raises(UserError, match=line) as caught:
         catalogue.read(text)
     assert "\n" not in str(caught.value)
+
+
+def test_calibration_takes_the_greatest_inputs():
+    """Two batches of a layer: the greatest magnitude of both; no batch is refused."""
+    layer, wrapper = Dense(4, precision=Precision()), Int8(rows=2)
+    tower = types.SimpleNamespace(apply=lambda variables, x, **_: layer.apply({"params": variables["params"]["up"]}, x))
+    objective = lambda towers, batch, key: Loss(towers["main"]._apply("up", batch["x"], key=None).sum(), 1.0)
+    system = types.SimpleNamespace(objective=objective, towers={"main": tower})
+    params = {"main": {"up": {"kernel": jnp.ones((5, 4)), "bias": jnp.zeros(4)}}}
+    batches = [{"x": jnp.asarray(DRAW.normal(size=(3, 5)), jnp.float32)} for _ in range(2)]
+    _, small = wrapper.smaller(system, params, lambda: batches)
+    most = max(float(jnp.abs(batch["x"]).max()) for batch in batches)
+    np.testing.assert_allclose(small["main"]["up"]["kernel_inputs"], [most, 127], rtol=1e-6)
+    with pytest.raises(ValueError, match="measured on training examples, and there is none"):
+        wrapper.smaller(system, params, lambda: [])
 
 
 def test_groups_must_divide_and_patterns_must_find():
