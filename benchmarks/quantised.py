@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import platform
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -66,16 +67,37 @@ def ours(model: Pretrained) -> Callable[[dict[str, np.ndarray]], np.ndarray]:
 
 
 def peers(model: Pretrained, given: dict[str, np.ndarray], folder: Path) -> dict[str, tuple[Callable[..., Any], int]]:
-    """Returns {name: (function, bytes of the file)} of the peers that are installed."""
-    try:
-        import onnxruntime
-        from onnxruntime import quantization
-    except ImportError:
-        return {}
-    cores = len(os.sched_getaffinity(0))
-    plain, dynamic, static = (folder / f"{name}.onnx" for name in ("float32", "dynamic", "static"))
-    plain.write_bytes(serving.onnx(serving.graph(model), model.limit))
-    quantization.quantize_dynamic(plain, dynamic, per_channel=True)
+    """Returns {name: (function, bytes of the file)} of the peers that are installed. Prints why another cannot run."""
+    found: dict[str, tuple[Callable[..., Any], int]] = {}
+    files = {name: folder / f"{name}.onnx" for name in ("float32", "dynamic int8", "static int8")}
+    steps: list[Callable[[], None]] = [
+        lambda: _float32(files, model),
+        lambda: _dynamic(files),
+        lambda: _static(files, given),
+        lambda: found.update({f"ONNX Runtime, {name}": _runtime(file) for name, file in files.items() if file.exists()}),
+        lambda: found.update({f"OpenVINO, {name}": _openvino(files[name]) for name in ("float32", "static int8")}),
+    ]
+    for step in steps:
+        try:
+            step()
+        except Exception as error:  # a peer's own
+            print(f"a peer is left out: {type(error).__name__}: {str(error)[:300]}", file=sys.stderr)
+    return found
+
+
+def _float32(files: dict[str, Path], model: Pretrained) -> None:
+    files["float32"].write_bytes(serving.onnx(serving.graph(model), model.limit))
+
+
+def _dynamic(files: dict[str, Path]) -> None:
+    from onnxruntime import quantization
+
+    quantization.quantize_dynamic(files["float32"], files["dynamic int8"], per_channel=True)
+
+
+def _static(files: dict[str, Path], given: dict[str, np.ndarray]) -> None:
+    from onnxruntime import quantization
+    from onnxruntime.quantization import shape_inference
 
     class Reader(quantization.CalibrationDataReader):
         rows = iter([{name: value[i : i + 1] for name, value in given.items()} for i in range(CALIBRATION)])
@@ -83,30 +105,30 @@ def peers(model: Pretrained, given: dict[str, np.ndarray], folder: Path) -> dict
         def get_next(self):
             return next(self.rows, None)
 
-    prepared = folder / "prepared.onnx"
-    quantization.shape_inference.quant_pre_process(plain, prepared, skip_symbolic_shape=True)
-    quantization.quantize_static(prepared, static, Reader(), per_channel=True, op_types_to_quantize=["MatMul", "Gemm"])
+    prepared = files["float32"].with_name("prepared.onnx")
+    shape_inference.quant_pre_process(files["float32"], prepared, skip_symbolic_shape=True)
+    kinds = {"op_types_to_quantize": ["MatMul", "Gemm"], "per_channel": True}
+    quantization.quantize_static(prepared, files["static int8"], Reader(), **kinds)
+
+
+def _runtime(file: Path) -> tuple[Callable[..., Any], int]:
+    import onnxruntime
+
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = cores
-    found = {}
-    for name, file in (("float32", plain), ("dynamic int8", dynamic), ("static int8", static)):
-        session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
-        names = [one.name for one in session.get_inputs()]
-        call = lambda given, s=session, names=names: s.run(["classify"], {name: given[name] for name in names})[0]
-        found[f"ONNX Runtime, {name}"] = (call, file.stat().st_size)
-    try:
-        import openvino
-    except ImportError:
-        return found
-    core = openvino.Core()
-    hint = {"INFERENCE_NUM_THREADS": cores, "PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
-    for name, file in (("float32", plain), ("static int8", static)):
-        compiled = core.compile_model(core.read_model(file), "CPU", hint)
-        names = [one.any_name for one in compiled.inputs]
-        port = compiled.output("classify")
-        call = lambda given, c=compiled, names=names, port=port: c([given[name] for name in names])[port]
-        found[f"OpenVINO, {name}"] = (call, file.stat().st_size)
-    return found
+    options.intra_op_num_threads = len(os.sched_getaffinity(0))
+    session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+    names = [one.name for one in session.get_inputs()]
+    return lambda given: session.run(["classify"], {name: given[name] for name in names})[0], file.stat().st_size
+
+
+def _openvino(file: Path) -> tuple[Callable[..., Any], int]:
+    import openvino
+
+    core, threads = openvino.Core(), len(os.sched_getaffinity(0))
+    hint = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
+    compiled = core.compile_model(core.read_model(file), "CPU", hint)
+    names, port = [one.any_name for one in compiled.inputs], compiled.output("classify")
+    return lambda given: compiled([given[name] for name in names])[port], file.stat().st_size
 
 
 def seconds(calls: dict[str, Callable[..., Any]], given: dict[str, np.ndarray], batch: int, rounds: int) -> dict[str, float]:
