@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ptm_jax.core.paths import flatten
+from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.core.streams import stream
 from ptm_jax.core.types import Batch, Params
 
@@ -67,9 +67,8 @@ def top_eigenvalues(
         masked = lambda tree, mask=mask: {path: leaf * mask(path) for path, leaf in flatten(tree).items()}
         draw = {path: jax.random.normal(stream(seed, path), leaf.shape) for path, leaf in flatten(params).items()}
         v, value = _unit({path: leaf * mask(path) for path, leaf in draw.items()}), None
-        structure = jax.tree.structure(params)
         for _ in range(steps):
-            hv = masked(product(params, jax.tree.unflatten(structure, v.values()), batch))
+            hv = masked(product(params, unflatten(v), batch))
             new = float(_dot(hv, v))
             v = _unit(hv)
             if value is not None and abs(new - value) <= tolerance * max(abs(value), 1e-12):
