@@ -29,7 +29,6 @@ import ptm_jax
 from ptm_jax.compress.quantisation import Int8
 from ptm_jax.inference import serving
 from ptm_jax.inference.pretrained import Pretrained, _forward
-from ptm_jax.runs import run
 from ptm_jax.runs.run import best_checkpoint
 from ptm_jax.tasks import evaluating
 from ptm_jax.tasks.catalogue import catalogue
@@ -145,10 +144,9 @@ def seconds(calls: dict[str, Callable[..., Any]], given: dict[str, np.ndarray], 
     return best
 
 
-def _bytes(model: Pretrained, folder: Path) -> int:
-    """Returns the bytes of the tensors of `ptm export`."""
-    files = run.export(folder, model)
-    return sum(file.stat().st_size for file in files if file.suffix == ".safetensors")
+def _bytes(model: Pretrained) -> int:
+    """Returns the bytes of the tensors."""
+    return sum(np.asarray(leaf).nbytes for leaf in jax.tree.leaves(model.params[model.tower]))
 
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
@@ -163,7 +161,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         models[f"ptm_jax, {name}"] = ptm_jax.load(folder)
     with tempfile.TemporaryDirectory() as place:
         calls = {name: ours(one) for name, one in models.items()}
-        sizes = {name: _bytes(one, Path(place) / str(number)) for number, (name, one) in enumerate(models.items())}
+        sizes = {name: _bytes(one) for name, one in models.items()}
         for name, (call, size) in peers(model, given, Path(place)).items():
             calls[name], sizes[name] = call, size
         rows = {name: {"bytes": sizes[name]} for name in calls}
