@@ -249,7 +249,7 @@ def batch_of(seed: int = 1) -> dict[str, jax.Array]:
         "translation": [[2, 2, 2, 1, 1, 1], [0] * 6, [0] * 6],
         "word_languages": [[1, 1, 1, 2, 2, 2], [1] * 6, [2] * 6],
         "triples": ids(B, 2, 3),
-        "sides": draw.integers(0, 2, (B, 2)) > 0,
+        "sides": [[0, 1], [1, 0], [0, 1]],
         "corrupted": ids(B, 2, 3),
         "names": ids(B, 2, 2),
         "described": ids(B, 2, 4, 3),
