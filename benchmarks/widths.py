@@ -112,7 +112,7 @@ def page(table: dict[str, dict[int, dict[float, float]]], steps: int, minutes: f
         "",
         *lines,
         "",
-        "The best rates of the four widths are "
+        "The best rates of these widths are "
         + " and ".join(f"a factor of {found:g} apart in {kind}" for kind, found in apart.items())
         + ".",
         "",
@@ -157,12 +157,19 @@ def main() -> None:
             done[name] = [losses(width, kind, RATES, rows), time.perf_counter() - start]
             args.work.write_text(json.dumps(done))
             print(name, *(f"{loss:.3f}" for loss in done[name][0]), f"{done[name][1]:.0f} s", flush=True)
-    table = {
-        kind: {width: dict(zip(RATES, done[f"{kind} {width}"][0], strict=True)) for width in WIDTHS}
-        for kind in ("muP", "standard")
-    }
+            write(done, args.steps)
+    write(done, args.steps)
+
+
+def write(done: dict[str, Any], steps: int) -> None:
+    """The page and the picture of the widths that are done in both parametrisations."""
+    kinds = ("muP", "standard")
+    known = [width for width in WIDTHS if all(f"{kind} {width}" in done for kind in kinds)]
+    if not known:
+        return
+    table = {kind: {w: dict(zip(RATES, done[f"{kind} {w}"][0], strict=True)) for w in known} for kind in kinds}
     minutes = sum(seconds for _, seconds in done.values()) / 60
-    (HERE / "widths.md").write_text(page(table, args.steps, minutes), encoding="utf8")
+    (HERE / "widths.md").write_text(page(table, steps, minutes), encoding="utf8")
     picture(table, HERE / "widths.png")
 
 
