@@ -2,7 +2,7 @@
 
     python -m benchmarks.widths            # writes widths.md and widths.png beside this file
 
-Yang et al. 2022, arXiv 2203.03466, Figure 1 in small: GPT-2's block twice, heads of width 16, rows of 16 bytes of `pydocs`,
+Yang et al. 2022, arXiv 2203.03466, Figure 1 in small: GPT-2's block, heads of width 16, rows of 16 bytes of `pydocs`,
 each row read once, so that the loss of the last steps is of text that the network has not seen. `standard` has initial
 matrices with a standard deviation that falls with the root of the width, and one rate for all; `muP` is `tuning.mup.MuP`
 from width 64, where both are the same network.
@@ -32,7 +32,7 @@ from ptm_jax.train.step import program
 from ptm_jax.tuning.mup import MuP
 
 HERE = Path(__file__).parent
-BASE, STD, ROWS, LENGTH, LAST = 64, 0.08, 16, 16, 20
+BASE, STD, ROWS, LENGTH, LAST = 64, 0.08, 8, 16, 20
 VOCAB = Vocab(size=258, bos=256, eos=257)
 WIDTHS = (64, 128, 256, 512)
 RATES = tuple(2.0**-n for n in range(11, 4, -1))
@@ -42,7 +42,7 @@ def system(width: int, kind: str) -> System:
     """The network of a width, with a rate of 1 at every step."""
     mup = kind == "muP"
     std = STD if mup else STD * (BASE / width) ** 0.5
-    made = miniature(gpt2("", 2, width, width // 16), "", steps=1, lr=1.0, std=std, batch=ROWS, length=LENGTH)
+    made = miniature(gpt2("", 1, width, width // 16), "", steps=1, lr=1.0, std=std, batch=ROWS, length=LENGTH)
     made = dataclasses.replace(made, recipe=dataclasses.replace(made.recipe, schedule=Constant()))
     made = respell(made, Vocab, VOCAB)
     made = MuP(width=BASE, head_width=16).of(made) if mup else made
@@ -144,7 +144,7 @@ def picture(table: dict[str, dict[int, dict[float, float]]], file: Path) -> None
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--work", type=Path, default=Path("widths.json"), help="finished widths: a run goes on")
     args = parser.parse_args()
     done = json.loads(args.work.read_text()) if args.work.exists() else {}
