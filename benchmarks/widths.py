@@ -136,7 +136,7 @@ def picture(table: dict[str, dict[int, dict[float, float]]], file: Path) -> None
         axes.set_xscale("log", base=2)
         axes.grid(color="#e5e5e5", linewidth=0.7)
         axes.spines[["top", "right"]].set_visible(False)
-    low = min(min(found.values()) for widths in table.values() for found in widths.values())
+    low = min(found[best(found)] for widths in table.values() for found in widths.values())
     canvas.axes[0].set(ylabel="loss (nats a byte)", ylim=(low - 0.1, low + 1.5))
     canvas.axes[0].legend(frameon=False, fontsize=8)
     canvas.savefig(file, metadata={"Software": "ptm_jax"})
