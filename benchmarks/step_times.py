@@ -1,6 +1,6 @@
 """The predicted time of a step beside the measured one, on the CPU: `ptm plan --measure`, and the whole batch.
 
-    python -m benchmarks.step_times        # writes step_times.md
+    python -m benchmarks.step_times [SYSTEM ...]        # writes step_times.md; lines of other systems stay
 
 Predictions are by `plan.measured`, from steps with a quarter and half of the rows; `model` is the roofline of `ptm plan`,
 which is a bound by a peak of 1 TFLOP/s and no prediction here. A prediction more than 25% away is marked.
@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import re
+import sys
 from pathlib import Path
 
 from ptm_jax.core.system import Experiment
@@ -20,11 +22,13 @@ from ptm_jax.tuning import study_runs
 
 NAMES = ("bert_mini", "t5_mini", "lstm_mini", "transformer_xl_mini", "elmo_mini")
 LIMIT = 0.25
+PAGE = Path(__file__).with_name("step_times.md")
 
 
 def main() -> None:
-    lines, where = [], topology("cpu:1")
-    for name in NAMES:
+    known = PAGE.read_text(encoding="utf8") if PAGE.exists() else ""
+    lines, where = dict(re.findall(r"^\| (\w+_mini) (\|.*)$", known, re.M)), topology("cpu:1")
+    for name in sys.argv[1:] or NAMES:
         config = study_runs.expected(Experiment(system=get(name)))  # its tokenizer's vocabulary
         phase = config.system.recipe.phases[0]
         config = dataclasses.replace(config, mesh=())
@@ -42,8 +46,8 @@ def main() -> None:
         ]
         cells += ["yes" if abs(off) <= LIMIT else "NO", f"{1e3 * costs.of(config, where).seconds:.2f}"]
         print(*cells, flush=True)
-        lines.append(f"| {' | '.join(cells)} |")
-        write(lines)
+        lines[name] = f"| {' | '.join(cells[1:])} |"
+        write([f"| {system} {line}" for system, line in lines.items()])
 
 
 def write(lines: list[str]) -> None:
@@ -58,7 +62,7 @@ def write(lines: list[str]) -> None:
         *lines,
         "",
     ]
-    Path(__file__).with_name("step_times.md").write_text("\n".join(page), encoding="utf8")
+    PAGE.write_text("\n".join(page), encoding="utf8")
 
 
 if __name__ == "__main__":
