@@ -57,6 +57,7 @@ libert, LIBERT, libert_base, bert_base, -, libert\w*
 ernie_thu, ERNIE of Tsinghua University, ernie_thu, bert_base, -, ernie_thu\w*
 wklm, WKLM, wklm_base, bert_base_cased, -, wklm\w*
 knowbert, KnowBERT, knowbert_wiki, bert_base, -, knowbert\w*
+lrlm, LRLM, lrlm, transformer_xl_wt103, -, lrlm\w*
 kepler, KEPLER, kepler_base, roberta_base, -, kepler\w*
 kgbert, KG-BERT, kgbert_base, bert_base, -, kgbert\w*
 lbl, Log-bilinear models, vlbl, skipgram, -, i?vlbl\w*

@@ -45,9 +45,9 @@ OUTSIDE = {"benchmarks", "configs", "launch", "tests"}
 SAME = {
     "adversarial", "agreement", "albert", "answers", "attentive", "auxiliary", "averaging", "base", "bitext",
     "blocked", "catalogue", "cloze", "context2vec", "convolutional", "crf", "dependencies", "electra", "entities",
-    "glove", "graph_vectors", "graphs", "greedy", "hotpot", "information", "knowledge", "lexical", "paragraphs", "prepare",
-    "recurrent", "sentence_pairs", "sentence_trees", "seq2seq", "side", "skip_thought", "static", "t5", "tpu",
-    "trees", "triples", "windows", "xl", "xlnet",
+    "glove", "graph_vectors", "graphs", "greedy", "hotpot", "information", "knowledge", "latent_relations",
+    "lexical", "paragraphs", "prepare", "recurrent", "sentence_pairs", "sentence_trees", "seq2seq", "side",
+    "skip_thought", "static", "t5", "tpu", "trees", "triples", "windows", "xl", "xlnet",
 }  # fmt: skip
 HEAVY = {"tensorflow", "torch", "transformers"}
 

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 import numpy as np
 
+from ptm_jax.core import graph_folder
 from ptm_jax.core.batch import segments_of
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.mentions import Lexicon, lines
@@ -34,19 +35,24 @@ SUPERSENSES = (
 """The 45 lexicographer files of WordNet (lexnames(5WN))."""
 KINDS = {"1": "n", "2": "v", "3": "a", "4": "r", "5": "a"}
 """ss_type of WordNet's sense keys: part of speech."""
+PREFIXES = {"noun": "n", "verb": "v", "adj": "a", "adv": "r"}
+"""First part of a supersense: part of speech."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WordClasses(Lexicon):
     """Part of speech + 1, polarity + 1 and supersenses (bits of two integers, 24 and 21) of every word.
 
-    The file is WordNet's `index.sense`, SentiWordNet 3.0, or lines with tabs of words (commas between), part of speech,
-    polarity (+, -, 0) and supersenses (commas between). A word on several lines has the supersenses of all and the rest of
-    the first. SentiWordNet gives the mean of positive minus negative score over a word's senses with weights
-    softmax(1 / rank), those of SentiLR for equal similarities (Ke et al. 2020, Eq. 2), of its most frequent part of speech.
+    The file is a compiled graph of WordNet and SentiWordNet, WordNet's `index.sense`, SentiWordNet 3.0, or lines with tabs
+    of words (commas between), part of speech, polarity (+, -, 0) and supersenses (commas between). A word on several lines
+    has the supersenses of all and the rest of the first. SentiWordNet gives the mean of positive minus negative score over a
+    word's senses with weights softmax(1 / rank), those of SentiLR for equal similarities (Ke et al. 2020, Eq. 2), of its
+    most frequent part of speech.
     """
 
     def entries(self, tokenizer: Any) -> Mapping[str, Sequence[int]]:
+        if graph_folder.is_graph(self.path):
+            return self._compiled()
         head = read_bytes(self.path, 1 << 34)[:2000].decode(errors="replace")
         if self.path.name == "index.sense":
             return self._wordnet()
@@ -98,10 +104,18 @@ class WordClasses(Lexicon):
         found = {}
         for name, parts in senses.items():
             part = max(parts, key=lambda one: (len(parts[one]), one))
-            weights = [math.exp(1 / rank) for rank, _ in parts[part]]
-            score = sum(w * s for w, (_, s) in zip(weights, parts[part], strict=True)) / sum(weights)
-            polarity = "+" if score > 0 else "-" if score < 0 else "0"
-            found[name] = 1 + PARTS.index(part), 1 + POLARITIES.index(polarity), 0, 0
+            found[name] = 1 + PARTS.index(part), polarity_of(parts[part]), 0, 0
+        return found
+
+    def _compiled(self) -> dict[str, tuple[int, ...]]:
+        found = {}
+        for name, several in graph_folder.senses(self.path):
+            kinds = [kind for some, _ in several for kind in some if kind in SUPERSENSES]
+            if kinds:
+                part = PREFIXES[kinds[0].split(".")[0]]
+                ranked = [(rank, score) for rank, (_, score) in enumerate(several, 1)]
+                low, high = bits([SUPERSENSES.index(kind) for kind in kinds])
+                found[name] = 1 + PARTS.index(part), polarity_of(ranked), low, high
         return found
 
     def classes(self, batch: Batch) -> dict[str, Array]:
@@ -122,6 +136,13 @@ def allowed(senses: Array) -> Array:
         jnp.where(place < 24, senses[..., :1] >> jnp.minimum(place, 23), senses[..., 1:] >> jnp.maximum(place - 24, 0)) & 1
         > 0
     )
+
+
+def polarity_of(scores: Sequence[tuple[int, float]]) -> int:
+    """Returns the number + 1 in `POLARITIES` of the sign of the mean of (rank, score), with weights softmax(1 / rank)."""
+    weights = [math.exp(1 / rank) for rank, _ in scores]
+    mean = sum(weight * score for weight, (_, score) in zip(weights, scores, strict=True))
+    return 1 + POLARITIES.index("+" if mean > 0 else "-" if mean < 0 else "0")
 
 
 def bits(senses: Sequence[int]) -> tuple[int, int]:
@@ -189,7 +210,7 @@ class Entities(Lexicon):
 
     def entries(self, tokenizer: Any) -> Mapping[str, Sequence[int]]:
         found = collections.defaultdict(dict)
-        for _, (name, other, prior) in lines(self.path, (3,)):
+        for _, (name, other, prior) in lines(self.path, (3,), "aliases"):
             if is_number(prior):
                 found[name][other] = float(prior)
             else:
@@ -235,7 +256,7 @@ class TypedNames(Lexicon):
     relation: str = "is a"
 
     def entries(self, tokenizer: Any) -> Mapping[str, Sequence[int]]:
-        found = [cells for _, cells in lines(self.path, (3,))]
+        found = [cells for _, cells in lines(self.path, (3,), "types")]
         kinds = {head: tail for head, relation, tail in found if relation == self.relation}
         if kinds:
             names = {name: name for head, _, tail in found for name in (head, tail)}

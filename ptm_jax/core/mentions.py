@@ -19,6 +19,7 @@ import numpy as np
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.facts import CorpusFact
+from ptm_jax.core.graph_folder import LINES, is_graph
 from ptm_jax.core.reading import broken, read_bytes, shown
 from ptm_jax.core.types import Array
 
@@ -91,21 +92,19 @@ class Lexicon(CorpusFact):
         """Returns whether an id begins a word or is special, bool of the shape of `ids`."""
         return jnp.asarray(self.values[:, 0] == 1)[ids]
 
-    def find(self, ids: Array, segments: Array) -> Found:
-        """Returns the mentions in ids [B, L]: from left to right the longest name that begins and ends at a word's border
-        inside one segment above 0."""
+    def every(self, ids: Array, segments: Array) -> Array:
+        """Returns the rows of `values` of all names that begin at a token of ids [B, L] and end at a word's border inside
+        one segment above 0: [B, L, N] by the number of their tokens, 0 for none."""
         size = int(np.flatnonzero(self.values[:, 0] == -1)[0])
         longest, most = (int(x) for x in self.values[size, 1:3])
         table, searches = jnp.asarray(self.values), max(1, math.ceil(math.log2(most + 1)))
         ids = jnp.minimum(ids, size - 1)
         begins = self.begins(ids)
         later = lambda x, n: jnp.pad(x[:, n:], ((0, 0), (0, min(n, x.shape[1]))))
-        node = jnp.where(begins & (segments > 0), table[ids, 1], 0)
-        lengths, nodes = jnp.zeros_like(ids), jnp.zeros_like(ids)
+        node, found = jnp.where(begins & (segments > 0), table[ids, 1], 0), []
         for n in range(1, longest + 1):
             goes_on = later(segments, n) == segments
-            final = (node > 0) & (table[node, 3] != 0) & (later(begins, n) | ~goes_on)
-            lengths, nodes = jnp.where(final, n, lengths), jnp.where(final, node, nodes)
+            found.append(jnp.where((node > 0) & (table[node, 3] != 0) & (later(begins, n) | ~goes_on), node, 0))
             token, (low, high) = later(ids, n), (table[node, 1], table[node, 2])
             stop = high
             for _ in range(searches):
@@ -114,6 +113,13 @@ class Lexicon(CorpusFact):
                 low, high = jnp.where(less, middle + 1, low), jnp.where(less, high, middle)
             there = (node > 0) & goes_on & (low < stop) & (table[jnp.minimum(low, len(table) - 1), 0] == token)
             node = jnp.where(there, low, 0)
+        return jnp.stack(found, -1)
+
+    def find(self, ids: Array, segments: Array) -> Found:
+        """Returns the mentions in ids [B, L]: from left to right the longest name of `every`."""
+        every, table = self.every(ids, segments), jnp.asarray(self.values)
+        lengths = jnp.max(jnp.where(every > 0, jnp.arange(1, every.shape[-1] + 1), 0), -1).astype(ids.dtype)
+        nodes = jnp.take_along_axis(every, jnp.maximum(lengths - 1, 0)[..., None], 2)[..., 0]
 
         def place(state, now):
             (first, end), (slot, length) = state, now
@@ -154,9 +160,12 @@ def trie(names: Mapping[tuple[int, ...], Sequence[int]], starts: np.ndarray) -> 
     return table
 
 
-def lines(path: Path, counts: tuple[int, ...]) -> Iterator[tuple[int, list[str]]]:
-    """Yields the number and the cells of every line with tabs; lines with # are comments. Raises UserError with file and
-    line for another number of cells."""
+def lines(path: Path, counts: tuple[int, ...], of: str = "triples") -> Iterator[tuple[int, Sequence[str]]]:
+    """Yields the number and the cells of every line with tabs; lines with # are comments. A compiled graph has the lines
+    `of` that name in `core.graph_folder.LINES`. Raises UserError with file and line for another number of cells."""
+    if is_graph(path):
+        yield from enumerate(LINES[of](path), 1)
+        return
     try:
         text = read_bytes(path, LARGEST).decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -13,6 +13,7 @@ import numpy as np
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.facts import CorpusFact
+from ptm_jax.core.graph_folder import LINES, is_graph
 from ptm_jax.core.mentions import lines
 from ptm_jax.core.reading import broken, shown
 
@@ -58,7 +59,7 @@ class Triples(CorpusFact):
         return self._table(np.array(triples), rows, marks, len(entities))
 
     def _texts(self, names: set[str]) -> dict[str, str]:
-        found: dict[str, str] = {}
+        found = dict(LINES["texts"](self.path)) if self.texts is None and is_graph(self.path) else {}
         for file in (self.texts or "").split(",") if self.texts else ():
             path = Path(file).expanduser()
             for number, (name, text) in lines(path, (2,)):

@@ -64,6 +64,38 @@ class GoldEntities(slots.Corruption):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class GraphOfText(slots.Corruption):
+    """Writes what a relation could have written in a text: `span_entities` [B, L, N], the entity of the name of n tokens
+    that begins at a token, 0 for none, and `graph_entities` [B, C], the distinct entities of a row's graph: those that the
+    text names, and random others up to C (LRLM: Hayashi et al. 2020, arXiv 1908.07690, section 2).
+
+    Deviation: the paper's graph is that of Wikidata about the article's topic."""
+
+    lexicon: Entities = Entities()
+    candidates: int = 32
+
+    def __post_init__(self):
+        if self.candidates < 1:
+            raise ValueError(f"candidates is {self.candidates}; a graph has at least 1 entity")
+
+    def __call__(self, key: Array, batch: Batch) -> Batch:
+        every = self.lexicon.every(batch["input_ids"], segments_of(batch))
+        spans = jnp.asarray(self.lexicon.values[:, 3])[every] * (every > 0)
+        drawn = draws(named(key, "others"), rows_of(batch), self.candidates)
+        others = 1 + up_to(drawn, self.lexicon.entities - 1)
+        some = -jnp.sort(-spans.reshape(len(spans), -1), axis=1)
+        first = (some > 0) & (jnp.diff(some, axis=1, prepend=0) != 0)
+        positions, used = places(first, min(self.candidates, some.shape[1]))
+        own = jnp.take_along_axis(some, positions, 1) * (used > 0).astype(some.dtype)
+        own = jnp.pad(own, ((0, 0), (0, self.candidates - own.shape[1])))
+        graph = jnp.where(own > 0, own, others)
+        slot = jnp.arange(self.candidates)
+        again = ((graph[:, :, None] == graph[:, None, :]) & (slot[:, None] > slot)).any(-1)
+        real = (segments_of(batch) > 0).any(1, keepdims=True)
+        return {**batch, "span_entities": spans, "graph_entities": jnp.where(again | ~real, 0, graph)}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class EntityReplacement(slots.Corruption):
     """Replaces names of entities by names of other entities of their type, never two beside each other, and masks 5% of the
     tokens outside of mentions (Xiong et al. 2019, arXiv 1912.09637, section 3).

@@ -56,7 +56,9 @@ class EntityTransformer(Stacked):
         first = jnp.pad(segments[:, 1:] != segments[:, :-1], ((0, 0), (1, 0)), constant_values=True)
         places = jnp.where((ids > 0) | first, segments, 0)
         visibility = Visibility(jnp.maximum(segments, 1), places)
-        vectors = jnp.where((ids > 0)[..., None], lookup(table, jnp.minimum(ids, len(table) - 1)), 0).astype(x.dtype)
+        vectors = jnp.where((ids > 0)[..., None], lookup(table, jnp.minimum(ids, len(table) - 1), "words"), 0).astype(
+            x.dtype
+        )
         high = self.fusion((low.hidden, vectors), dataclasses.replace(context, source_visibility=visibility))
         layers = attention = None
         if low.layers is not None:

@@ -76,6 +76,9 @@ class TreeTransformer(Transformer):
 
     branches   the triples of names
     room       slots for the tokens of branches, in addition to the row's
+
+    The documents of a packed row share the room: the first ones in the row have it first. In a row of the greatest length
+    the soft positions of its last branches end at the table's last row.
     """
 
     branches: Branches = Branches()

@@ -9,6 +9,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from ptm_jax.core.constraint import constrain
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import Visibility
 from ptm_jax.nn.blocks import Block, Stack
@@ -68,7 +69,9 @@ class KAR(nn.Module):
         )
         if self.spans is not None:
             mentions = self.spans(mentions, own).hidden
-        vectors = norm("entity_norm")(entities[spans.candidates].astype(words.dtype)).astype(jnp.float32)
+        vectors = norm("entity_norm")(constrain(entities, "words", None)[spans.candidates].astype(words.dtype)).astype(
+            jnp.float32
+        )
         product = jnp.einsum("bsd,bscd->bsc", mentions.astype(jnp.float32), vectors) / self.width**0.5
         both = jnp.stack([product, spans.priors], -1)
         scores = dense(1, "score")(jax.nn.relu(dense(self.hidden, "match")(both)))[..., 0].astype(jnp.float32)

@@ -42,8 +42,8 @@ class KE(OnePass):
 
     def refusal(self, system: Any) -> str | None:
         encoder = slots.encoder_of(system, self.tower)
-        if encoder is not None and encoder.direction not in ("bidirectional", "decoder"):
-            return f"KE reads an entity from the first token, which has seen nothing else in a {encoder.direction} encoder"
+        if encoder is not None and encoder.direction != "bidirectional":
+            return f"KE reads an entity from its text's first token, and this encoder is {encoder.direction}; take BERT's"
         return None
 
 
@@ -71,4 +71,7 @@ class LRC(OnePass):
         return binary_loss(scores, right, (view["segment_ids"] > 0).any(1).astype(jnp.float32), "lrc_nll")
 
     def refusal(self, system: Any) -> str | None:
+        encoder = slots.encoder_of(system, self.tower)
+        if encoder is not None and encoder.reads_source:
+            return "LRC reads a pair from the first token of its text, and this encoder is a decoder; take BERT's"
         return blind(system, self.tower, self.pool)

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from ptm_jax.core import spec
+from ptm_jax.core.mentions import Lexicon
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.system import System, Tie, refusal
 from ptm_jax.core.towers import abstract
@@ -85,5 +86,6 @@ def _kept(ties: tuple[Tie, ...], towers: dict[str, Any]) -> tuple[Tie, ...]:
     if not ties:
         return ()
     ids = jax.ShapeDtypeStruct((1, 8), jnp.int32)
+    towers = spec.respell(towers, Lexicon, lambda lexicon: lexicon.filled(lexicon.stand_in(Vocab(size=64))))
     shapes = {path: leaf.shape for path, leaf in flatten(abstract(towers, {"input_ids": ids})).items()}
     return tuple(tie for tie in ties if shapes.get(tie.path, 0) == shapes.get(tie.source, 1))

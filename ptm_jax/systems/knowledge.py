@@ -84,5 +84,5 @@ def systems() -> Iterator[System]:
     yield knowbert("knowbert_wordnet", (10, 2), knowledge(WORDNET, 200), 768, 12)
     few = Entities(entities=256, candidates=4, fill=True)
     mini = knowbert("", (1, 1), knowledge(few, 32, 2, 64, 32), 128, 2)
-    mini = miniature(mini, "knowbert_mini", steps=300, lr=2e-3, std=0.08, length=64)
+    mini = miniature(mini, "knowbert_mini", steps=150, lr=2e-3, std=0.08, length=64)
     yield dataclasses.replace(mini, objective=Joint(parts=((1.0, MLM()), (1.0, EntityLinking()))))

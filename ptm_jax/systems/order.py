@@ -84,6 +84,7 @@ ORDER = {
     "sentence_trees": "kbert_base kbert_mini",
     "triples": "libert_base kepler_base kgbert_base libert_mini kepler_mini kgbert_mini",
     "entities": "ernie_thu wklm_base ernie_thu_mini wklm_mini",
+    "latent_relations": "lrlm lrlm_mini",
     "knowledge": "knowbert_wiki knowbert_wordnet knowbert_mini",
     "lexical": "sentilr_base sensebert_base sensebert_large sentilr_mini sensebert_mini",
     "graph_vectors": """

@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.lexicons import PARTS, POLARITIES, SUPERSENSES, Branches, Entities, WordClasses
+from ptm_jax.core.lexicons import PARTS, POLARITIES, SUPERSENSES, Branches, Entities, TypedNames, WordClasses
+from ptm_jax.core.triples import Triples
 from ptm_jax.core.types import Vocab
+from ptm_jax.data.graphs.compiling import compile_graph
+from ptm_jax.data.graphs.formats import sources
 
 WORDS = "[PAD] [UNK] good bad dog hot new york city ##s".split()
 
@@ -82,3 +85,32 @@ def test_a_lexicon_of_another_language_is_refused(tmp_path):
     (tmp_path / "words.tsv").write_text("собака\tn\t0\t\n")
     with pytest.raises(UserError, match="no name that this tokenizer can write"):
         WordClasses(file=str(tmp_path / "words.tsv")).of_tokenizer(tokenizer())
+
+
+def test_a_compiled_graph_is_a_lexicon(tmp_path):
+    folder = tmp_path / "graph"
+    folder.mkdir()
+    texts = {
+        "train.tsv": "d\tisa\tc\nn\tpart\tc\n",
+        "entity2text.txt": "d\tdog\nn\tnew york\nc\tcity\n",
+        "entity2textlong.txt": "d\thot dog\n",
+        "relation2text.txt": "isa\tgood\npart\tbad\n",
+        "entity2type.txt": "d\tnoun.animal\nn\tnoun.location\nc\tnoun.location\n",
+        "aliases.txt": "d\tdog\n",
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    compile_graph(sources([str(folder)]), tmp_path / "out")
+    file = str(tmp_path / "out")
+    assert [*read(Branches(file=file, width=2))] == ["dog", "new york"]
+    assert read(Branches(file=file, width=2))["dog"] == [1, 3, 9, 0, 0]
+    assert read(Entities(file=file))["dog"][0] == 2 and set(read(Entities(file=file))) == {"city", "dog", "new york"}
+    classes = read(WordClasses(file=file))
+    assert classes["dog"] == (4, 3, 1 << 5, 0) and classes["new york"][2] == 1 << SUPERSENSES.index("noun.location")
+    kinds = {name: row[1] for name, row in read(TypedNames(file=file)).items()}
+    assert kinds["city"] == kinds["new york"] != kinds["dog"]
+    graph = Triples(file=file, width=3)
+    graph = graph.filled(graph.of_tokenizer(tokenizer()))
+    assert graph.sizes == (2, 3, 2) and (5, 4) in {tuple(row[row > 0] - 1) for row in graph.entities()}
+    with pytest.raises(UserError, match="no compiled graph"):
+        read(Branches(file=str(tmp_path)))

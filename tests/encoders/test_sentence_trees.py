@@ -59,6 +59,7 @@ def test_the_drawn_example():
     assert np.array_equal(tree["visible"][0], by_hand())
 
 
+@pytest.mark.rotate
 def test_branches_that_do_not_fit_are_left_out():
     tree, _ = tree_of(TEXT, 4)
     assert [WORDS[i] for i in tree["input_ids"][0]] == [
@@ -95,6 +96,7 @@ def reach(layers, places):
     return {WORDS[i] for i in np.flatnonzero(np.asarray(slope).any(1))}
 
 
+@pytest.mark.rotate
 def test_a_branch_does_not_reach_the_trunk():
     """In a layer no token of the trunk but the stem has a gradient from a branch, exactly (section 3.4)."""
     others = [FLAT.split().index(word) for word in "[CLS] is visiting now".split()]

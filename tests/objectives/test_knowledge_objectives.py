@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from ptm_jax.objectives.entities import DEA, ERD, EntityLinking
+from ptm_jax.objectives.latent_relations import LatentRelations
 from ptm_jax.objectives.triples import KE, LRC
 from support.plain_towers import LEXICAL, check, hidden, logistic, nll, params_of, pooled, states_of
 
@@ -82,3 +83,42 @@ def test_linking_is_knowberts(kind):
         return [(total, count)]
 
     check(EntityLinking(loss=kind), linking, PARAMS, leaves=("tag",))
+
+
+def segmentations(size, spans):
+    """All ways to cut `size` tokens into words and names of 1 to `spans` tokens, as lists of (start, tokens, is name)."""
+
+    def cut(start):
+        if start == size:
+            yield []
+            return
+        for length, name in [(1, False), *((n, True) for n in range(1, spans + 1) if start + n <= size)]:
+            yield from ([(start, length, name), *rest] for rest in cut(start + length))
+
+    return list(cut(0))
+
+
+def test_latent_relations_are_the_sum_over_all_segmentations():
+    """Hayashi et al. 2020, Eq. 2: every segmentation is written out."""
+    assert len(segmentations(4, 2)) == 29
+
+    def lrlm(p, b):
+        states, total = states_of(p, b), 0.0
+        for row in range(len(states)):
+            graph = [e for e in b["graph_entities"][row] if e > 0]
+            for segment in {*b["segment_ids"][row]} - {0}:
+                _, *places = np.flatnonzero(b["segment_ids"][row] == segment)
+
+                def span(start, length, name, row=row, places=places, graph=graph):
+                    h, at = states[row, places[start] - 1], places[start]
+                    gate = (h @ p["latent"])[0]
+                    if not name:
+                        return np.exp(-nll(h @ p["lm"], b["input_ids"][row, at])) / (1 + np.exp(gate))
+                    entity = b["span_entities"][row, at, length - 1]
+                    chosen = np.exp(-nll(p["table"][graph] @ h, graph.index(entity))) if entity in graph else 0.0
+                    return chosen / (1 + np.exp(-gate))
+
+                total -= np.log(sum(np.prod([span(*one) for one in cut]) for cut in segmentations(len(places), 2)))
+        return [(total, sum((s > 0).sum() - len({*s} - {0}) for s in b["segment_ids"]))]
+
+    check(LatentRelations(), lrlm, PARAMS, leaves=("latent",))

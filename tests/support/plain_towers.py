@@ -52,6 +52,7 @@ LEXICAL = {
     "lrc": (D, 1),
     "relations": (5, D),
     "erd": (2 * D, 1),
+    "latent": (D, 1),
 }
 """Heads of few objectives, which other definitions are not differentiated by."""
 FLAT = ("rtd",)  # heads of one number for each token, without its axis
@@ -269,6 +270,10 @@ def batch_of(seed: int = 1) -> dict[str, jax.Array]:
         "triple_label": [0, 1, 0],
         "entity_positions": [[0, 2, 4], [1, 3, 0], [0, 0, 0]],
         "entity_labels": [[2, 5, 2], [7, 8, 0], [0, 0, 0]],
+        "span_entities": np.asarray(
+            [[0, 0], [3, 0], [4, 3], [0, 2], [2, 0], [4, 0], [0, 5], [7, 2], [0, 8], [2, 0]] + [[0, 0]] * 8
+        ).reshape(B, L, 2),
+        "graph_entities": [[3, 4, 2], [2, 7, 0], [0, 0, 0]],
         "erd_before": [[0, 1, 3], [0, 0, 0], [0, 0, 0]],
         "erd_after": [[2, 2, 5], [2, 3, 0], [0, 0, 0]],
         "erd_labels": [[1, 0, 1], [0, 1, 0], [0, 0, 0]],

@@ -8,6 +8,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from ptm_jax.core import slots
+from ptm_jax.core.constraint import constrain
 from ptm_jax.core.precision import Precision
 from ptm_jax.nn.initializers import TruncatedNormal
 from ptm_jax.nn.layers import Activation, Dense, LayerNorm, activate
@@ -52,7 +53,7 @@ class EntityScores(slots.Head, nn.Module):
         h = Dense(self.width, initializer=self.initializer, precision=self.precision, name="dense")(hidden)
         h = LayerNorm(self.eps, name="norm")(activate(self.activation, h)).astype(jnp.float32)
         vectors = self.param("entities", self.initializer, (self.size, self.width))
-        return jnp.einsum("...d,...cd->...c", h, vectors[candidates])
+        return jnp.einsum("...d,...cd->...c", h, constrain(vectors, "words", None)[candidates])
 
 
 class BesideMentions(slots.Head, nn.Module):
