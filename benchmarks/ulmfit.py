@@ -3,12 +3,13 @@ phase, backwards, and the mean of both directions. Writes benchmarks/ulmfit.md.
 
     python -m benchmarks.ulmfit --workdir runs/ulmfit --tasks trec6 sst2 --seeds 3 --backward
 
-A small AWD-LSTM (three layers) reads 760,000 words of Wikipedia, Shakespeare and captions (phase 1), then the task's
-training texts without labels (2), each of them once for all seeds. Then it is fine-tuned on `--labels` examples, which the
-seed draws (3): concat pooling, layers set free from the top, one each epoch, rates that fall by `--factor` from layer to
-layer, slanted triangular. From scratch all layers learn at one rate from the first step. All ways have the same vocabulary,
-of the texts of phases 1 and 2, the same network, labels, epochs and dropout; the accuracy is that of the last step, on
-examples that no phase reads. A run that is finished is only read: the same command goes on.
+A small AWD-LSTM (three layers) reads 1.6 million tokens of Wikipedia, news, captions, questions and reviews (phase 1), then
+the task's training texts without labels (2), each of them once for all seeds. Then it is fine-tuned on `--labels` examples,
+which the seed draws (3): concat pooling, slanted triangular. Rates fall by `--factor` from layer to layer, and layers are
+set free from the top, one in `--unfreeze` epochs; the defaults 1 and 0 train all layers at one rate from the first step, as
+from scratch (benchmarks/ulmfit.md). All ways have the same vocabulary, of the texts of phases 1 and 2, the same network,
+labels, epochs, rates and dropout; the accuracy is that of the last step, on examples that no phase reads. A run that is
+finished is only read: the same command goes on.
 """
 
 from __future__ import annotations
@@ -42,14 +43,23 @@ from ptm_jax.train import loop
 from ptm_jax.tuning import finetuning, selection
 from ptm_jax.tuning.ensembles import Ensemble
 
-GENERAL = "lm/wikitext-2/valid.txt", "lm/tinyshakespeare/input.txt"
-CAPTIONS = "mt/multi30k/train.en"
+TASKS = "trec6", "sst2"
+GENERAL = {
+    "lm/wikitext-2/valid.txt": lambda line: line,
+    "summarization/xsum-outputs/gold-test-sentences.txt": lambda line: line,
+    "summarization/xsum-outputs/lead-test-output.txt": lambda line: line,
+    "mt/multi30k/train.en": lambda line: line,
+    "glue/qnli/dev_first3000.tsv": lambda line: "\n\n".join(line.split("\t")[1:3]),
+    "classification/imdb/imdb_first400": lambda line: line.split(" ", 1)[-1],
+    "classification/subj/subj_first1500.subjective": lambda line: line,
+    "classification/subj/subj_first1500.objective": lambda line: line,
+}
+"""Texts of phase 1 in the folder of data, and the text in a line of them: Wikipedia, news, captions, questions, reviews."""
 RATES = 0.02, 0.25, 0.15, 0.1, 0.2
 """Dropout of words, embeddings, layers, the last layer and recurrent kernels: fastai's (0.02, 0.25, 0.15, 0.1, 0.2) of its
 language models, times `--drop` in a phase."""
 ROWS = 48, 32
 """Rows in a batch of a language model, and tokens in a row."""
-DECAY = LayerDecay(decay=1 / 2.6, gap=1)
 WAYS = {"from scratch": None, "phases 1 and 3": "general", "phases 1, 2 and 3": "target"}
 
 
@@ -95,16 +105,20 @@ def unlabelled(args: argparse.Namespace, task: str) -> str:
     return str(written(args.workdir / "texts" / f"{task}.txt", "\n\n".join(texts) + "\n"))
 
 
-def general_text(args: argparse.Namespace) -> tuple[str, ...]:
-    """Returns the sources of phase 1."""
-    captions = (args.data / CAPTIONS).read_text().splitlines()
-    file = written(args.workdir / "texts" / "captions.txt", "\n\n".join(captions) + "\n")
-    return *args.general, *(str(args.data / name) for name in GENERAL), str(file)
+def general_text(args: argparse.Namespace) -> str:
+    """Returns the file of the text of phase 1 without the test texts of the tasks. Headings divide it into documents."""
+    path = args.workdir / "texts" / "general.txt"
+    if not path.exists():
+        tests = {text.strip() for task in TASKS for text in texts_of(task, lines_of(task, args.data)[1])}
+        lines = {name: (args.data / name).read_text("utf8", "replace").splitlines() for name in GENERAL}
+        texts = (GENERAL[name](line).strip() for name, part in lines.items() for line in part)
+        written(path, "\n\n".join(text for text in texts if text and text not in tests) + "\n")
+    return str(path)
 
 
 @functools.cache
 def vocabulary(args: Any) -> TokenizerSpec:
-    sources = [*general_text(args), *(unlabelled(args, task) for task in args.tasks)]
+    sources = [general_text(args), *(unlabelled(args, task) for task in TASKS)]
     spec = TokenizerSpec(kind="word", vocab=args.vocab, lowercase=True, specials="t5")
     prepare(sources, args.workdir / "vocabulary", tokenizer=spec)
     return TokenizerSpec(path=str(args.workdir / "vocabulary" / "tokenizer"))
@@ -130,12 +144,17 @@ def model(args: argparse.Namespace, backward: bool) -> System:
     return dataclasses.replace(system, examples=Backward(examples=system.examples)) if backward else system
 
 
+def decay(factor: float) -> LayerDecay:
+    return LayerDecay(decay=1 / factor, gap=1)
+
+
 def general(args: argparse.Namespace, backward: bool) -> Path:
     """Phase 1: returns the run of the language model of general text."""
     workdir = args.workdir / f"general{'_backward' * backward}"
     plan = recipe(args.steps, *ROWS, args.lr_general, Linear(warmup=args.steps // 20))
-    system = dataclasses.replace(dropped(model(args, backward), args.drop), recipe=plan)
-    config = Experiment(system=system, data=general_text(args), tokenizer=vocabulary(args), save_every=200, log_every=50)
+    system = dataclasses.replace(dropped(model(args, backward), args.drop_general), recipe=plan)
+    config = Experiment(system=system, data=(general_text(args),), tokenizer=vocabulary(args), precision="float32")
+    config = dataclasses.replace(config, save_every=200, log_every=50)
     loop.train(config, workdir)
     return workdir
 
@@ -143,11 +162,13 @@ def general(args: argparse.Namespace, backward: bool) -> Path:
 def target(args: argparse.Namespace, task: str, backward: bool) -> Path:
     """Phase 2: returns the run of the language model of a task's text."""
     workdir = args.workdir / f"target_{task}{'_backward' * backward}_{args.epochs_target:g}"
-    system = dropped(model(args, backward), 2 * args.drop)
+    system = dropped(model(args, backward), args.drop_target)
     plan = recipe(1, *ROWS, args.lr_target, SlantedTriangular())
     config = Experiment(
-        system=dataclasses.replace(system, recipe=plan, adapt=(DECAY,)), data=(unlabelled(args, task),), log_every=50,
+        system=dataclasses.replace(system, recipe=plan, adapt=(decay(args.factor_target),)), log_every=50,
+        data=(unlabelled(args, task),),
         tokenizer=vocabulary(args), epochs=args.epochs_target, init=str(general(args, backward)), heldout=0.05,
+        precision="float32", save_every=200,
     )  # fmt: skip
     loop.train(config, workdir)
     return workdir
@@ -158,14 +179,15 @@ def classifier(args: argparse.Namespace, task: str, way: str, seed: int, backwar
     begin = WAYS[way]
     init = target(args, task, backward) if begin == "target" else general(args, backward)
     lr = args.lr if begin else args.lr_scratch
-    name = f"{task}_{f'{init.name}_{args.factor:g}' if begin else 'scratch'}_{args.labels}_{lr:g}_{seed}"
+    name = f"{task}_{f'{init.name}_{args.factor:g}_{args.unfreeze}' if begin else 'scratch'}_{args.labels}_{lr:g}_{seed}"
     adapt = (ConcatPooling(), TruncatedGradient())
     data, own = files(args, task, seed), {"epochs": args.epochs, "batch": args.batch, "length": 64, "seed": seed}
     per_epoch = -(-args.labels // args.batch)
     if begin is not None:
-        adapt = (*adapt, LayerDecay(decay=1 / args.factor, gap=1), GradualUnfreezing(steps=per_epoch))
+        staged = (GradualUnfreezing(steps=args.unfreeze * per_epoch),) if args.unfreeze else ()
+        adapt = (*adapt, decay(args.factor), *staged)
     config = finetuning.experiment(task, str(init), data, adapt=adapt, lr=lr, **own)
-    system = dropped(config.system, 2 * args.drop)
+    system = dropped(config.system, args.drop)
     plan = recipe(args.epochs * per_epoch, args.batch, 64, lr, SlantedTriangular())
     config = dataclasses.replace(
         config, system=dataclasses.replace(system, recipe=plan), precision="float32", save_every=0, log_every=per_epoch
@@ -215,14 +237,14 @@ class _Hashable(argparse.Namespace):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    parser.add_argument("--general", nargs="*", default=[], help="more text of phase 1")
     parser.add_argument("--workdir", type=Path, default=Path("runs/ulmfit"))
-    parser.add_argument("--tasks", nargs="+", default=["trec6", "sst2"], choices=["trec6", "sst2"])
+    parser.add_argument("--tasks", nargs="+", default=TASKS, choices=TASKS)
     parser.add_argument("--only", choices=["general", "target"], help="only this phase, of the given direction")
     parser.add_argument("--backward", action="store_true", help="also the other direction, and the mean of both")
-    numbers = {"labels": 1000, "seeds": 3, "vocab": 6000, "width": 64, "hidden": 128, "steps": 450, "batch": 32}
-    numbers |= {"epochs": 10, "epochs_target": 3.0}
-    numbers |= {"factor": 2.6, "drop": 0.5, "lr_general": 4e-3, "lr_target": 4e-3, "lr": 1e-2, "lr_scratch": 4e-3}
+    numbers = {"labels": 1000, "seeds": 3, "vocab": 8000, "width": 64, "hidden": 128, "steps": 1500, "batch": 32}
+    numbers |= {"epochs": 10, "epochs_target": 8.0, "unfreeze": 0, "factor": 1.0, "factor_target": 1.3}
+    numbers |= {"drop_general": 0.2, "drop_target": 0.5, "drop": 0.5}
+    numbers |= {"lr_general": 4e-3, "lr_target": 4e-3, "lr": 4e-3, "lr_scratch": 4e-3}
     for name, value in numbers.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=type(value), default=value)
     parser.add_argument("--out", type=Path)

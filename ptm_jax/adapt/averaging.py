@@ -165,7 +165,8 @@ class NTASGD(_Averaging):
 
     def init(self, params: Params, source: Any) -> Params:
         """`count`: averaged steps; `best`: the least loss before the last `patience` evaluations, whose are `losses`."""
-        none = {"count": jnp.zeros(()), "best": jnp.asarray(jnp.inf), "losses": jnp.full((self.patience,), jnp.inf)}
+        most = jnp.finfo(jnp.float32).max  # a checkpoint has no infinite numbers
+        none = {"count": jnp.zeros(()), "best": jnp.asarray(most), "losses": jnp.full((self.patience,), most)}
         return {**params, "average": {self.tower: jax.tree.map(jnp.copy, params[self.tower]), **none}}
 
     def on_step(self, params: Params, step: Any) -> Params:

@@ -215,7 +215,8 @@ class Biattentive(slots.Wrapper):
 class ConcatPooling(slots.Wrapper):
     """Classifies a text by the state of its last token, the maximum and the mean of its states, through a layer of `hidden`
     relu units (ULMFiT: Howard and Ruder 2018, arXiv 1801.06146, section 3.3). A backward encoder ends at the first token.
-    Deviation: no batch normalisation."""
+    Before and after that layer there is layer normalisation. Deviation: the paper's batch normalisation makes the scores of
+    a row depend on the other rows of its batch."""
 
     hidden: int = 50
     dropout: float = 0.4
@@ -226,7 +227,7 @@ class ConcatPooling(slots.Wrapper):
 
     def wrap(self, module: Any) -> Any:
         at = "concat_first" if module.encoder.direction == "backward" else "concat"
-        summary = Summary("relu", at=at, dropout=self.dropout, width=self.hidden)
+        summary = Summary("relu", at=at, dropout=self.dropout, width=self.hidden, normalise=True)
         own = lambda classes: SequenceHead(classes=classes, summary=summary, dropout=self.last_dropout)
         return _classifying(module, "whole texts", {}, own)
 

@@ -126,7 +126,7 @@ class Summary(slots.Head, nn.Module):
     "tanh" on the first token is the pooler of BERT and ALBERT and the dense layer of RoBERTa's classifier; "gelu" is
     ELECTRA's, "relu" DistilBERT's. "tanh" on the last token is XLNet's; on the decoder's state at the last `eos`, BART's.
     "none" returns the state itself (GPT). `dropout` comes before the dense layer (RoBERTa). This layer has `width` features
-    (None: D); `project=False` leaves it out.
+    (None: D); `project=False` leaves it out. `normalise`: layer normalisation before and after it (ConcatPooling).
     """
 
     activation: Activation | Literal["none"] = "tanh"
@@ -135,6 +135,7 @@ class Summary(slots.Head, nn.Module):
     dropout: float = 0.0
     width: int | None = None
     project: bool = True
+    normalise: bool = False
     initializer: Any = TruncatedNormal()
     precision: Precision = Precision()
 
@@ -156,14 +157,15 @@ class Summary(slots.Head, nn.Module):
 
     @nn.compact
     def __call__(self, hidden, where=None, *, table=None, context=None):
-        chosen = noisy(self.dropout, self._chosen(hidden, where), context)
+        norm = lambda name, x: LayerNorm(1e-5, name=name)(x) if self.normalise else x
+        chosen = noisy(self.dropout, norm("norm_in", self._chosen(hidden, where)), context)
         if self.activation == "none":
             return chosen
         if not self.project:
             return activate(self.activation, chosen)
         width = self.width or hidden.shape[-1]
         dense = Dense(width, initializer=self.initializer, precision=self.precision, name="dense")
-        return activate(self.activation, dense(chosen))
+        return norm("norm_out", activate(self.activation, dense(chosen)))
 
     def _chosen(self, hidden, where):
         """Returns the state of the token, or the mean, [B, D]."""
