@@ -100,7 +100,10 @@ def score(task: str, way: str, args: argparse.Namespace, seed: int) -> float:
         length=args.length, lr=1e-3, adapt=adapt, seed=seed,
     )  # fmt: skip
     config = dataclasses.replace(config, precision="float32", save_every=0, log_every=100, metrics=())
-    return 100 * selection.finetune(config, place(task, way, args, seed), task, quiet=True).main
+    found = selection.finetune(config, place(task, way, args, seed), task, quiet=True)
+    if found.ended == "stopped":
+        raise SystemExit(f"stopped in {found.workdir}; the same command goes on")
+    return 100 * found.main
 
 
 def table(args: argparse.Namespace) -> str:

@@ -35,7 +35,7 @@ from ptm_jax.tuning import finetuning, selection
 
 DATA = {"ud": "ud/en_partut", "wnut17": "ner/wnut17"}
 WAYS = ("words", "words + elmo", "words + flair", "tagger", "tagger + lm")
-LABELS, EPOCHS = {"ud": 400, "wnut17": 1500}, {"ud": 10, "wnut17": 5}
+LABELS, EPOCHS = {"ud": 400, "wnut17": 3000}, {"ud": 10, "wnut17": 6}
 """{task: sentences with tags, which the seed draws from the training set; passes over them}."""
 FILE = "results.jsonl"
 WORDS, BATCH, LENGTH = 16_384, 16, 40
@@ -91,6 +91,8 @@ def one(task: str, way: str, seed: int, args: argparse.Namespace) -> None:
     start, folder = time.process_time(), args.workdir / f"{task}_{way}_{seed}".replace(" ", "")
     shutil.rmtree(folder, ignore_errors=True)
     found = selection.finetune(experiment(task, way, args, seed), folder, task, quiet=True)
+    if found.ended == "stopped":
+        raise SystemExit(f"stopped in {folder}; the same command goes on")
     shutil.rmtree(folder)
     line = {"task": task, "way": way, "seed": seed, "score": 100 * found.main, "metrics": dict(found.metrics)}
     line["cpu_seconds"] = time.process_time() - start
