@@ -6,7 +6,7 @@
 `--folders` are models that `ptm compress` made of the model. The peers run the float32 graph of `ptm export --format onnx`,
 and what `onnxruntime.quantization` makes of it: dynamic int8, and static int8 with the ranges of 64 training texts, by
 columns; they need onnxruntime, openvino and jax2onnx. Throughput is that of held-out texts in rows of `--length` tokens, the
-programs in turns, the best of `--rounds`. Figures: quantised.md.
+programs in turns, the best of `--rounds`.
 """
 
 from __future__ import annotations

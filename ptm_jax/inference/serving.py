@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import jax
+import jax.extend.core
 import jax.numpy as jnp
 
 from ptm_jax.core import slots, spec
@@ -54,7 +55,7 @@ def graph(model: Any, arithmetic: integers.Arithmetic = "int8") -> Graph:
     offset = encoder.embeddings.position is not None and encoder.embeddings.position.counts_tokens
 
     def call(ids, mask, types=None):
-        # Sums of ones: jax2onnx has no jnp.arange of a free axis.
+        # Sums of ones in place of jnp.arange: a free axis.
         real = (ids != model.vocab.pad).astype(jnp.int32) if offset else jnp.ones_like(ids)
         places = jnp.maximum(jnp.cumsum(real, 1) - 1, 0)
         rows = jnp.cumsum(jnp.ones_like(ids[:, 0])) - 1
@@ -110,5 +111,7 @@ def onnx(made: Graph, limit: int | None = None) -> bytes:
 
     shape = jax.export.symbolic_shape("B, L")
     given = [jax.ShapeDtypeStruct(shape, jnp.int32) for _ in made.inputs]
+    # Traced before: while it traces, jax2onnx replaces functions of jax.numpy by its own, which take fewer arguments.
+    traced = jax.extend.core.jaxpr_as_fun(jax.make_jaxpr(layers)(*given))
     names = {"input_names": list(made.inputs), "output_names": list(made.outputs)}
-    return to_onnx(layers, given, opset=OPSET, **names).SerializeToString()
+    return to_onnx(traced, given, opset=OPSET, **names).SerializeToString()

@@ -27,6 +27,7 @@ def exact(name, batch):
     return values[np.argmax(np.abs(values))]
 
 
+@pytest.mark.full
 def test_power_iteration_finds_the_exact_eigenvalue():
     found = top_eigenvalues(loss, jax.tree.map(jnp.asarray, PARAMS), GROUPS, BATCH, steps=100, tolerance=1e-6)
     for name, value in found.items():
