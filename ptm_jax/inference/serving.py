@@ -57,8 +57,8 @@ def graph(model: Any, arithmetic: integers.Arithmetic = "int8") -> Graph:
     def call(ids, mask, types=None):
         # Sums of ones in place of jnp.arange: a free axis.
         real = (ids != model.vocab.pad).astype(jnp.int32) if offset else jnp.ones_like(ids)
-        places = jnp.maximum(jnp.cumsum(real, 1) - 1, 0)
-        rows = jnp.cumsum(jnp.ones_like(ids[:, 0])) - 1
+        places = jnp.maximum(jax.lax.cumsum(real, axis=1) - 1, 0)
+        rows = jax.lax.cumsum(jnp.ones_like(ids[:, 0])) - 1
         batch = {"input_ids": ids, "segment_ids": mask, "positions": places, "rows": rows}
         batch |= {} if types is None else {"token_type_ids": types}
         with integers.portable(arithmetic):
