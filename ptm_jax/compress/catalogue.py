@@ -7,6 +7,10 @@ from typing import Any
 
 from ptm_jax.compress import recipes
 from ptm_jax.compress.branches import FastBERT
+from ptm_jax.compress.columns import ColumnRemoval
+from ptm_jax.compress.depth import LayerRemoval
+from ptm_jax.compress.gates import HeadGates
+from ptm_jax.compress.heads import HeadRemoval
 from ptm_jax.compress.magnitude import Magnitude
 from ptm_jax.compress.qbert import QBERT
 from ptm_jax.compress.quantisation import Q8BERT, Int8
@@ -34,6 +38,10 @@ NAMES: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "blendcnn": (lambda: recipes.BLENDCNN, (185,)),
     "theseus": (Theseus, (180,)),
     "fastbert": (FastBERT, (186,)),
+    "heads": (HeadRemoval, (165,)),
+    "gates": (HeadGates, (166,)),
+    "layers": (LayerRemoval, (167,)),
+    "columns": (ColumnRemoval, ()),
 }
 """{name: (function that returns it with the defaults, rows of the survey's catalogue; no rows for newer methods)}."""
 

@@ -1,0 +1,81 @@
+"""A stack of blocks of different sizes, as structured pruning leaves them."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from ptm_jax.core import slots, spec
+from ptm_jax.core.types import Encoded
+from ptm_jax.nn.attention.multihead import Attention
+from ptm_jax.nn.blocks import Block, Stack
+from ptm_jax.nn.layers import Context, Identity
+from ptm_jax.nn.parallel import gathered
+
+
+class UnevenStack(slots.Layered, nn.Module):
+    """Layers with their own numbers of heads and hidden units; the parameters are `blocks_0/...`, `blocks_1/...`.
+
+    Returns `Encoded` as `Stack` does. The probabilities [N, B, H, L, L] have the most heads of a layer; those that a layer
+    lacks are 0. It keeps no cache: a model that decodes needs layers of one size.
+    """
+
+    blocks: tuple[Block, ...]
+    final_norm: nn.Module = Identity()
+
+    @property
+    def layers(self) -> int:
+        return len(self.blocks)
+
+    @property
+    def levels(self) -> int:
+        return len(self.blocks)
+
+    def level_of(self, path: str) -> int:
+        found = re.match(r"blocks_(\d+)/", path)
+        return self.levels if found is None else int(found[1]) + 1
+
+    @nn.compact
+    def __call__(self, x, context: Context, cache=None):
+        if cache is not None:
+            raise ValueError("layers of different sizes keep no cache; decode with the model before heads were removed")
+        outputs, attention = [], []
+        for block in self.blocks:
+            x, probabilities, _ = block(x, context)
+            outputs.append(x)
+            attention.append(probabilities)
+        hidden = jax.tree.map(gathered, self.final_norm(x))
+        return Encoded(hidden, jnp.stack(outputs), _stacked(attention))
+
+
+def blocks_of(stack: Any) -> tuple[Block, ...]:
+    """Returns the blocks of the layers of a stack."""
+    return stack.blocks if isinstance(stack, UnevenStack) else (stack.block,) * stack.layers
+
+
+def stack_of(blocks: Sequence[Block], like: Any) -> Stack | UnevenStack:
+    """Returns a stack of these blocks with the other fields of `like`: a `Stack` if they are equal."""
+    if any(spec.differences(blocks[0], other) for other in blocks[1:]):
+        return UnevenStack(blocks=tuple(blocks), final_norm=like.final_norm)
+    if isinstance(like, Stack):
+        return dataclasses.replace(like, block=blocks[0], layers=len(blocks))
+    return Stack(block=blocks[0], layers=len(blocks), final_norm=like.final_norm)
+
+
+def with_heads(attention: Attention, heads: int) -> Attention:
+    """Returns the attention with another number of heads of the same width."""
+    each = attention.each[1]
+    return dataclasses.replace(attention, heads=heads, head_width=None if heads * each == attention.width else each)
+
+
+def _stacked(attention):
+    if any(part is None for part in attention):
+        return None
+    most = max(part.shape[1] for part in attention)
+    return jnp.stack([jnp.pad(part, ((0, 0), (0, most - part.shape[1]), (0, 0), (0, 0))) for part in attention])
