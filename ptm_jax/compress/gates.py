@@ -140,6 +140,8 @@ class HeadGates(Compression):
             chosen = (np.flatnonzero(np.any(kernel != 0, (1, 2))) for kernel in kernels)
             return removal.kept(layers, "heads", (heads if len(heads) else np.array([0]) for heads in chosen))
 
+        if isinstance(system.objective, GatedHeads):
+            system = dataclasses.replace(system, objective=system.objective.task)
         return removal.changed(system, params, self.towers, less)
 
 

@@ -75,3 +75,21 @@ def test_what_it_refuses(words, message, tmp_path, capsys):
     assert main(["compress", *words, "--out", str(tmp_path / "out")]) == 1
     shown = capsys.readouterr().err
     assert message in shown and shown.count("\n") == 1
+
+
+@pytest.mark.full
+@pytest.mark.rotate
+@pytest.mark.parametrize("method", ["heads(share=0.5, examples=16)", "columns(examples=16)", "layers"])
+def test_a_pruned_model_is_a_folder_that_evaluates_exports_and_trains_on(method, data, tmp_path, capsys):
+    """The task's classifier with fewer heads, hidden units or layers; its Hugging Face folder gives the same scores."""
+    fields = {"num_hidden_layers": 2, "architectures": ["BertForSequenceClassification"]}
+    model = str(tiny_checkpoint.write(tmp_path / "bert", **fields))
+    words = ["compress", method, model, "--task", "sst2", "--data", data, "--batch", "8", "--json"]
+    assert main([*words, "--out", str(tmp_path / "small")]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["after"]["parameters"] < found["before"]["parameters"]
+    assert main(["export", str(tmp_path / "small"), "--out", str(tmp_path / "hub")]) == 0
+    small, hub = (ptm_jax.load(tmp_path / name).classify(["a good film"]) for name in ("small", "hub"))
+    assert list(small[0].values()) == list(hub[0].values())
+    words = ["train", "--init", str(tmp_path / "small"), "--task", "sst2", "--data", data, "--epochs", "1", "--json"]
+    assert main([*words, "--workdir", str(tmp_path / "on")]) == 0
