@@ -9,8 +9,10 @@ from ptm_jax.compress import recipes
 from ptm_jax.compress.branches import FastBERT
 from ptm_jax.compress.columns import ColumnRemoval
 from ptm_jax.compress.depth import LayerRemoval
+from ptm_jax.compress.column_removal import ColumnRemoval
 from ptm_jax.compress.gates import HeadGates
-from ptm_jax.compress.heads import HeadRemoval
+from ptm_jax.compress.head_removal import HeadRemoval
+from ptm_jax.compress.layer_removal import LayerRemoval
 from ptm_jax.compress.magnitude import Magnitude
 from ptm_jax.compress.qbert import QBERT
 from ptm_jax.compress.quantisation import Q8BERT, Int8

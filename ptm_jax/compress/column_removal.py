@@ -9,7 +9,7 @@ import numpy as np
 
 from ptm_jax.compress import removal
 from ptm_jax.compress.base import Compression
-from ptm_jax.compress.heads import check
+from ptm_jax.compress.head_removal import check
 from ptm_jax.core.types import Params
 
 
