@@ -7,8 +7,6 @@ from typing import Any
 
 from ptm_jax.compress import recipes
 from ptm_jax.compress.branches import FastBERT
-from ptm_jax.compress.columns import ColumnRemoval
-from ptm_jax.compress.depth import LayerRemoval
 from ptm_jax.compress.column_removal import ColumnRemoval
 from ptm_jax.compress.gates import HeadGates
 from ptm_jax.compress.head_removal import HeadRemoval
