@@ -79,9 +79,9 @@ def test_what_it_refuses(words, message, tmp_path, capsys):
 
 @pytest.mark.full
 @pytest.mark.rotate
-@pytest.mark.parametrize("method", ["heads(share=0.5, examples=16)", "columns(examples=16)", "layers"])
+@pytest.mark.parametrize("method", ["columns(examples=16)", "layers"])
 def test_a_pruned_model_is_a_folder_that_evaluates_exports_and_trains_on(method, data, tmp_path, capsys):
-    """The task's classifier with fewer heads, hidden units or layers; its Hugging Face folder gives the same scores."""
+    """The task's classifier with fewer hidden units or layers; its Hugging Face folder gives the same scores."""
     labels = {"id2label": {"0": "0", "1": "1"}, "label2id": {"0": 0, "1": 1}}
     fields = {"num_hidden_layers": 2, "architectures": ["BertForSequenceClassification"], **labels}
     model = str(tiny_checkpoint.write(tmp_path / "bert", **fields))

@@ -8,7 +8,6 @@ from typing import Any
 from ptm_jax.convert import table
 from ptm_jax.convert.config import ACTIVATIONS, PUBLISHED, Config
 from ptm_jax.convert.family import Family, classes, families
-from ptm_jax.convert.pruned import prunable
 from ptm_jax.convert.records import mlm_head, record_with, task_fields, task_heads, tied, vocab_of
 from ptm_jax.convert.table import Line
 from ptm_jax.core.spec import override
@@ -146,4 +145,4 @@ def family(model_type: str, prefix: str, root: str, more: Mapping[str, tuple[str
 
 
 BERT = family("bert", "Bert", "bert.", {"LMHeadModel": ("lm",)}, build=build, lines=lines, config=config)
-families.add(prunable(BERT))
+families.add(BERT)

@@ -8,7 +8,6 @@ from typing import Any
 from ptm_jax.convert import table
 from ptm_jax.convert.config import ACTIVATIONS, PUBLISHED, Config
 from ptm_jax.convert.family import Family, classes, families
-from ptm_jax.convert.pruned import prunable
 from ptm_jax.convert.records import mlm_head, record_with, task_fields, task_heads, tied, vocab_of
 from ptm_jax.convert.table import Line
 from ptm_jax.core import spec
@@ -107,15 +106,13 @@ def config(system: System) -> dict[str, Any]:
 
 
 families.add(
-    prunable(
-        Family(
-            model_type="distilbert",
-            build=build,
-            lines=lines,
-            config=config,
-            root="distilbert.",
-            heads=HEADS,
-            ties={"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"},
-        )
+    Family(
+        model_type="distilbert",
+        build=build,
+        lines=lines,
+        config=config,
+        root="distilbert.",
+        heads=HEADS,
+        ties={"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"},
     )
 )

@@ -12,7 +12,6 @@ from ptm_jax.convert.config import ACTIVATIONS, Config
 from ptm_jax.convert.families import bert
 from ptm_jax.convert.families.xlm import summary_fields, summary_of
 from ptm_jax.convert.family import Family, classes, families
-from ptm_jax.convert.pruned import prunable
 from ptm_jax.convert.records import mlm_head, record_with, task_dropout, task_heads
 from ptm_jax.convert.table import Line
 from ptm_jax.core import spec
@@ -75,15 +74,13 @@ def config(system: System) -> dict[str, Any]:
 
 
 families.add(
-    prunable(
-        Family(
-            model_type="electra",
-            build=build,
-            lines=lines,
-            config=config,
-            root=ROOT,
-            heads=HEADS,
-            ties={"generator_lm_head.weight": f"{ROOT}embeddings.word_embeddings.weight"},
-        )
+    Family(
+        model_type="electra",
+        build=build,
+        lines=lines,
+        config=config,
+        root=ROOT,
+        heads=HEADS,
+        ties={"generator_lm_head.weight": f"{ROOT}embeddings.word_embeddings.weight"},
     )
 )

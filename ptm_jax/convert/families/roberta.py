@@ -11,7 +11,6 @@ from ptm_jax.convert import table
 from ptm_jax.convert.config import Config
 from ptm_jax.convert.families import bert
 from ptm_jax.convert.family import Family, classes, families
-from ptm_jax.convert.pruned import prunable
 from ptm_jax.convert.records import mlm_head, record_with, special_ids, task_heads, vocab_of
 from ptm_jax.convert.table import Line
 from ptm_jax.core.spec import respell
@@ -92,16 +91,14 @@ for kind, prefix, parent in (
 ):
     heads = classes(prefix, {"Model": ("pool",), "ForCausalLM": ("lm",)})
     families.add(
-        prunable(
-            Family(
-                model_type=kind,
-                build=functools.partial(build, parent, heads),
-                lines=lines,
-                config=config,
-                root="roberta.",
-                heads=heads,
-                ties={"lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight", BIASES[1]: BIASES[0]},
-                fill={BIASES[0]: BIASES[1:], BIASES[1]: BIASES[:1]},
-            )
+        Family(
+            model_type=kind,
+            build=functools.partial(build, parent, heads),
+            lines=lines,
+            config=config,
+            root="roberta.",
+            heads=heads,
+            ties={"lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight", BIASES[1]: BIASES[0]},
+            fill={BIASES[0]: BIASES[1:], BIASES[1]: BIASES[:1]},
         )
     )
