@@ -94,6 +94,8 @@ def experiment(
         ),
     )
     begin = init if isinstance(init, tuple) else model
+    for wrapper in compress:
+        begin = wrapper.start(begin) if isinstance(begin, str) else begin
     return Experiment(system=keeping_towers(system, init), data=tuple(data), init=begin, seed=seed)
 
 

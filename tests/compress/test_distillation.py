@@ -149,6 +149,7 @@ def test_values_that_make_no_distillation():
     with pytest.raises(UserError, match="give begin=MODEL, or keep=N"):
         catalogue.read("minilm").start("m")
     assert catalogue.read("minilm(begin=small)").start("m") == (("main", "small"), ("teacher", "m"))
+    assert catalogue.read('logits(stored=True, student=None, begin="/a/b-c")').start("m") == (("main", "/a/b-c"),)
     assert catalogue.read("distil(keep=3, temperature=4)").terms[0].temperature == 4
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ptm_jax.compress.matches.attending import AttentionMaps, AttentionScores, HeadRelations
-from ptm_jax.compress.matches.base import MAPS, Compared, Outline, pairs
+from ptm_jax.compress.matches.base import MAPS, Compared, Outline, pairs, wants_assistant
 from ptm_jax.compress.matches.predictions import Logits, SoftTargets, soft_targets
 from ptm_jax.compress.matches.states import Gram, Hidden, Patient, StateCosine
 from ptm_jax.core.errors import UserError
@@ -130,6 +130,12 @@ def test_the_maps_are_those_of_the_papers():
     assert find("states", 2, 4) == [(0, 0), (1, 2), (2, 4)] and find("top", 2, 4) == [(2, 4)]
 
 
+def test_minilms_rule_for_an_assistant():
+    teacher = Outline(12, 768, 12, 64)
+    sizes = [(6, 384), (3, 384), (6, 768), (12, 384), (7, 384)]
+    assert [wants_assistant(Outline(n, d, 12, 32), teacher) for n, d in sizes] == [True, True, False, False, False]
+
+
 @pytest.mark.parametrize(
     ("layers", "said"),
     [
@@ -175,3 +181,38 @@ def test_a_term_counts_in_its_span():
     for odd in ({"span": (0.5, 0.5)}, {"weight": -1.0}):
         with pytest.raises(ValueError, match="span"):
             Hidden(**odd)
+
+
+@pytest.mark.full
+def test_every_loss_of_textbrewer_is_a_match(compared):
+    """TextBrewer 0.2.1 on the same arrays, of one document a row (it has no packed rows)."""
+    torch, losses = pytest.importorskip("torch"), pytest.importorskip("textbrewer.losses")
+    student, teacher = compared.student, compared.teachers[0]
+    for one in (student, teacher):
+        one.batch["segment_ids"] = REAL.astype(np.int32)
+        one.predictions["classify"] = one.predictions["classify"][0], np.ones(B, np.float32)
+    tensors = [[torch.tensor(np.asarray(x, np.float32)) for x in one.numpy] for one in (student, teacher)]
+    s, t = tensors[0][0][2], tensors[1][0][4]
+    scores = [
+        torch.einsum("bqhd,bkhd->bhqk", one[1][layer], one[2][layer]) * 0.5
+        for one, layer in zip(tensors, (2, 4), strict=True)
+    ]
+    logits = [torch.tensor(one.predictions["classify"][0]) for one in (student, teacher)]
+    mask = torch.tensor(REAL)
+    hidden = [x.masked_fill(~mask[:, None, None, :], -1e4) for x in scores]
+    flow = lambda x: [x, x]
+    cases = [
+        (SoftTargets(temperature=2.0, kind="cross_entropy"), 4 * losses.kd_ce_loss(*logits, temperature=2.0)),
+        (Logits(), losses.kd_mse_loss(*logits)),
+        (Hidden(layers="top"), losses.hid_mse_loss(s, t, mask)),
+        (StateCosine(), losses.cos_loss(s, t, mask)),
+        (Patient(layers="top"), losses.pkd_loss(s, t)),
+        (Gram(layers="top"), losses.mmd_loss(flow(s), flow(t), mask)),
+        (Gram(layers="top", over="features"), losses.fsp_loss(flow(s), flow(t), mask)),
+        (AttentionScores(layers="top"), losses.att_mse_loss(*scores, mask)),
+        (AttentionMaps(), losses.att_ce_loss(*hidden, mask) - losses.att_ce_loss(hidden[1], hidden[1], mask)),
+    ]
+    alone = dataclasses.replace(compared, teachers=(teacher,))
+    found = jax.jit(lambda: [match(alone, "m").metrics["m"] for match, _ in cases])()
+    for (match, expected), metric in zip(cases, found, strict=True):
+        np.testing.assert_allclose(metric.sum / metric.weight, float(expected), rtol=1e-4, atol=1e-6, err_msg=repr(match))

@@ -43,6 +43,12 @@ def outline(tower: Any) -> Outline:
     return Outline(layers, found.hidden.shape[-1], *heads)
 
 
+def wants_assistant(student: Outline, teacher: Outline) -> bool:
+    """Whether MiniLM would distil by way of a teacher assistant, of the teacher's layers and the student's width: a student
+    of at most half the layers and half the width (Wang et al. 2020, section 3.4)."""
+    return 2 * (student.layers or 0) <= (teacher.layers or 0) and 2 * student.width <= teacher.width
+
+
 def _even(student: int, teacher: int) -> list[tuple[int, int]]:
     return [(layer, layer * teacher // student) for layer in range(1, student + 1)]
 
