@@ -11,6 +11,7 @@ from ptm_jax.compress.column_removal import ColumnRemoval
 from ptm_jax.compress.gates import HeadGates
 from ptm_jax.compress.head_removal import HeadRemoval
 from ptm_jax.compress.layer_removal import LayerRemoval
+from ptm_jax.compress.layer_search import LayerSearch
 from ptm_jax.compress.magnitude import Magnitude
 from ptm_jax.compress.qbert import QBERT
 from ptm_jax.compress.quantisation import Q8BERT, Int8
@@ -33,9 +34,11 @@ NAMES: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "mobilebert": (lambda: recipes.MOBILEBERT, (177,)),
     "mobilebert_progressive": (lambda: recipes.MOBILEBERT_PROGRESSIVE, (177,)),
     "minilm": (lambda: recipes.MINILM, (178,)),
+    "multilingual_tagger": (lambda: recipes.MULTILINGUAL_TAGGER, (182,)),
     "mt_dnn": (lambda: recipes.MT_DNN, (183,)),
     "bilstm": (lambda: recipes.BILSTM, (184,)),
     "blendcnn": (lambda: recipes.BLENDCNN, (185,)),
+    "layer_search": (LayerSearch, (188,)),
     "theseus": (Theseus, (180,)),
     "fastbert": (FastBERT, (186,)),
     "heads": (HeadRemoval, (165,)),

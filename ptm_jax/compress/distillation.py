@@ -115,7 +115,7 @@ class Distillation(Compression):
 
     student   how the student is made from the first teacher (`compress.students`); None: the model of the tower `tower`
     keep      number of layers of the student, or their numbers; None: those of `student`
-    begin     the model that `ptm compress` gives to a student which is not made from its teacher
+    begin     the model that `ptm compress` takes as the student, in place of `student`
     matches   the terms (`compress.matches`); temperature: of all soft targets (None: their own)
     teachers  names of their towers; a run begins with a model for each (`--init teacher=MODEL`)
     stored    whether the data hold the teachers' scores (`ptm compress --scores`): no teacher is in the step
@@ -143,8 +143,10 @@ class Distillation(Compression):
         if self.stored and self.maker is not None:
             raise ValueError("with stored scores there is no teacher to take layers from; give begin=MODEL")
 
-        if self.begin and self.maker is not None:
-            raise ValueError(f"begin is {self.begin!r}, and the student is made from its teacher; leave begin or keep out")
+        if self.begin and self.keep is not None:
+            raise ValueError(
+                f"begin is {self.begin!r} and keep {self.keep}; the student is a model, or layers of its teacher"
+            )
 
     @property
     def hard_from(self) -> float:
@@ -153,15 +155,11 @@ class Distillation(Compression):
 
     @property
     def maker(self) -> Any:
-        """How the student is made, or None."""
-        if self.keep is None:
-            return self.student
-        student = SomeLayers() if self.student is None else self.student
-        if not isinstance(student, SomeLayers):
-            raise ValueError(
-                f"keep is {self.keep}, and a {type(student).__name__} takes no layers of the teacher; leave it out"
-            )
-        return dataclasses.replace(student, keep=self.keep)
+        """How the student is made, or None for a model that the run begins with."""
+        if self.begin or self.keep is None:
+            return None if self.begin else self.student
+        own = self.student if isinstance(self.student, SomeLayers) else SomeLayers()
+        return dataclasses.replace(own, keep=self.keep)
 
     @property
     def terms(self) -> tuple[Match, ...]:

@@ -10,7 +10,7 @@ from ptm_jax.compress.matches.attending import AttentionMaps, AttentionScores, H
 from ptm_jax.compress.matches.predictions import Logits, SoftTargets
 from ptm_jax.compress.matches.states import Hidden, Patient, StateCosine
 from ptm_jax.compress.progressive import Progressive
-from ptm_jax.compress.students import SomeLayers
+from ptm_jax.compress.students import Narrow, SomeLayers
 
 KD = Distillation(student=SomeLayers(keep=6), matches=(SoftTargets(temperature=2.0, weight=0.5),), hard=0.5)
 """Soft targets at T = 2 and the task's loss, half each (Hinton et al. 2015); the student is every second layer."""
@@ -27,14 +27,14 @@ DISTILBERT = Distillation(
 command). On a task the task's loss takes the place of MLM."""
 
 TINYBERT = Distillation(
-    student=None,
+    student=Narrow(layers=4, width=312, heads=12, hidden=1200),
     matches=(Hidden(layers="states", projection="shared"), AttentionScores(layers="uniform")),
     hard=0.0,
 )
 """Embeddings and hidden states by one projection, and attention scores (Jiao et al. 2020, arXiv 1909.10351, Eqs. 7 to 9):
-general distillation on text, and the first stage on a task. The student is given (4 layers of 312 in the paper)."""
+general distillation on text, which begins with random values, and the first stage on a task (`begin`)."""
 
-TINYBERT_PREDICTION = dataclasses.replace(TINYBERT, matches=(SoftTargets(temperature=1.0),))
+TINYBERT_PREDICTION = dataclasses.replace(TINYBERT, student=None, matches=(SoftTargets(temperature=1.0),))
 """The second stage on a task: soft targets at T = 1 alone (Eq. 10)."""
 
 PKD = Distillation(
@@ -54,9 +54,19 @@ PD = Distillation(student=None, matches=(SoftTargets(temperature=1.0),), hard=0.
 """Pre-trained distillation (Turc et al. 2019, arXiv 1908.08962): a student that was pre-trained by MLM learns the teacher's
 predictions on unlabelled texts; fine-tuning on labels may follow."""
 
-MINILM = Distillation(student=None, matches=(AttentionMaps(layers="top"), HeadRelations(layers="top")), hard=0.0)
+MINILM = Distillation(
+    student=Narrow(layers=6, width=384, heads=12, hidden=1536),
+    matches=(AttentionMaps(layers="top"), HeadRelations(layers="top")),
+    hard=0.0,
+)
 """Attention distributions and value relations of the last layers (Wang et al. 2020, arXiv 2002.10957). The student has the
 teacher's number of heads and any width; it is fine-tuned afterwards."""
+
+MULTILINGUAL_TAGGER = Distillation(
+    student=Narrow(layers=3, width=256, heads=4, hidden=1024), matches=(SoftTargets(temperature=1.0),), hard=0.0
+)
+"""A tagger of 3 layers of 256 by the tags' probabilities of a multilingual BERT, on labelled and unlabelled sentences (Tsai
+et al. 2019, arXiv 1909.00100). Heads and feed-forward width are those of a BERT of that width."""
 
 BILSTM = Distillation(student=BiLSTM(), matches=(Logits(),), hard=0.0)
 """A recurrent student by the squared difference of logits, alpha 0 (Tang et al. 2019), of 20 times the texts

@@ -11,9 +11,11 @@ import jax.numpy as jnp
 
 from ptm_jax.core import slots
 from ptm_jax.core.paths import flatten, unflatten
-from ptm_jax.nn.blocks import Stack
+from ptm_jax.nn.attention.multihead import Attention
+from ptm_jax.nn.blocks import Block, FeedForward, Stack
 from ptm_jax.nn.embeddings.parts import Types
-from ptm_jax.nn.layers import Dropout
+from ptm_jax.nn.embeddings.summed import Embeddings
+from ptm_jax.nn.layers import Dropout, Identity
 
 
 class Student(slots.Slot):
@@ -92,3 +94,31 @@ class SomeLayers(Student):
         new = r"^heads_(classify|choose)/" if self.layout == "distilbert" else r"^$"
         known = {path for path in mine if path in its and not re.search(new, path)}
         return unflatten({path: begin(path) if path in known else leaf for path, leaf in mine.items()})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Narrow(Student):
+    """The teacher's network in other sizes, drawn anew: its vocabulary, positions, kinds of layers and heads (TinyBERT: 4
+    layers of 312, 12 heads, 1,200; MiniLM: 6 of 384, 12 heads, 1,536)."""
+
+    layers: int = 4
+    width: int = 312
+    heads: int = 12
+    hidden: int = 1200
+
+    def __post_init__(self):
+        if min(self.layers, self.width, self.heads, self.hidden) < 1 or self.width % self.heads:
+            raise ValueError(f"{self} has sizes below 1, or a width that is no multiple of its heads; correct them")
+
+    def tower(self, teacher: Any) -> Any:
+        stack, encoder = stack_of(teacher), teacher.encoder
+        block, embed = stack.block, encoder.embed
+        plain = isinstance(block, Block) and isinstance(block.attention, Attention) and isinstance(block.ffn, FeedForward)
+        if not plain or not isinstance(embed, Embeddings) or not isinstance(embed.project, Identity):
+            raise ValueError(
+                f"the layers of a {type(block).__name__} have sizes of their own; give the student as begin=MODEL"
+            )
+        attention = block.attention.clone(heads=self.heads, width=self.width, head_width=None)
+        block = block.clone(attention=attention, ffn=block.ffn.clone(hidden=self.hidden))
+        stack, embed = stack.clone(block=block, layers=self.layers), embed.clone(width=self.width)
+        return teacher.clone(encoder=encoder.clone(stack=stack, embed=embed))

@@ -68,6 +68,7 @@ def check(model: Any, speed: float) -> None:
 
 def uncertainty(scores: np.ndarray) -> np.ndarray:
     """Returns the entropy of softmax(scores [.., C]) over log C, in [0, 1] (Eq. 7)."""
+    scores = np.asarray(scores, np.float64)
     scores = scores - scores.max(-1, keepdims=True)
     p = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
     return -(p * np.log(np.maximum(p, 1e-30))).sum(-1) / np.log(scores.shape[-1])

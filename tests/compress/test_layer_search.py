@@ -1,15 +1,13 @@
 """The controller finds the choice of the highest reward; the proxy prefers an equal student."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from ptm_jax.compress.layer_search import Controller, LayerSearch, proxy, search
 from ptm_jax.compress.matches.predictions import Logits
 from ptm_jax.core.errors import UserError
-from ptm_jax.tuning.layer_search import Controller, proxy, search
 from support.classifier import batch, classifier
 
 
@@ -44,6 +42,10 @@ def test_the_proxy_is_0_for_the_teachers_own_layers():
     from ptm_jax.train import step
 
     found = classifier()
-    teacher = jax.jit(step.program(found, 0).init)(batch()).params["main"]
-    reward = proxy(dataclasses.replace(found, compress=()), teacher, [batch()], (Logits(),))
-    assert abs(reward((1, 2, 3))) < 1e-9 > reward((1, 1, 3)) and reward((1, 3)) < 0
+    teacher = jax.jit(step.program(found, 0).init)(batch()).params
+    value = LayerSearch(matches=(Logits(),), count=2, steps=40)
+    reward = proxy(found, teacher["main"], [batch()], value)
+    assert abs(reward((1, 2, 3))) < 1e-9 > reward((1, 1, 3))
+    every = {(a, b): reward((a, b)) for a in (1, 2, 3) for b in (1, 2, 3)}
+    chosen = value.measured(found, teacher, lambda: iter([batch()])).keep
+    assert chosen == max(every, key=every.get)

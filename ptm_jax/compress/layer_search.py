@@ -17,10 +17,13 @@ import numpy as np
 import optax
 
 from ptm_jax.compress.distillation import Distillation
-from ptm_jax.compress.students import SomeLayers
+from ptm_jax.compress.matches.base import Match
+from ptm_jax.compress.matches.predictions import SoftTargets
+from ptm_jax.compress.students import SomeLayers, stack_of
+from ptm_jax.core import towers
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.system import System
-from ptm_jax.train import step as training
+from ptm_jax.core.system import adapted
+from ptm_jax.core.types import Params
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,7 +68,7 @@ class Controller:
 
 
 @dataclasses.dataclass(frozen=True)
-class Found:
+class Searched:
     """The choice with the highest reward, the reward, the mean reward of each update, and all rewards {choice: reward}."""
 
     best: tuple[int, ...]
@@ -77,7 +80,7 @@ class Found:
 def search(
     sizes: Sequence[int], reward: Callable[[tuple[int, ...]], float], *, steps: int = 100, seed: int = 0,
     controller: Controller = Controller(),
-) -> Found:  # fmt: skip
+) -> Searched:  # fmt: skip
     """Trains a controller by REINFORCE: the gradient of mean_k (R_k - b) log P(choice_k), b the moving average of earlier
     rewards (Eq. 4). `sizes` are the numbers of options; `reward` gets choices that count from 1, each once.
 
@@ -111,28 +114,49 @@ def search(
         baseline = controller.decay * baseline + (1 - controller.decay) * found.mean()
         curve.append(float(found.mean()))
     best = max(rewards, key=rewards.get)
-    return Found(best, rewards[best], tuple(curve), rewards)
+    return Searched(best, rewards[best], tuple(curve), rewards)
 
 
-def proxy(
-    system: System, teacher: Any, batches: Sequence[Any], matches: Sequence[Any]
-) -> Callable[[tuple[int, ...]], float]:
-    """Returns the reward of a choice of layers: minus the loss of the `matches` on `batches` for the student of these layers
-    of the teacher, before training. `system` is that of the teacher, `teacher` its parameters."""
-    programs: dict[int, Any] = {}
+def proxy(system: Any, teacher: Params, batches: Sequence[Any], wrapper: Distillation) -> Callable[[tuple[int, ...]], float]:
+    """Returns the reward of a choice of layers: minus the loss of the matches of `wrapper` on `batches` for the student of
+    these layers of the teacher, before training. `system` is that of the teacher, `teacher` its parameters."""
+    measures: dict[int, Any] = {}
 
     def reward(choice: tuple[int, ...]) -> float:
-        wrapper = Distillation(student=SomeLayers(keep=choice), matches=tuple(matches), hard=0.0)
-        if len(choice) not in programs:
-            work = training.program(dataclasses.replace(system, compress=(wrapper,)), seed=0)
-            measure = lambda params, batch, work=work: work.evaluate(params, batch, 0)[0]["loss"]
-            programs[len(choice)] = jax.jit(measure), jax.eval_shape(work.init, batches[0]).params
-        measure, shapes = programs[len(choice)]
-        whole = {**jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes), "teacher": teacher}
-        params, total = wrapper.init(whole, None), 0.0
-        for batch in batches:
-            loss = measure(params, batch)
-            total += float((loss.sum / jnp.maximum(loss.weight, 1.0)).sum())
-        return -total / len(batches)
+        own = dataclasses.replace(wrapper, keep=choice, hard=0.0)
+        if len(choice) not in measures:
+            whole = adapted(dataclasses.replace(system, compress=(own,)))
+            run = lambda params, batch: whole.objective(towers.bind(whole.towers, params), {**batch, "step": 0}, None)
+            measures[len(choice)] = jax.jit(lambda params, batch: run(params, batch).value())
+        params = {own.tower: own.maker.begin(teacher, teacher), **dict.fromkeys(own.teachers, teacher)}
+        return -float(np.mean([measures[len(choice)](params, batch) for batch in batches]))
 
     return reward
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LayerSearch(Distillation):
+    """Searches the layers of the teacher that the student takes, `count` of them in any order, by a recurrent controller and
+    REINFORCE (Zoph and Le 2017, arXiv 1611.01578), and distils into them. The reward is minus the loss of the matches on
+    `measures` training examples before training, a proxy.
+
+    steps   updates of the controller; seed: of its values and draws
+    """
+
+    matches: tuple[Match, ...] = (SoftTargets(temperature=2.0),)
+    student: Any = SomeLayers(keep=3)
+    count: int = 3
+    steps: int = 100
+    seed: int = 0
+    measures: int = 64
+
+    def __post_init__(self):
+        super().__post_init__()
+        if min(self.count, self.steps, self.measures) < 1:
+            raise ValueError(f"count is {self.count}, steps {self.steps}, measures {self.measures}; each must be at least 1")
+
+    def measured(self, system: Any, params: Params, batches: Any) -> LayerSearch:
+        layers = stack_of(system.towers[self.tower]).layers
+        reward = proxy(dataclasses.replace(system, compress=()), params[self.tower], list(batches()), self)
+        found = search((layers,) * self.count, reward, steps=self.steps, seed=self.seed)
+        return dataclasses.replace(self, keep=found.best)
