@@ -144,5 +144,5 @@ def counted(flat: dict[str, Any], but: str | None = None) -> int:
 
 
 def count(name: str, but: str | None = None) -> int:
-    """Parameters of a system, tied ones once, without those whose path the pattern `but` finds."""
+    """Parameters of a system without those whose path the pattern `but` finds; `System.ties` are not applied."""
     return counted(shapes(name), but)

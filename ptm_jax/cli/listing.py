@@ -171,14 +171,14 @@ def _systems_text(entries: Sequence[Mapping[str, Any]], folded: bool) -> list[st
         names = fold(one["name"] for one in several)
         names = names if len(names) <= 27 else names[:26].rpartition(",")[0] + ", …"
         slots = textwrap.shorten(" > ".join(parts), 24, placeholder=" …")
-        cells.append([names, _cell(first["rows"]), slots, " ".join(words)])
+        cells.append([names, _cell(first["rows"]), slots, " ".join(word[0] for word in words)])
     remark = "A line is a family of sizes, and has the words of any of them; a filter lists each: ptm list --text albert"
     return [
         table(["name", "row", "corruption > objective", "status"], cells, WIDTH),
         "",
         f"{len(entries)} systems. row: number in the survey (--rows). --json: all fields.",
         *(textwrap.wrap(remark, WIDTH) if folded else ()),
-        "status: the words that tests earned",
+        "status: the words that tests earned, by their first letters",
         *_meanings(),
     ]
 
@@ -191,7 +191,7 @@ def _rows_text(entries: Sequence[Mapping[str, Any]]) -> list[str]:
         head = several[0]
         lines.append(f"{head['table']}  {head['group']} (survey {head['section']})")
         for one in several:
-            lines.append(f"{one['row']:>5}  {one['name']:<44} {one['kind']:<7} {' '.join(one['status'])}".rstrip())
+            lines.append(f"{one['row']:>5}  {one['name']:<44} {one['kind']:<7} {' '.join(word[0] for word in one['status'])}".rstrip())
             if one["values"]:
                 lines += textwrap.wrap(fold(one["values"]), WIDTH, initial_indent=" " * 7, subsequent_indent=" " * 7)
             runs: dict[str, list[str]] = {}

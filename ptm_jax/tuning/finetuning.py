@@ -61,7 +61,7 @@ def experiment(
 
     Raises UserError for an unknown task, data in another format, or a model without a text encoder.
     """
-    task_, model = catalogue.get(task), _model(init)
+    task_, model = catalogue.get(task), _model(init, bool(compress))
     own = lambda value, name: vars(task_)[name] if value is None else value
     epochs, batch, length, lr = own(epochs, "epochs"), own(batch, "batch"), own(length, "length"), own(lr, "lr")
     if not 0 < epochs < math.inf or batch < 1 or not 0 <= lr < math.inf:
@@ -141,10 +141,10 @@ def _spelled(examples: TaskExamples, before: Any) -> TaskExamples:
     return dataclasses.replace(examples, spelling=spelling)
 
 
-def _model(init: Any) -> str:
-    """Returns the model of `init` that provides the fine-tuned encoder: that of the tower main, or a teacher's, from which a
-    compression makes it. Raises UserError."""
-    found = [path for names in (("", "main"), ("teacher",)) for at, path in initial.models_of(init) if at in names]
+def _model(init: Any, made: bool) -> str:
+    """Returns the model of `init` that provides the fine-tuned encoder: that of the tower main, or, if it is `made` by a
+    compression, its teacher's. Raises UserError."""
+    found = [path for names in (("", "main"), ("teacher",)[:made]) for at, path in initial.models_of(init) if at in names]
     if not found and not initial.models_of(init):
         (_, path), *_ = initial.pairs_of(init)
         raise UserError(
@@ -166,7 +166,7 @@ def _towers(model: str) -> Mapping[str, Any]:
 def keeping_towers(system: System, init: Any) -> System:
     """The system with the other towers of the run of `init`, and of the pairs of `init`, that its objective is given or its
     wrappers reach."""
-    towers = _towers(_model(init))
+    towers = _towers(_model(init, bool(system.compress)))
     others = {name: tower for name, tower in towers.items() if name != _tuned(towers)}
     for at, path in initial.models_of(init):
         if at not in ("", "main") and "/" not in at:
@@ -209,7 +209,7 @@ def per_epoch(config: Experiment) -> int:
     spec = config.tokenizer.path if isinstance(config.tokenizer, TokenizerSpec) else None
     mixed = isinstance(examples, MixedTasks)
     parts, files = (examples.parts, examples.files(config.data)) if mixed else ({"": examples}, {"": config.data})
-    tokenizer = _tokenizer(spec or _model(config.init))
+    tokenizer = _tokenizer(spec or _model(config.init, bool(config.system.compress)))
     counts = (parts[name].count(files[name], tokenizer, phase.length) for name in parts)
     return sum(math.ceil(count * examples.readings / phase.batch) for count in counts)
 

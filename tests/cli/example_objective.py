@@ -16,5 +16,4 @@ def focal_mlm(towers, batch, key):
     focal = nll * (1 - jnp.exp(-nll)) ** 2
     return Loss((focal * weight).sum(), weight.sum(), {"mlm_nll": Ratio((nll * weight).sum(), weight.sum())})
 
-
 config = dataclasses.replace(systems.get("bert_tiny"), name="bert_tiny_focal", objective=focal_mlm)

@@ -75,6 +75,7 @@ def test_a_product_is_its_definition(shape, portable):
         np.testing.assert_allclose(found, right, rtol=1e-5, atol=1e-5 * np.abs(right).max())
 
 
+@pytest.mark.rotate
 def test_a_layer_is_nlp_architects():
     """A dense layer with ranges, served: against the numpy of `QuantizedLinear` in its mode EMA."""
     x, w, b = (DRAW.normal(size=s).astype(np.float32) for s in ((6, 12), (12, 10), 10))
@@ -85,6 +86,7 @@ def test_a_layer_is_nlp_architects():
     np.testing.assert_array_equal(made["kernel"], whole(w, np.abs(w).max()))
 
 
+@pytest.mark.rotate
 def test_training_sees_ranges_and_passes_gradients_straight():
     """Three batches: the moving range (`_update_ema`), the rounded forward pass, gradients that pass straight through."""
     wrapper, layer = Q8BERT(decay=0.9), Dense(4, precision=Precision())
@@ -134,6 +136,7 @@ def test_a_model_predicts_saves_and_loads(tmp_path):
     assert bytes_of(again.params) < 0.4 * bytes_of(model.params)
 
 
+@pytest.mark.rotate
 def test_a_trained_model_is_served_in_whole_numbers():
     """`effective` without training gives int8 with the trained ranges; `finish` the parameters in float32, untouched."""
     model, wrapper = tiny_models.build("bert"), Q8BERT()

@@ -148,6 +148,7 @@ def test_the_mean_span_of_spanbert_is_the_published_one():
     assert NormalSpans(mean=30.0).distribution()[-1] == pytest.approx(1.0)
 
 
+@pytest.mark.rotate
 @pytest.mark.parametrize("name", BOUNDED)
 def test_boundaries_are_the_unmasked_tokens_beside_the_span(name, before, masked):
     after = masked(name)

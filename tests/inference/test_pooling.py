@@ -102,6 +102,7 @@ def old(folder):
     return folder
 
 
+@pytest.mark.rotate
 def test_an_old_folder_is_the_same_model(capsys, tmp_path):
     new = tmp_path / "new"
     tiny_checkpoint.write(new)
@@ -152,6 +153,7 @@ def test_a_dense_step_is_its_formula(activation, tmp_path):
     np.testing.assert_allclose(through(layer, vectors), ACTIVE[activation](vectors @ kernel + offset), atol=1e-5)
 
 
+@pytest.mark.rotate
 def test_a_folder_with_everything_is_its_formula_and_comes_back(tmp_path):
     """Dense and norm, prompts, the longest text, lower case; in a run of `ptm import` and in its export."""
     folder = tmp_path / "folder"
@@ -193,6 +195,7 @@ def test_a_folder_with_everything_is_its_formula_and_comes_back(tmp_path):
         np.testing.assert_array_equal(ptm_jax.load(tmp_path / place).encode(texts), model.encode(texts))
 
 
+@pytest.mark.rotate
 def test_a_classifier_on_the_mean_is_a_folder_with_a_layer_and_its_labels(tmp_path):
     """What fine-tuning makes of a folder of means: its logits are the vectors that a sentence-transformers reader gives."""
     tiny_checkpoint.write(tmp_path / "m")
@@ -217,6 +220,7 @@ def test_a_classifier_on_the_mean_is_a_folder_with_a_layer_and_its_labels(tmp_pa
         np.testing.assert_allclose([list(one.values()) for one in found], chances, atol=1e-5)
 
 
+@pytest.mark.rotate
 def test_a_vector_of_the_exact_mode_does_not_depend_on_other_texts(bert):
     texts = ["hat", *(" ".join(["the king sees"] * n) for n in (1, 4, 5, 7)), "the queen", "a house"]
     whole = bert.encode(texts, exact=True)

@@ -335,6 +335,7 @@ def test_megatrons_sizes_scale_like_the_table():
     assert "| 16 |" in scaling.markdown(points, topology("v5p:2x2x4"), "a.png")
 
 
+@pytest.mark.rotate
 def test_a_layer_that_all_levels_share_is_one_message():
     """ALBERT's one layer is gathered once a pass; BERT's twelve are as many (Lan et al. 2020, section 3.1)."""
     counts = {}

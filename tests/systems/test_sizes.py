@@ -19,10 +19,10 @@ from ptm_jax.systems.t5 import t5_network
 EXACT = {
     **{name: size for sizes in PEERS.values() for name, size in sizes.items()},
     "kbert_base": 102_882_442,  # BERT's parameters alone
-    # RoBERTa and BERT with 14 and 45 vectors and three heads and one of D^2 + 3 D + classes
-    "sentilr_base": 124_697_433 + 14 * 768 + 3 * (768**2 + 3 * 768) + 14,
-    "sensebert_base": 110_106_428 + 45 * 768 + 768**2 + 3 * 768 + 45,
-    "sensebert_large": 336_226_108 + 45 * 1024 + 1024**2 + 3 * 1024 + 45,
+    # RoBERTa and BERT with 14 and 45 vectors, which the heads have again, and three heads and one of D^2 + 3 D + classes
+    "sentilr_base": 124_697_433 + 2 * 14 * 768 + 3 * (768**2 + 3 * 768) + 14,
+    "sensebert_base": 110_106_428 + 2 * 45 * 768 + 768**2 + 3 * 768 + 45,
+    "sensebert_large": 336_226_108 + 2 * 45 * 1024 + 1024**2 + 3 * 1024 + 45,
     # BertForPreTraining, which StructBERT gives a third class and InfoWord takes NSP's two from
     "structbert_base": 110_106_428 + 769,
     "structbert_large": 336_226_108 + 1025,
