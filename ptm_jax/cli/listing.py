@@ -191,7 +191,8 @@ def _rows_text(entries: Sequence[Mapping[str, Any]]) -> list[str]:
         head = several[0]
         lines.append(f"{head['table']}  {head['group']} (survey {head['section']})")
         for one in several:
-            lines.append(f"{one['row']:>5}  {one['name']:<44} {one['kind']:<7} {' '.join(word[0] for word in one['status'])}".rstrip())
+            letters = " ".join(word[0] for word in one["status"])
+            lines.append(f"{one['row']:>5}  {one['name']:<44} {one['kind']:<7} {letters}".rstrip())
             if one["values"]:
                 lines += textwrap.wrap(fold(one["values"]), WIDTH, initial_indent=" " * 7, subsequent_indent=" " * 7)
             runs: dict[str, list[str]] = {}
