@@ -97,7 +97,7 @@ $(VENV)/.fastai: $(VENV)/.parity
 # jax2onnx and onnxruntime, for the graphs of ptm export; jax2onnx asks for an older orbax-checkpoint, which it does not import.
 $(VENV)/.serving: $(VENV)/.parity
 	$(PIP) --no-deps --target $(VENV)/serving "jax2onnx==0.17.1" "onnx>=1.20.1" "onnx-ir>=0.2.1" "onnxruntime>=1.24.1" \
-	    "equinox>=0.13.1" "jaxtyping>=0.3" "wadler-lindig>=0.1" "dm-pix>=0.4.4" "flatbuffers"
+	    "equinox>=0.13.1" "jaxtyping>=0.3" "wadler-lindig>=0.1" "dm-pix>=0.4.4"
 	touch $@
 
 # The TPU compiler, where the children of `ptm plan` find it and no other process does.

@@ -6,11 +6,12 @@ weights are inside. Quantised weights stay int8 in the file. No kernel of this p
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib.util
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -114,4 +115,17 @@ def onnx(made: Graph, limit: int | None = None) -> bytes:
     # Traced before: while it traces, jax2onnx replaces functions of jax.numpy by its own, which take fewer arguments.
     traced = jax.extend.core.jaxpr_as_fun(jax.make_jaxpr(layers)(*given))
     names = {"input_names": list(made.inputs), "output_names": list(made.outputs)}
-    return to_onnx(traced, given, opset=OPSET, **names).SerializeToString()
+    with _kept(jnp, jnp.linalg, jax.lax, jax.nn):
+        return to_onnx(traced, given, opset=OPSET, **names).SerializeToString()
+
+
+@contextlib.contextmanager
+def _kept(*modules: Any) -> Iterator[None]:
+    """Puts the functions of modules back: jax2onnx leaves some of its own there, such as jnp.cumsum."""
+    before = [dict(vars(module)) for module in modules]
+    try:
+        yield
+    finally:
+        for module, functions in zip(modules, before, strict=True):
+            changed = {name: value for name, value in functions.items() if vars(module).get(name) is not value}
+            vars(module).update(changed)

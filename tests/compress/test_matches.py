@@ -207,7 +207,8 @@ def test_every_loss_of_textbrewer_is_a_match(compared):
         (Hidden(layers="top"), losses.hid_mse_loss(s, t, mask)),
         (StateCosine(), losses.cos_loss(s, t, mask)),
         (Patient(layers="top"), losses.pkd_loss(s, t)),
-        (Gram(layers="top"), losses.mmd_loss(flow(s), flow(t), mask)),
+        # With a mask it divides the products by L, without one by D, as here.
+        (Gram(layers="top"), losses.mmd_loss(flow(s), flow(t), mask) * (s.shape[1] / s.shape[2]) ** 2),
         (Gram(layers="top", over="features"), losses.fsp_loss(flow(s), flow(t), mask)),
         (AttentionScores(layers="top"), losses.att_mse_loss(*scores, mask)),
         (AttentionMaps(), losses.att_ce_loss(*hidden, mask) - losses.att_ce_loss(hidden[1], hidden[1], mask)),
