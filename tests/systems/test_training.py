@@ -24,6 +24,7 @@ from ptm_jax.data.corpora.store import Blocks, open_corpus
 from ptm_jax.data.rows.trees import Trees
 from ptm_jax.data.rows.windows import kept
 from ptm_jax.encoders.logistic import LogisticEncoder
+from ptm_jax.systems import survey
 from ptm_jax.train import loop, setup
 
 WIKITEXT = "lm/wikitext-2/valid.txt"
@@ -268,6 +269,10 @@ TRAINS = {
 for _name in systems.names():  # of a miniature that is not named here, the metric that its objective names
     if _name.endswith("_mini") and (metric := slots.objective(systems.get(_name).objective).baseline):
         TRAINS.setdefault(_name, [(unigram(metric), 0.05)])
+WAITING = ("kbert", "sentilr", "sensebert", "libert", "kepler", "knowbert", "wklm", "lrlm", "transe", "transh")
+"""Miniatures that have not been trained to their end with today's settings; without the word `trains` until they are.
+To train one, take it out of this list."""
+TRAINS = {name: margins for name, margins in TRAINS.items() if name.removesuffix("_mini") not in WAITING}
 BITEXT, UMLS = "parallel:mt/multi30k/train.de-en", "graph:kg/umls"
 TEXT = {"gpt_mini": SHAKESPEARE, "biskip_mini": BITEXT, "singla_joint_mini": BITEXT}
 TEXT |= dict.fromkeys(("wang_joint_mini", "zhong_joint_mini", "dkrl_mini", "gated_descriptions_mini"), UMLS)
@@ -300,7 +305,9 @@ def corpus(data, tmp_path_factory):
 
 
 def test_every_miniature_is_trained_here():
-    assert set(TRAINS) == {n for n in systems.names() if n.endswith("_mini")} | {"bert_tiny"}
+    waiting = {f"{name}_mini" for name in WAITING}
+    assert set(TRAINS) | waiting == {n for n in systems.names() if n.endswith("_mini")} | {"bert_tiny"}
+    assert not any("trains" in survey.status().get(name, ()) for name in waiting)
 
 
 @pytest.mark.full
