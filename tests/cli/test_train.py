@@ -160,6 +160,7 @@ def test_a_read_only_workdir_keeps_what_it_has(run, refused, text, monkeypatch, 
     assert tiny.files(tmp_path / "run") == before
 
 
+@pytest.mark.full
 @pytest.mark.rotate
 def test_a_full_disk_leaves_the_checkpoint_before(run, text, cache, tmp_path):
     """A limit on the size of files stands for the disk: the arrays of the next checkpoint do not fit."""

@@ -121,6 +121,7 @@ def tinybert(teacher: Any):
     )
 
 
+@pytest.mark.full
 @pytest.mark.rotate
 def test_tinybert_distils_layers_and_then_predictions():
     batch = task()
