@@ -93,9 +93,7 @@ def experiment(
             clip=1.0,
         ),
     )
-    begin = init if isinstance(init, tuple) else model
-    for wrapper in compress:
-        begin = wrapper.start(begin) if isinstance(begin, str) else begin
+    begin = init if isinstance(init, tuple) else _start_of(model, compress)
     return Experiment(system=keeping_towers(system, init), data=tuple(data), init=begin, seed=seed)
 
 
@@ -139,6 +137,14 @@ def _spelled(examples: TaskExamples, before: Any) -> TaskExamples:
     own = isinstance(before, TaskExamples)
     spelling = before.spelling if own else Spelled(length=before.length, style=before.style, letters=before.letters)
     return dataclasses.replace(examples, spelling=spelling)
+
+
+def _start_of(model: str, compress: Sequence[Any]) -> Any:
+    """Returns `init` for a model and the compressions that fill their towers from it."""
+    begin: Any = model
+    for wrapper in compress:
+        begin = wrapper.start(begin) if isinstance(begin, str) else begin
+    return begin
 
 
 def _model(init: Any, made: bool) -> str:

@@ -137,7 +137,7 @@ def test_minilms_rule_for_an_assistant():
 
 
 @pytest.mark.parametrize(
-    ("layers", "said"),
+    ("layers", "message"),
     [
         (((1, 9),), "layer 9 of the teacher"),
         (((3, 1),), "layer 3 of the student"),
@@ -145,14 +145,14 @@ def test_minilms_rule_for_an_assistant():
         ((), "no layer"),
     ],
 )
-def test_a_map_that_names_no_layer_is_one_line(layers, said):
-    with pytest.raises(ValueError, match=said) as error:
+def test_a_map_that_names_no_layer_is_one_line(layers, message):
+    with pytest.raises(ValueError, match=message) as error:
         pairs(layers, Outline(2, D, H, K), Outline(4, D, H, K))
     assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("match", "student", "said"),
+    ("match", "student", "message"),
     [
         (Hidden(), Outline(2, 8, H, K), "8 wide and the teacher 6"),
         (AttentionScores(), Outline(2, D, 3, 2), "3 heads and the teacher 2"),
@@ -161,8 +161,8 @@ def test_a_map_that_names_no_layer_is_one_line(layers, said):
         (StateCosine(), Outline(None, D, H, K), "states of their layers"),
     ],
 )
-def test_networks_that_do_not_fit_are_one_line(match, student, said):
-    with pytest.raises(ValueError, match=said):
+def test_networks_that_do_not_fit_are_one_line(match, student, message):
+    with pytest.raises(ValueError, match=message):
         match.projections(student, Outline(4, D, H, K))
 
 

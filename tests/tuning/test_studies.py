@@ -239,7 +239,7 @@ def test_children_that_die_are_rows_and_those_that_saved_go_on(tmp_path, monkeyp
 
 
 def test_laws_of_a_page(tmp_path):
-    """A law on eight runs, the largest held out, and one with too few runs, which is said and not drawn."""
+    """A law on eight runs, the largest held out, and one with too few runs, which is stated and not drawn."""
     value = study(
         axes=(Axis(name="size", values={str(n): BASE.system for n in range(8)}), Axis(name="lr", values=(1.0, 2.0))),
         laws=(Law(form=Power(variables=("body",)), by="lr", draws=4),),
