@@ -22,9 +22,9 @@ import numpy as np
 from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.graph import ENTITY, kinds_of
+from ptm_jax.core.graph_store import MANIFEST, GraphStore, open_graph
 from ptm_jax.core.system import in_effect
 from ptm_jax.core.towers import Tower
-from ptm_jax.data.graphs.compiled import MANIFEST, GraphStore, open_graph
 from ptm_jax.data.graphs.compiling import compile_graph
 from ptm_jax.data.graphs.formats import sources
 from ptm_jax.inference.loading import system_of

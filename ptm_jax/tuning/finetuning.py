@@ -71,8 +71,7 @@ def experiment(
     if kind.writes and examples.start is None:
         examples = dataclasses.replace(examples, start=_start(model))
     system = with_head(model, examples)
-    examples = _spelled(examples, system.examples)
-    objective = kind.objective(examples)
+    objective = kind.objective(examples := _spelled(examples, system.examples))
     if tagger != "linear":
         system, objective = _tagged(system, examples, tagger)
     length = min(length, system.towers["main"].encoder.limit or length)

@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from ptm_jax.core import graph_store
 from ptm_jax.core.errors import UserError
-from ptm_jax.data.graphs import compiled
-from ptm_jax.data.graphs.compiled import SPLITS, GraphStore, Lists, Strings
+from ptm_jax.core.graph_store import SPLITS, GraphStore, Lists, Strings
 
 HIERARCHIES = {"_hypernym", "hypernym", "_instance_hypernym", "instance_hypernym", "isa", "is_a", "/r/IsA", "PAR", "P279"}
 """Relations that have no cycle: of WordNet, WN18RR, UMLS, ConceptNet and Wikidata."""
@@ -282,10 +282,10 @@ def compile_graph(sources: Iterable[Source], out: str | Path, most: int = MOST, 
     if most < 1:
         raise UserError(f"an alias must keep at least 1 entity; {most} were asked for")
     out, sources = Path(out).expanduser(), tuple(sources)
-    named = [{"name": s.name, "files": {path.name: compiled.hashed(path) for path in s.files}} for s in sources]
+    named = [{"name": s.name, "files": {path.name: graph_store.hashed(path) for path in s.files}} for s in sources]
     asked = {"sources": named, "most": most}
     if out.exists() and any(out.iterdir()):
-        found = compiled.open_graph(out)
+        found = graph_store.open_graph(out)
         if {name: found.manifest.get(name) for name in asked} == asked:
             return found
         raise UserError(f"{out} holds the graph of other sources or settings; remove it, or give another --out")
@@ -303,20 +303,20 @@ def compile_graph(sources: Iterable[Source], out: str | Path, most: int = MOST, 
     for name, value in arrays.items():
         np.save(draft / f"{name}.npy", value)
     manifest = _manifest(asked, counts, builder, arrays, draft)
-    (draft / compiled.MANIFEST).write_text(json.dumps(manifest, indent=1))
+    (draft / graph_store.MANIFEST).write_text(json.dumps(manifest, indent=1))
     shutil.rmtree(out, ignore_errors=True)
     draft.rename(out)
-    return compiled.open_graph(out)
+    return graph_store.open_graph(out)
 
 
 def _manifest(asked: Mapping[str, Any], counts: Mapping[str, int], builder: Builder, arrays: Any, draft: Path) -> dict:
     manifest = {
-        "format": compiled.FORMAT,
+        "format": graph_store.FORMAT,
         **asked,
         "counts": counts,
         "splits": {name.removeprefix("triples-"): len(arrays[name]) for name in arrays if name.startswith("triples-")},
         "values": sorted(builder.values),
         "faults": builder.faults,
-        "arrays": {f"{name}.npy": compiled.hashed(draft / f"{name}.npy") for name in arrays},
+        "arrays": {f"{name}.npy": graph_store.hashed(draft / f"{name}.npy") for name in arrays},
     }
-    return {**manifest, "digest": compiled.digest(manifest)}
+    return {**manifest, "digest": graph_store.digest(manifest)}

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.data.graphs.compiled import GraphStore
+from ptm_jax.core.graph_store import GraphStore
 
 TOGETHER = 1024
 """Texts that are matched at once."""

@@ -9,8 +9,8 @@ import numpy as np
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.facts import CorpusFact
+from ptm_jax.core.graph_store import open_graph
 from ptm_jax.data.corpora.store import Block
-from ptm_jax.data.graphs.compiled import open_graph
 from ptm_jax.data.graphs.linking import Trie
 from ptm_jax.data.rows.columns import Column, WithColumns
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from ptm_jax.cli.main import main
+from ptm_jax.core import graph_store
 from ptm_jax.core.errors import UserError
-from ptm_jax.data.graphs import compiled
 from ptm_jax.data.graphs.compiling import compile_graph
 from ptm_jax.data.graphs.formats import sources
 
@@ -178,13 +178,13 @@ def test_the_command_prints_counts_and_another_graph_is_refused(tmp_path, capsys
     assert "holds the graph of other sources" in capsys.readouterr().err
     assert main(["prepare", "--graph", f"wordnets:{folder}", "--out", out]) == 1
     assert "Did you mean 'wordnet'?" in capsys.readouterr().err
-    digest = compiled.open_graph(out).digest
+    digest = graph_store.open_graph(out).digest
     with pytest.raises(UserError, match=f"holds the graph {digest[:12]}; expected {'0' * 12}"):
-        compiled.open_graph(out, "0" * 64)
+        graph_store.open_graph(out, "0" * 64)
     manifest = tmp_path / "out" / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"entities": 2', '"entities": 3'))
     with pytest.raises(UserError, match="was changed after it was written"):
-        compiled.open_graph(out)
+        graph_store.open_graph(out)
     (tmp_path / "out" / "triples-train.npy").write_bytes(b"")
     with pytest.raises(UserError, match="no compiled graph"):
-        compiled.open_graph(tmp_path)
+        graph_store.open_graph(tmp_path)

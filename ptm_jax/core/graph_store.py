@@ -85,6 +85,12 @@ class Lists(Sequence[np.ndarray]):
         place = range(len(self.ends))[place]
         return self.items[self.ends[place - 1] if place else 0 : self.ends[place]]
 
+    def __iter__(self) -> Iterator[np.ndarray]:
+        items, start = np.asarray(self.items), 0
+        for end in self.ends.tolist():
+            yield items[start:end]
+            start = end
+
 
 def _strings(name: str) -> functools.cached_property:
     return functools.cached_property(lambda graph: Strings(graph.array(name), graph.array(f"{name}-ends")))
