@@ -68,9 +68,8 @@ def load(
     precision     compute type of matrix products: float32 or bfloat16
     tower         the network to use if the system has several (default: "main", or the last)
     adapter       a file written by `ptm export --adapter` for a run on this model; its parameters are applied to the model
-    architecture  another class of the checkpoint's family, such as "BertForMaskedLM"; a missing head is initialised randomly
-    allow_pickle  reads a torch pickle if there is no other file (torch's weights_only), or gensim's vectors from a pickle,
-                  without running it; revision: on the Hub
+    architecture  another class of the checkpoint's family, as "BertForMaskedLM"; a missing head begins randomly
+    allow_pickle  reads a torch or gensim pickle, without running it, if there is no other file; revision: on the Hub
 
     Raises UserError for an unknown model, no intact checkpoint, a tokenizer of another checkpoint, a damaged file, or an
     adapter of another model.
