@@ -31,7 +31,7 @@ search: $(VENV)/.run
 test: $(VENV)/.test
 	PTM_TEST_COMPILE=fast $(PYTEST) -m "not full"
 
-test-full: $(VENV)/.parity $(VENV)/.docs $(VENV)/.tpu $(VENV)/.beam $(VENV)/.fastnlp $(VENV)/.fastai $(VENV)/.serving
+test-full: $(VENV)/.parity $(VENV)/.docs $(VENV)/.tpu $(VENV)/.beam $(VENV)/.fastnlp $(VENV)/.fastai $(VENV)/.serving $(VENV)/.pykeen
 	PTM_TEST_COMPILE=fast $(PYTEST) -m full $(LONG:%=--ignore %) --ignore $(BEAM)
 	PYTHONPATH=$(CURDIR)/$(VENV)/beam $(PYTEST) -m full $(BEAM)
 	$(PYTEST) -m full $(LONG)
@@ -98,6 +98,13 @@ $(VENV)/.fastai: $(VENV)/.parity
 $(VENV)/.serving: $(VENV)/.parity
 	$(PIP) --no-deps --target $(VENV)/serving "jax2onnx==0.17.1" "onnx>=1.20.1" "onnx-ir>=0.2.1" "onnxruntime>=1.24.1" \
 	    "equinox>=0.13.1" "jaxtyping>=0.3" "wadler-lindig>=0.1" "dm-pix>=0.4.4"
+	touch $@
+
+# pykeen, with whose scores of triples tests compare, and `python -m benchmarks.links --speed`; only what it imports.
+$(VENV)/.pykeen: $(VENV)/.parity
+	$(PIP) --no-deps --target $(VENV)/pykeen "pykeen==1.11.1" "pandas>=2" "class_resolver>=0.6" click_default_group more_click \
+	    more_itertools "pystow>=0.4.3" docdata dataclasses-json marshmallow typing-inspect mypy-extensions torch_max_mem \
+	    torch-ppr optuna colorlog
 	touch $@
 
 # The TPU compiler, where the children of `ptm plan` find it and no other process does.

@@ -1,5 +1,8 @@
 """Scores of triples against their formulas in numpy, and scores and gradients against pykeen's."""
 
+import sys
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -89,7 +92,7 @@ def interaction(name, tree, modules, torch):
         of = lambda link: torch.nn.functional.normalize(tree["table"], dim=-1)[link]
         return lambda h, r, t, link, entity: modules.TransHInteraction(p=number)(h, (of(link), r), t)
     made = modules.ConvEInteraction(
-        embedding_dim=D, embedding_height=3, embedding_width=4, input_channels=1, output_channels=5, input_dropout=0,
+        embedding_dim=D, embedding_height=3, output_channels=5, input_dropout=0,
         feature_map_dropout=0, output_dropout=0, apply_batch_normalization=False,
     )  # fmt: skip
     conv, dense = (made.hr2d[1], made.hr1d[0])
@@ -117,7 +120,8 @@ def interaction(name, tree, modules, torch):
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", HEADS)
-def test_scores_and_gradients_equal_pykeens(name):
+def test_scores_and_gradients_equal_pykeens(name, monkeypatch):
+    monkeypatch.syspath_prepend(Path(sys.prefix) / "pykeen")  # the Makefile's target .pykeen
     torch, modules = pytest.importorskip("torch"), pytest.importorskip("pykeen.nn.modules")
     tree, x, r, links, sides, c, ids = inputs(name)
     sides = jnp.zeros_like(sides)
