@@ -13,7 +13,7 @@ from ptm_jax.bench.peers import Peers
 from ptm_jax.bench.programs import Sizes
 from ptm_jax.bench.record import Entry, median, over, settings, spread
 from ptm_jax.bench.steps import products
-from ptm_jax.core import spec
+from ptm_jax.core import facts, spec
 from ptm_jax.core.types import Vocab
 
 
@@ -31,7 +31,7 @@ def run(sizes: Sizes, repeats: int, say: timing.Say, peers: Peers = Peers()) -> 
     )  # fmt: skip
     meters: dict[str, Any] = {"step": timing.Step(work.step, work.state, batch), "gemm": timing.products(sizes.gemm)}
     for task, name in TASKS.items():
-        corruption = spec.respell(systems.get(name).corruption, Vocab, vocab)
+        corruption = facts.stand_ins(spec.respell(systems.get(name).corruption, Vocab, vocab), vocab)
         if corruption is not None:
             say(f"corruptions: compiling {task}")
             meters[task] = _alone(jax.jit(corruption), _given(corruption, sizes))

@@ -38,6 +38,12 @@ def compose(encoder: System, task: System, *, name: str = "") -> System:
 
     For an impossible composition, `core.system.refusal` returns the reason; nothing is compiled.
     """
+    made = _untied(encoder, task, name)
+    return made if refusal(made) else dataclasses.replace(made, ties=_kept(task.ties, made.towers))
+
+
+def _untied(encoder: System, task: System, name: str = "") -> System:
+    """Returns the composition without ties, which need the shapes of all parameters and which no refusal reads."""
     network = spec.respell(encoder.towers["main"].encoder, Vocab, _vocab(task))
     corruption, examples = task.corruption, task.examples
     one_row = any(part.single_stream for part in corruptions_of(task))
@@ -51,7 +57,7 @@ def compose(encoder: System, task: System, *, name: str = "") -> System:
         else:
             network = network.without_memory()
     towers = {**task.towers, "main": Model(encoder=network, heads=task.towers["main"].heads)}
-    made = dataclasses.replace(
+    return dataclasses.replace(
         encoder,
         name=name or f"{encoder.name}+{task.name}",
         paper=encoder.paper if encoder.paper == task.paper else f"{encoder.paper}; {task.paper}",
@@ -63,13 +69,12 @@ def compose(encoder: System, task: System, *, name: str = "") -> System:
         objective=task.objective,
         ties=(),
     )
-    return made if refusal(made) else dataclasses.replace(made, ties=_kept(task.ties, towers))
 
 
 def matrix(encoders: dict[str, System], tasks: dict[str, System]) -> dict[tuple[str, str], str | None]:
     """Returns {(encoder, task): the refusal, or None if the pair works}. Nothing is compiled."""
     return {
-        (row, column): refusal(encoder if encoder is task else compose(encoder, task))
+        (row, column): refusal(encoder if encoder is task else _untied(encoder, task))
         for row, encoder in encoders.items()
         for column, task in tasks.items()
     }

@@ -20,6 +20,8 @@ ENCODERS = {
     "BART": "bart_mini",
     "T5": "t5_mini",
     "HIBERT": "hibert_mini",
+    "ELECTRA": "electra_mini",
+    "KnowBERT": "knowbert_mini",
 }
 TASKS = {
     "LM": "gpt_mini",
@@ -45,6 +47,13 @@ TASKS = {
     "ranking": "ranking_mini",
     "noisy words": "noisywords_mini",
     "noisy pairs": "noisypairs_mini",
+    "dEA": "ernie_thu_mini",
+    "EL": "knowbert_mini",
+    "KE": "kepler_mini",
+    "ERD": "wklm_mini",
+    "LRC": "libert_mini",
+    "LA-MLM": "sentilr_mini",
+    "supersenses": "sensebert_mini",
 }
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from ptm_jax import systems
-from ptm_jax.core import slots
+from ptm_jax.core import facts, slots
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.recipe import Phase
 from ptm_jax.core.spec import walk
@@ -56,7 +56,7 @@ def step(system, corpus):
     recipe = dataclasses.replace(system.recipe, phases=phases, accumulate=1)
     system = dataclasses.replace(system, recipe=recipe)
     config = differing.resolve(Experiment(system=system, precision="float32"), corpus.vocab)
-    work = program(config.system, 0)
+    work = program(facts.fill(config.system, lambda: corpus), 0)
     batch = {name: jnp.asarray(leaf) for name, leaf in next(iter(setup.stream(config, corpus, 0))).items()}
     # Initial values from numpy: compiling the initialisation would take as long as the step.
     random = np.random.default_rng(0)
@@ -146,9 +146,21 @@ def test_every_cell_takes_a_step_or_is_refused(row, corpus, cells):
         [sys.executable, __file__, row, str(corpus)], env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    assert len(done.stdout.splitlines()) == sum(
-        not cells[row, column] and computed(row, column) for column in matrix.TASKS
-    )
+    assert len(done.stdout.splitlines()) == sum(not cells[row, column] and computed(row, column) for column in matrix.TASKS)
+
+
+@pytest.mark.full
+@pytest.mark.rotate(4)
+@pytest.mark.parametrize("row, column", [("ALBERT", "dEA"), ("ELECTRA", "KE"), ("XLNet", "supersenses"), ("KnowBERT", "EL")])
+def test_tasks_of_entities_take_a_step_on_other_encoders(row, column, corpus):
+    encoder, task = systems.get(matrix.ENCODERS[row]), systems.get(matrix.TASKS[column])
+    system = encoder if encoder is task else compose.compose(encoder, task)
+    loss, norm, finite = step(system, open_corpus(corpus))
+    assert np.isfinite(loss) and loss > 0 and norm > 0 and finite
+
+
+def test_the_linker_of_another_encoder_is_missing(cells):
+    assert "take KnowBERT's" in cells["ALBERT", "EL"] and "causal" in cells["GPT", "KE"]
 
 
 if __name__ == "__main__":
