@@ -8,6 +8,7 @@ Example:
   ptm prepare --data pydocs --out phrased --tokenizer word --vocab 8192 --phrases 200 100
   ptm prepare --data pydocs --out prepared --vocab 4096 --runner direct --workers 2
   ptm prepare --graph wordnet:/usr/share/wordnet --out wordnet
+  ptm prepare --graph wordnet:/usr/share/wordnet --out wordnet --link 'books/*.txt'
   ptm prepare --data text --out ready --runner flink --dry-run --runner-options flink_master=h:8081 environment_config=I
 """
 
@@ -38,6 +39,8 @@ class Args:
     """Folder for the tokenizer, the shards and the manifest."""
     graph: Sources = ()
     """In place of --data: triples, WordNet, Wikidata5m, ConceptNet, ATOMIC, SentiWordNet or UMLS, as KIND:PATH or PATH."""
+    link: Sources = ()
+    """Graphs: link the mentions of this text's sentences to entities, into mentions.jsonl, with counts in mentions.json."""
     entities: Annotated[int, tyro.conf.arg(metavar="N")] = 100
     """Graphs: entities of one alias at most."""
     strict: Flag = False
@@ -159,18 +162,23 @@ def _joined(args: Args) -> tuple[str]:
 
 def _graph(args: Args) -> int:
     """Compiles a graph, and prints its counts and faults."""
-    from ptm_jax.data.graphs import compiling, formats
+    from ptm_jax.data.graphs import compiling, formats, linked_text
 
     graph = compiling.compile_graph(formats.sources(args.graph), args.out, args.entities, strict=args.strict)
     found = {**graph.counts, "splits": graph.manifest["splits"], "faults": graph.manifest["faults"], "digest": graph.digest}
     lines = [", ".join(f"{count:,} {name}" for name, count in graph.counts.items()) + f" in {args.out}"]
     lines += [f"  {fault['count']:,} x {kind}; first: {fault['first']}" for kind, fault in found["faults"].items()]
+    if args.link:
+        found["mentions"] = linked_text.link_text(graph, args.link, args.out)["counts"]
+        lines.append(", ".join(f"{count:,} {name}" for name, count in found["mentions"].items()) + " of the text")
     return report(found, "\n".join(lines), args.json)
 
 
 def _check(args: Args) -> None:
     if bool(args.data) == bool(args.graph):
         raise UserError("give either text as --data or a graph as --graph")
+    if args.link and not args.graph:
+        raise UserError("--link finds the entities of a graph; add --graph")
     if args.phrases and args.tokenizer != "word":
         raise UserError(f"--phrases joins words; the tokenizer is {args.tokenizer}: add --tokenizer word")
     if args.lowercase and args.no_lowercase:

@@ -209,13 +209,8 @@ class Entities(Lexicon):
             raise ValueError(f"candidates is {self.candidates} and entities {self.entities}; at least 1 and 2 are needed")
 
     def entries(self, tokenizer: Any) -> Mapping[str, Sequence[int]]:
-        found = collections.defaultdict(dict)
-        for _, (name, other, prior) in lines(self.path, (3,), "aliases"):
-            if is_number(prior):
-                found[name][other] = float(prior)
-            else:
-                found[name][name] = found[prior][prior] = 1.0
-        numbers = {entity: n for n, entity in enumerate(sorted({e for some in found.values() for e in some}), 1)}
+        found = self._named()
+        numbers = {entity: n for n, entity in enumerate(_entities(found), 1)}
         if len(numbers) >= self.entities:
             raise UserError(f"{self.path} has {len(numbers):,} entities; set entities to at least {len(numbers) + 1}")
         rows = {}
@@ -230,9 +225,27 @@ class Entities(Lexicon):
             rows[name] = row + [0] * rest + priors + [0] * rest
         return rows
 
+    def names(self) -> list[str]:
+        """Returns the identifiers of the entities 1, 2, ..."""
+        return _entities(self._named())
+
+    def _named(self) -> dict[str, dict[str, float]]:
+        """{name: {entity: prior}}."""
+        found: dict[str, dict[str, float]] = collections.defaultdict(dict)
+        for _, (name, other, prior) in lines(self.path, (3,), "aliases"):
+            if is_number(prior):
+                found[name][other] = float(prior)
+            else:
+                found[name][name] = found[prior][prior] = 1.0
+        return found
+
     def example(self, number: int, vocab: Any) -> Sequence[int]:
         some = [1 + (number + n) % (self.entities - 1) for n in range(self.candidates)]
         return [*some, *([round(1e6 / self.candidates)] * self.candidates)]
+
+
+def _entities(named: Mapping[str, Mapping[str, float]]) -> list[str]:
+    return sorted({entity for some in named.values() for entity in some})
 
 
 def is_number(cell: str) -> bool:

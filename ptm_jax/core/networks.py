@@ -100,6 +100,8 @@ class Encoder(Slot):
     paragraphs       number of documents in its table `document`, whose rows the batch names (`document_ids`); 0: none
     stacks           {path inside the encoder: stack of layers}, from the input up; {} if layers are not stacked
     linkers          what links mentions to entities in it, in order; the scores are in `extra["linking"]`
+    lexicons         {path of a table of entities inside the encoder: the lexicon that numbers its rows}
+    beyond           pattern of paths that a plain Transformer of its layers lacks (`of_plain`), or None: it takes no other
     language_models  {name: {prefix of paths in a language model's tower: prefix in the encoder's}}, parts that may begin
                      with a language model (`Experiment.init`)
     """
@@ -123,7 +125,14 @@ class Encoder(Slot):
     paragraphs: int = 0
     stacks: Mapping[str, Layered] = MappingProxyType({})
     linkers: tuple[Any, ...] = ()
+    lexicons: Mapping[str, Any] = MappingProxyType({})
+    beyond: str | None = None
     language_models: Mapping[str, Mapping[str, str]] = MappingProxyType({})
+
+    def of_plain(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Returns parameters {path inside the encoder: array} of a plain Transformer at this encoder's paths; parameters of
+        such an encoder stay. Raises UserError for another number of layers."""
+        return params
 
     def of_task(self, number: int) -> Encoder:
         """Returns the encoder that reads every batch as one of this task, of several that it was trained on."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ from ptm_jax.core.batch import segments_of
 from ptm_jax.core.lexicons import Entities
 from ptm_jax.core.types import Batch, Encoded, Visibility
 from ptm_jax.encoders.context import Stacked, context_of
+from ptm_jax.encoders.spreading import spread
 from ptm_jax.nn.blocks import Stack, with_input
 from ptm_jax.nn.embeddings.summed import Embeddings
 from ptm_jax.nn.initializers import Normal
@@ -37,6 +39,15 @@ class EntityTransformer(Stacked):
     initializer: Any = Normal(0.1)
 
     direction = "bidirectional"
+    beyond = r"/entities$|/fusion/block/entity_"
+
+    @property
+    def lexicons(self) -> dict[str, Entities]:
+        return {"entities": self.lexicon}
+
+    def of_plain(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        found = spread(params, {"stack": self.stack.layers, "fusion": self.fusion.layers})
+        return {name.replace("fusion/block/ffn/", "fusion/block/"): leaf for name, leaf in found.items()}
 
     @property
     def stacks(self) -> dict[str, slots.Layered]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -13,6 +14,7 @@ from ptm_jax.core.lexicons import Entities
 from ptm_jax.core.types import Batch, Encoded
 from ptm_jax.corruptions.base import capacity, places
 from ptm_jax.encoders.context import Embedded, context_of
+from ptm_jax.encoders.spreading import spread
 from ptm_jax.nn.blocks import Stack
 from ptm_jax.nn.embeddings.summed import Embeddings
 from ptm_jax.nn.initializers import Normal
@@ -61,6 +63,14 @@ class KnowledgeTransformer(Embedded):
 
     direction = "bidirectional"
     obeys_order = True
+    beyond = r"/knowledge_\d+/"
+
+    @property
+    def lexicons(self) -> dict[str, Entities]:
+        return {f"knowledge_{number}/entities": part.lexicon for number, part in enumerate(self.knowledge)}
+
+    def of_plain(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        return spread(params, {f"parts_{number}": stack.layers for number, stack in enumerate(self.parts)})
 
     @property
     def linkers(self) -> tuple[Any, ...]:

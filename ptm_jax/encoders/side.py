@@ -23,7 +23,8 @@ class SideNetwork(nn.Module):
     connection.
 
     `stacks` has the Transformer layers of each adapter, and `reads` the layer that it reads, 0 for the embeddings. A dense
-    layer maps the concatenation of the encoder's states and the last adapter's states to [B, L, D].
+    layer maps the concatenation of the encoder's states and the last adapter's states to [B, L, D]. A network behind another
+    one reads the same encoder (`extra["plain"]`, its last states), and joins its states to those that are joined already.
     """
 
     stacks: tuple[Stack, ...]
@@ -34,7 +35,12 @@ class SideNetwork(nn.Module):
 
     @nn.compact
     def __call__(self, encoded: Encoded, batch, train: bool = False) -> Encoded:
-        layers, context = layers_of(encoded), context_of(rows_of_states(encoded, batch), "bidirectional", train)
+        extra = encoded.extra or {}
+        plain = extra.get("plain", encoded.hidden)
+        layers, context = (
+            layers_of(dataclasses.replace(encoded, hidden=plain)),
+            context_of(rows_of_states(encoded, batch), "bidirectional", train),
+        )
         dense = lambda width, init, name: Dense(width, initializer=init, precision=self.precision, name=name)
         x = jnp.zeros_like(encoded.hidden)
         for number, (stack, layer) in enumerate(zip(self.stacks, self.reads, strict=True)):
@@ -43,4 +49,4 @@ class SideNetwork(nn.Module):
             x = read + dense(read.shape[-1], self.initializer, f"up{number}")(inner)
         both = jnp.concatenate([encoded.hidden, x], -1)
         joined = dense(encoded.hidden.shape[-1], TruncatedNormal(), "join")(both)
-        return dataclasses.replace(encoded, hidden=joined)
+        return dataclasses.replace(encoded, hidden=joined, extra={**extra, "plain": plain})

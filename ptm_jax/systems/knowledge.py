@@ -18,7 +18,6 @@ from ptm_jax.encoders.model import Model
 from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.blocks import Block, FeedForward, Stack
 from ptm_jax.nn.knowledge import KAR
-from ptm_jax.nn.layers import LayerNorm
 from ptm_jax.objectives.entities import EntityLinking
 from ptm_jax.objectives.joint import Joint
 from ptm_jax.objectives.language import MLM
@@ -37,9 +36,8 @@ def knowledge(lexicon: Entities, width: int, heads: int = 4, hidden: int = 1024,
     1,024 hidden features (allenai/kb, training_config/pretraining)."""
 
     def block() -> Block:
-        norm = lambda: LayerNorm(1e-5)
         attention, ffn = Attention(heads=heads, width=width, dropout=0.1), FeedForward(hidden=hidden)
-        return Block(attention=attention, ffn=ffn, dropout=0.1, attention_norm=norm(), ffn_norm=norm())
+        return Block(attention=attention, ffn=ffn, dropout=0.1)
 
     layer = KAR(spans=Stack(block=block(), layers=1), words=block(), width=width, hidden=match)
     return Knowledge(layer=layer, lexicon=lexicon)

@@ -229,6 +229,8 @@ catalogue.add(
          examples=Labelled(format="semeval", labels=RELATIONS)),
     Task(name="tacred", rows=(246,), paper="Zhang et al. 2017", metrics=("tacred", "accuracy"), lr=2e-5, epochs=5.0,
          length=256, examples=Labelled(format="tacred", labels="found")),
+    Task(name="wsd", rows=(246,), paper="Raganato et al. 2017; Huang et al. 2019", metrics=("senses", "accuracy"), lr=2e-5,
+         epochs=4.0, batch=64, length=512, examples=_pair(**_NAMED, format="wsd")),
     Task(name="fewrel", rows=(246,), paper="Han et al. 2018", metrics=("accuracy", "macro_f1"), lr=2e-5, epochs=10.0,
          examples=Labelled(format="fewrel", labels="found")),
     Task(name="absa", paper="Pontiki et al. 2014 (SemEval 2014 task 4)", metrics=("accuracy", "macro_f1"), examples=_pair(

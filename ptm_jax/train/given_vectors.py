@@ -29,13 +29,43 @@ from ptm_jax.train.checkpoints import restore_params
 
 PLACE = "embeddings"
 """The name in `Experiment.init` of the embedding layers of all towers; TOWER/embeddings is that of one."""
+ENTITIES = "entities"
+"""The last part of the paths of tables of entities, whose rows are given by the names of the entities."""
 INSIDE = "##"
 """Before the text of a piece inside a word."""
 
 
 def gives_vectors(at: str, path: str | os.PathLike) -> bool:
     """Whether a pair of `Experiment.init` gives the vectors of tokens, and not a model."""
-    return at.split("/")[-1] == PLACE or wordfiles.is_words(path)
+    return at.split("/")[-1] in (PLACE, ENTITIES) or wordfiles.is_words(path)
+
+
+def gives_entities(at: str) -> bool:
+    """Whether a pair of `Experiment.init` names a table of entities (main/encoder/entities)."""
+    return at.split("/")[-1] == ENTITIES
+
+
+def fill_entities(params: Mapping[str, Any], at: str, path: str, lexicons: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the parameters with the rows of the table `at` [E, W] replaced by the vectors of their entities, by the names
+    that its lexicon numbers, and prints how many were found: a file of vectors whose words are identifiers, or a run of
+    TransE and its kind. Row 0, none, is 0. Raises UserError as `fill`, and where `at` is no table."""
+    flat = flatten(params)
+    if at not in lexicons or at not in flat:
+        raise UserError(f"init={at}={path} names no table of entities; there are: {', '.join(lexicons)}")
+    names, old = lexicons[at].names(), flat[at]
+    keys = [None, *names, *[None] * len(old)][: len(old)]
+    vectors, found = rows_of(read(path), keys)
+    if not found.any():
+        raise UserError(f"{path} has none of the {len(names):,} entities of {at}; give vectors of the lexicon's graph")
+    if old.shape[1] != vectors.shape[1]:
+        raise UserError(
+            f"{path} has vectors of width {vectors.shape[1]}, and {at} rows of width {old.shape[1]}; train others"
+        )
+    found[0] = True
+    merge = jax.jit(lambda old, new, there: jnp.where(there[:, None], new, old), out_shardings=old.sharding)
+    flat[at] = merge(old, vectors.astype(old.dtype), found)
+    console.say(f"{path}: vectors of {int(found.sum()) - 1:,} of {len(names):,} entities; the others keep their values")
+    return unflatten(flat)
 
 
 def fill(params: Mapping[str, Any], at: str, path: str, tokenizer: Any) -> Mapping[str, Any]:

@@ -133,7 +133,9 @@ def begin(
     """
     for at, model in pairs_of(init):
         if given_vectors.gives_vectors(at, model):
-            params = given_vectors.fill(params, at, model, tokenizer())
+            lexicons = _lexicons(system) if given_vectors.gives_entities(at) else {}
+            fill = given_vectors.fill_entities if lexicons else given_vectors.fill
+            params = fill(params, at, model, lexicons or tokenizer())
         else:
             params = _begun(params, at, model, system)
     return params
@@ -148,6 +150,12 @@ def _language_models(system: System) -> Mapping[str, Mapping[str, str]]:
         if encoder is not None
         for name, moves in encoder.language_models.items()
     }
+
+
+def _lexicons(system: System) -> dict[str, Any]:
+    """{path of a table of entities: its lexicon}."""
+    found = {name: encoder.lexicons for name, encoder in _encoders(system).items()}
+    return {f"{name}/encoder/{path}": lexicon for name, some in found.items() for path, lexicon in some.items()}
 
 
 def _with_language_model(params: Mapping[str, Any], at: str, path: str, system: System) -> Mapping[str, Any]:
@@ -175,9 +183,11 @@ def _begun(params: Mapping[str, Any], at: str, path: str, system: System) -> Map
     if not target:
         raise UserError(f"init={at}={path} names no parameter of {system.name}.{closest(at, _prefixes(whole))}")
     source, report = _source(at, path, system)
+    source = _of_plain(source, system)
     tower = next(iter(source)).split("/")[0]
     new = {f"{tower}/{name}" for name in report.missing}  # drawn when the checkpoint was read
     own = [wrapper.owns for wrapper in system.wrappers if wrapper.owns is not None]
+    own += [encoder.beyond for encoder in _encoders(system).values() if encoder.beyond is not None]
     added = {name for name in target if any(re.search(pattern, name) for pattern in own)}
     fresh = [wrapper.fresh for wrapper in system.wrappers if wrapper.fresh is not None]
     source = {name: leaf for name, leaf in source.items() if not any(re.search(pattern, name) for pattern in fresh)}
@@ -207,6 +217,22 @@ def _begun(params: Mapping[str, Any], at: str, path: str, system: System) -> Map
     if lines := [f"{what}: {_tops(sorted(names))}" for what, names in parts.items() if names]:
         console.say(f"{path}: {'; '.join(lines)}")
     return unflatten({name: _placed(source[name], leaf) if name in same else leaf for name, leaf in whole.items()})
+
+
+def _encoders(system: System) -> dict[str, slots.Encoder]:
+    found = {name: slots.encoder_of(system, name) for name in system.towers}
+    return {name: encoder for name, encoder in found.items() if encoder is not None}
+
+
+def _of_plain(source: dict[str, Any], system: System) -> dict[str, Any]:
+    """Puts the layers of a plain Transformer at the paths of encoders that hold them in parts."""
+    for name, encoder in _encoders(system).items():
+        if encoder.beyond is not None:
+            head = f"{name}/encoder/"
+            own = {path.removeprefix(head): leaf for path, leaf in source.items() if path.startswith(head)}
+            rest = {path: leaf for path, leaf in source.items() if not path.startswith(head)}
+            source = rest | {head + path: leaf for path, leaf in encoder.of_plain(own).items()}
+    return source
 
 
 def _source(at: str, path: str, system: System) -> tuple[dict[str, Any], Report]:

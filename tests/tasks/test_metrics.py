@@ -66,6 +66,15 @@ def test_groups():
     assert found == ['{"idx": "a", "label": "Bob"}', '{"idx": "b", "label": "New York"}']
 
 
+def test_senses_are_those_of_the_likeliest_gloss():
+    """Two words with two senses each; of the second word either sense is right."""
+    rows = [("w1", "a%1", ["a%2"]), ("w1", "a%2", ["a%2"]), ("w2", "b%1", ["b%1", "b%2"]), ("w2", "b%2", ["b%1", "b%2"])]
+    examples = [Example("t", "g", "1", "f", index=w, group=w, facts={"sense": s, "answers": a}) for w, s, a in rows]
+    found = [Prediction("0", {"1": score}) for score in (0.6, 0.3, 0.1, 0.2)]
+    assert measure("wsd", examples, found)["f1"] == 0.5
+    assert list(evaluating.lines(catalogue.get("wsd"), examples, found)) == ["w1 a%1", "w2 b%2"]
+
+
 def test_written_texts():
     examples = [Written("s", "the cat sat on the mat", "f")]
     found = measure("xsum", examples, ["the cat sat on the mat"])

@@ -6,9 +6,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from ptm_jax import systems
 from ptm_jax.convert.words import wordfiles
 from ptm_jax.convert.words.wordtable import Subwords, WordTable
 from ptm_jax.core.errors import UserError
+from ptm_jax.core.lexicons import Entities
 from ptm_jax.data.tokenizers import vocabularies
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.train import given_vectors, initial
@@ -101,3 +103,38 @@ def test_vectors_alone_are_no_model_to_fine_tune(vectors):
 
     with pytest.raises(UserError, match="name the model that they fill: --init main=MODEL embeddings="):
         finetuning.experiment("trec6", vectors[0], ["nowhere"])
+
+
+def test_vectors_of_entities_are_matched_by_identifier(tmp_path, capsys):
+    """KnowBERT's table and ERNIE's (`lexicons` of an encoder); row 0 is none."""
+    (tmp_path / "names.tsv").write_text("cat\tQ2\t0.7\ncat\tQ1\t0.3\nhat\tQ3\t1\n")
+    rows = np.arange(6.0, dtype=np.float32).reshape(2, 3) + 1
+    wordfiles.write(tmp_path / "v.vec", WordTable(words=["Q3", "Q1"], rows=rows))
+    path, at = str(tmp_path / "v.vec"), "main/encoder/entities"
+    lexicons = {at: Entities(file=str(tmp_path / "names.tsv"), entities=5)}
+    before = {"main": {"encoder": {"entities": jnp.full((5, 3), 9.0)}}}
+    table = np.asarray(given_vectors.fill_entities(before, at, path, lexicons)["main"]["encoder"]["entities"])
+    np.testing.assert_array_equal(table, [[0] * 3, rows[1], [9] * 3, rows[0], [9] * 3])
+    assert capsys.readouterr().err == f"{path}: vectors of 2 of 3 entities; the others keep their values\n"
+    assert given_vectors.gives_vectors(at, "runs/transe") and given_vectors.gives_entities(at)
+    with pytest.raises(UserError, match="names no table of entities; there are: main/encoder/entities"):
+        given_vectors.fill_entities(before, "main/encoder/knowledge_0/entities", path, lexicons)
+    wide = {"main": {"encoder": {"entities": jnp.zeros((5, 4))}}}
+    with pytest.raises(UserError, match="vectors of width 3, and main/encoder/entities rows of width 4"):
+        given_vectors.fill_entities(wide, at, path, lexicons)
+
+
+def test_layers_of_a_plain_bert_are_those_of_ernie():
+    encoder = systems.get("ernie_thu_mini").towers["main"].encoder
+    layers = {"stack/block/ffn/up/kernel": np.arange(2), "stack/block/attention/out/bias": np.arange(2), "embed/token": "t"}
+    found = encoder.of_plain(layers)
+    assert {name: leaf if isinstance(leaf, str) else leaf.tolist() for name, leaf in found.items()} == {
+        "stack/block/ffn/up/kernel": [0],
+        "fusion/block/up/kernel": [1],
+        "stack/block/attention/out/bias": [0],
+        "fusion/block/attention/out/bias": [1],
+        "embed/token": "t",
+    }
+    assert encoder.of_plain(found) == found
+    with pytest.raises(UserError, match="the model has 3 layers, and this encoder 2"):
+        encoder.of_plain({"stack/block/ffn/up/kernel": np.arange(3)})

@@ -10,6 +10,7 @@ sentiwordnet:FILE            polarity of the synsets of WordNet 3.0 (Baccianella
 conceptnet:FILE              assertions of ConceptNet 5 in English
 atomic:FILE                  v4_atomic_all.csv (Sap et al. 2019)
 umls:DIR                     MRCONSO.RRF in English, and MRREL.RRF, MRSTY.RRF, MRDEF.RRF where they are
+priors:FILE, synsets:FILE    names in Wikipedia with priors, and WordNet's synsets, of KnowBERT (`data.graphs.knowbert`)
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pathlib import Path
 
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.reading import broken, shown
-from ptm_jax.data.graphs import wordnet
+from ptm_jax.data.graphs import knowbert, wordnet
 from ptm_jax.data.graphs.compiling import Builder, Source
 from ptm_jax.data.graphs.tables import cells, lines
 
@@ -252,5 +253,7 @@ KINDS = {
     "conceptnet": _conceptnet,
     "atomic": _atomic,
     "umls": _umls,
+    "priors": knowbert.priors,
+    "synsets": knowbert.synsets,
 }
 """{kind: function from a path to (files, reader into a builder, whether it lists its entities)}."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from ptm_jax.core.errors import UserError, closest, unknown
 from ptm_jax.inference import head_scores
-from ptm_jax.tasks.formats import marked, tabular, taskdata, taskrows, unrolled  # noqa: F401 (they register formats)
+from ptm_jax.tasks.formats import marked, senses, tabular, taskdata, taskrows, unrolled  # noqa: F401 (they register formats)
 from ptm_jax.tasks.formats.taskdata import Remarks, TaskExamples
 from ptm_jax.tasks.formats.taskrows import Record
 

@@ -46,7 +46,7 @@ def multirc(examples, predictions, task=None) -> Metrics:
 def record(examples, predictions, task=None) -> Metrics:
     """F1 and exact match of the most probable entity of each query, the best over its answers (Zhang et al. 2018)."""
     answers = {example.group: example.facts["answers"] for example in examples}
-    chosen = chosen_entities(examples, predictions)
+    chosen = likeliest(examples, predictions, "entity")
     f1, exact = (
         np.mean([max((judge(text, chosen[group]) for text in gold), default=0.0) for group, gold in answers.items()])
         for judge in (squad.overlap, squad.exact)
@@ -54,14 +54,21 @@ def record(examples, predictions, task=None) -> Metrics:
     return {"f1": f1, "exact": exact}
 
 
-def chosen_entities(examples: Sequence[Any], predictions: Sequence[Prediction]) -> dict[Any, str]:
-    """{query of ReCoRD: its most probable entity}."""
+def senses(examples, predictions, task=None) -> Metrics:
+    """The share of annotated words whose most probable sense is right; F1, as every word has one (Raganato et al. 2017)."""
+    answers = {example.group: example.facts["answers"] for example in examples if example.facts["answers"]}
+    chosen = likeliest(examples, predictions, "sense")
+    return {"f1": np.mean([chosen[group] in gold for group, gold in answers.items()])}
+
+
+def likeliest(examples: Sequence[Any], predictions: Sequence[Prediction], fact: str) -> dict[Any, str]:
+    """{group: the fact of its most probable row}: the entity of a query, the sense of a word."""
     best: dict[Any, tuple[float, str]] = {}
     for example, one in zip(examples, predictions, strict=True):
         score = one.scores["1"]
         if example.group not in best or score > best[example.group][0]:
-            best[example.group] = score, example.facts["entity"]
-    return {group: entity for group, (_, entity) in best.items()}
+            best[example.group] = score, example.facts[fact]
+    return {group: chosen for group, (_, chosen) in best.items()}
 
 
 def lines(task: Any, examples: Sequence[Any], predictions: Sequence[Prediction]) -> Iterator[str]:
@@ -73,13 +80,15 @@ def lines(task: Any, examples: Sequence[Any], predictions: Sequence[Prediction])
             yield f"{index}\t{value}"
     elif task.group == "SuperGLUE":
         yield from map(json.dumps, _superglue(task, examples, predictions))
+    elif "senses" in task.metrics:
+        yield from (f"{word} {key}" for word, key in likeliest(examples, predictions, "sense").items())
     else:
         yield from json_lines(task, examples, predictions)
 
 
 def _superglue(task: Any, examples: Sequence[Any], predictions: Sequence[Prediction]) -> Iterator[dict[str, Any]]:
     if task.name == "record":
-        yield from ({"idx": i, "label": entity} for i, entity in chosen_entities(examples, predictions).items())
+        yield from ({"idx": i, "label": entity} for i, entity in likeliest(examples, predictions, "entity").items())
         return
     if task.name == "multirc":
         yield from _passages(examples, predictions)
@@ -108,7 +117,7 @@ KIND = register(
         new_head=lambda spec, summary: SequenceHead(spec.outputs, summary, dropout=0.1),
         objective=lambda spec: Classification(kind="classes" if spec.labels else "number"),
         predict=predict,
-        measures={**measures.OF_CLASSES, "multirc": multirc, "record": record},
+        measures={**measures.OF_CLASSES, "multirc": multirc, "record": record, "senses": senses},
         lines=lines,
         named=True,
         pooled=True,

@@ -10,6 +10,7 @@ from ptm_jax.core import graph_store
 from ptm_jax.core.errors import UserError
 from ptm_jax.data.graphs.compiling import compile_graph
 from ptm_jax.data.graphs.formats import sources
+from ptm_jax.data.graphs.linking import Linker
 
 
 def built(tmp_path, *names, **options):
@@ -188,3 +189,20 @@ def test_the_command_prints_counts_and_another_graph_is_refused(tmp_path, capsys
     (tmp_path / "out" / "triples-train.npy").write_bytes(b"")
     with pytest.raises(UserError, match="no compiled graph"):
         graph_store.open_graph(tmp_path)
+
+
+@pytest.mark.full
+def test_an_alias_of_a_million_entities_is_cut_and_reported(tmp_path):
+    names = "".join(f"e{number}\tthing\n" for number in range(10**6))
+    folder = files(tmp_path / "g", train__tsv="e0\tisa\te1\n", aliases__txt=names)
+    graph = built(tmp_path, folder)
+    assert graph.manifest["faults"] == {
+        "crowded alias": {
+            "count": 1,
+            "first": f"{folder}/aliases.txt: line 101: 'thing' names 1,000,000 entities; the 100 of the highest priors stay",
+        }
+    }
+    assert graph.counts["entities"] == 10**6 and len(graph.alias_entities[0]) == 100
+    np.testing.assert_allclose(graph.alias_priors[0], 1e-6)
+    (linked,) = Linker.of(graph)(["A thing"])
+    assert len(linked.mentions[0].entities) == 30

@@ -1,11 +1,13 @@
 """Mentions: the trie against brute force, candidates and priors, alignment to the tokens of a tokenizer."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
 import tokenizers
 
+from ptm_jax.cli.main import main
 from ptm_jax.core import facts
 from ptm_jax.core.errors import UserError
 from ptm_jax.data.corpora.prepare import prepare
@@ -100,3 +102,18 @@ def test_entities_of_tokens_survive_packing(tmp_path):
     assert sorted(found) == sorted((word, ids[name]) for word, name in expected)
     with pytest.raises(UserError, match="holds the graph"):
         AliasTokens(graph=str(tmp_path / "out"), digest="0" * 64).of_tokenizer(corpus.tokenizer())
+
+
+def test_mentions_of_a_text_are_counted_printed_and_kept(tmp_path, capsys):
+    graph(tmp_path)
+    (tmp_path / "text.txt").write_text("He saw New York. York is old.\n\nA city.\n")
+    words = ["prepare", "--graph", str(tmp_path / "g"), "--out", str(tmp_path / "out"), "--link", str(tmp_path / "text.txt")]
+    assert main(words) == 0
+    assert "3 texts, 12 words, 2 mentions, 2 linked, 1 ambiguous, 0 cut of the text" in capsys.readouterr().out
+    kept = json.loads((tmp_path / "out" / "mentions.json").read_text())
+    assert kept["counts"]["mentions"] == 2 and kept["graph"] == graph_again(tmp_path).digest
+    rows = [json.loads(line) for line in (tmp_path / "out" / "mentions.jsonl").read_text().splitlines()]
+    assert [[row["text"][m[0] : m[1]] for m in row["mentions"]] for row in rows] == [["New York"], ["York"], []]
+    assert main(words) == 0
+    (tmp_path / "text.txt").write_text("York\n")
+    assert main(words) == 1 and "of another graph or text" in capsys.readouterr().err

@@ -106,6 +106,9 @@ FORMATS = {
         idx=0, passage=dict(text="Ann met Bob", entities=[dict(start=0, end=2), dict(start=8, end=10)]),
         qas=[dict(idx=4, query="@placeholder won", answers=[dict(text="Bob")])],
     )), ("Ann met Bob", "Ann won", "0")),
+    "wsd": ("dev.json", LINE([dict(token="The", lemma="the", pos="DET"), dict(
+        token="hat", lemma="hat", pos="NOUN", senses=["1:06:00::"], id="d0.s0.t0",
+    )]), ("The [E1] hat [/E1]", "hat: worn on the head", "1")),
     "wnut17": ("dev.conll", "-DOCSTART- O\n\nAnn\tB-person\nwon\tO\n\n", (("Ann", "won"), ("B-person", "O"))),
     "msra": ("dev.tsv", "text_a\tlabel\n\u5317 \u4eac\tB-LOC I-LOC\n", (("\u5317", "\u4eac"), ("B-LOC", "I-LOC"))),
     "ud": ("dev.conllu", UD, (("de", "le"), ("ADP", "DET"))),
@@ -120,6 +123,10 @@ def test_published_formats(tmp_path, task):
     name, text, wanted = FORMATS[task]
     examples = catalogue.get(task).examples
     path = written(tmp_path, name, text, "latin-1" if task == "trec6" else "utf8")
+    if task == "wsd":
+        senses = dict(id="hat%1:06:00::", pos="n", synset="hat.n.01", type="lemma", count=2)
+        synset = dict(id="hat.n.01", pos="n", lemmas=["hat%1:06:00::"], definition="worn on the head", type="synset")
+        written(tmp_path, "entities.jsonl", LINE(senses) + "\n" + LINE(synset))
     found = next(examples.read(path))
     assert tuple(found[: len(wanted)]) == wanted and str(path) in found.place
 

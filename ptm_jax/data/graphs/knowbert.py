@@ -1,0 +1,64 @@
+"""The files of KnowBERT (Peters et al. 2019; allenai/kb): priors of names in Wikipedia, and WordNet's entities.
+
+priors:FILE     a name, how often it was seen, and its entities as number,prior,title, with tabs between
+                (prob_yago_crosswikis_wikipedia_p_e_m.txt); an entity is its title
+synsets:FILE    a JSON object a line (entities.jsonl): a synset with its definition and its lemmas, or a lemma with its
+                synset and its count; a lemma's text is an alias of its synset with the weight count + 1
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from ptm_jax.core.reading import broken, shown
+from ptm_jax.data.graphs.compiling import Builder
+from ptm_jax.data.graphs.tables import cells, lines
+
+LEMMA = "synset_lemma"
+"""The relation from a synset to its lemmas."""
+
+
+def priors(path: Path) -> tuple[list[Path], Callable[[Builder], None], bool]:
+    """Names with the priors of their entities."""
+
+    def read(builder: Builder) -> None:
+        for number, (name, _, *several) in cells(path, 3, 0):
+            for one in filter(None, several):  # lines end with a tab
+                try:
+                    _, prior, title = (part.strip() for part in one.split(",", 2))
+                    builder.name(title, title.replace("_", " "))
+                    builder.alias(title, name, (path, number), float(prior))
+                except ValueError:
+                    raise broken(
+                        path, f"line {number:,} has {shown(one[:80])}; expected an entity as number,prior,title"
+                    ) from None
+
+    return [path], read, False
+
+
+def synsets(path: Path) -> tuple[list[Path], Callable[[Builder], None], bool]:
+    """WordNet's synsets and lemmas."""
+
+    def read(builder: Builder) -> None:
+        for number, line in lines(path):
+            place = path, number
+            try:
+                row = json.loads(line)
+                entity, kind = row["id"], row["type"]
+                builder.entity(entity, place)
+                if kind == "synset":
+                    builder.describe(entity, row["definition"], place)
+                    for lemma in row["lemmas"]:
+                        builder.triple(entity, LEMMA, lemma, place)
+                else:
+                    name = entity.partition("%")[0].replace("_", " ")
+                    builder.name(entity, name)
+                    builder.alias(row["synset"], name, place, 1 + row["count"])
+            except (ValueError, KeyError, TypeError, AttributeError):
+                raise broken(
+                    path, f"line {number:,} is {shown(line[:80])}; expected a synset or a lemma of KnowBERT's WordNet"
+                ) from None
+
+    return [path], read, True
