@@ -4,12 +4,13 @@ Example:
   ptm reproduce scaling --workdir runs/scaling --dry-run
   ptm reproduce scaling --workdir runs/scaling
   ptm reproduce table2 --tasks DATA --workdir runs/table2
+  ptm reproduce table3 --tasks DATA --workdir runs/table3
   ptm reproduce megatron --workdir runs/megatron --topology v5p:8x8x8
   ptm reproduce table2 --size pod --workdir runs/table2_pod --topology v5p:4x4x8 --price 4.2
 
-table1: the pre-training tasks; table2: the models; table4: ways to adapt them; scaling: laws of loss over parameters and
-tokens; megatron: weak and strong scaling of Megatron-LM, modelled. The files are in configs/studies. --size pod plans the
-published size and writes the Slurm array that trains it; nothing is started.
+table1: the pre-training tasks; table2: the models; table3: compressions of one teacher; table4: ways to adapt them; scaling:
+laws of loss over parameters and tokens; megatron: weak and strong scaling of Megatron-LM, modelled. The files are in
+configs/studies. --size pod plans the published size and writes the Slurm array that trains it; nothing is started.
 """
 
 from __future__ import annotations
@@ -26,9 +27,11 @@ from ptm_jax.cli import options
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Args:
     name: Annotated[
-        Literal["table1", "table2", "table4", "scaling", "megatron"], tyro.conf.Positional, tyro.conf.arg(metavar="NAME")
+        Literal["table1", "table2", "table3", "table4", "scaling", "megatron"],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="NAME"),
     ]
-    """What to reproduce: table1, table2, table4, scaling, megatron."""
+    """What to reproduce: table1, table2, table3, table4, scaling, megatron."""
     workdir: Annotated[str, tyro.conf.arg(metavar="DIR")]
     """Folder of the runs and the results."""
     size: Literal["small", "pod"] = "small"

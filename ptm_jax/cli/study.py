@@ -98,9 +98,9 @@ def _one(study, workdir: Path, price, args: Args) -> int:
     from ptm_jax.tuning import study_runs
 
     cache.use()
-    found = study_runs.points(study, workdir, price, args.only)[0]
-    if found.refusal:
-        raise UserError(found.refusal)
+    found = study_runs.points(study, workdir, price, args.only)
+    if found[-1].refusal:
+        raise UserError(found[-1].refusal)
     if args.again:
-        study_runs.forget_failures([found], workdir)
-    return study_runs.run_one(found, workdir, study.metrics, quiet=False, tasks=args.tasks)
+        study_runs.forget_failures(found[-1:], workdir)
+    return study_runs.run_after(found, workdir, study.metrics, args.tasks)

@@ -19,12 +19,14 @@ class Compression(slots.Wrapper):
     rows     number of training examples that `smaller` reads (0: none)
     measures number of training examples that `measured` reads (0: it is not called)
     stored   whether it reads scores that the model gave to the examples once, in place of the model
+    minimises  the loss of its fine-tuning, in words
     """
 
     trains: bool = True
     rows: int = 0
     measures: int = 0
     stored: bool = False
+    minimises: str = "task"
 
     def measured(self, system: Any, params: Params, batches: Callable[[], Iterator[Batch]]) -> Compression:
         """Returns the compression with what it measures in the model before the fine-tuning, on the first `measures`

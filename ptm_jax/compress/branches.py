@@ -104,6 +104,7 @@ class FastBERT(Compression):
     tower: str = "main"
 
     owns = rf"/heads_{BRANCH}\d+/"
+    minimises = "KL of each layer's classifier to the last"
 
     def __post_init__(self):
         if self.width < 1 or self.heads < 1 or self.width % self.heads:

@@ -96,6 +96,7 @@ class HeadGates(Compression):
     towers: tuple[str, ...] = ("main",)
 
     owns = rf"^\w+/{PLACE}/"
+    minimises = "task + expected open gates"
 
     def __post_init__(self):
         if not (

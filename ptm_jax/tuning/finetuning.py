@@ -46,6 +46,7 @@ def experiment(
     adapt: Sequence[Any] = (),
     compress: Sequence[Any] = (),
     seed: int = 0,
+    steps: int | None = None,
     tagger: Literal["linear", "crf"] = "linear",
 ) -> Experiment:
     """A model's encoder with a head for a task, fine-tuned as BERT was (Devlin et al. 2019, appendix A.3).
@@ -57,6 +58,7 @@ def experiment(
     batch     examples per batch; length: tokens per row, at most the length of the position table. Options that are None
               get the task's default
     adapt     the wrappers of the system (`System.adapt`); compress: its compressions (`System.compress`)
+    steps     in place of the epochs; the data are then not counted
     tagger    "crf": a conditional random field over the tags of the task's scheme
 
     Raises UserError for an unknown task, data in another format, or a model without a text encoder.
@@ -75,7 +77,7 @@ def experiment(
     if tagger != "linear":
         system, objective = _tagged(system, examples, tagger)
     length = min(length, system.towers["main"].encoder.limit or length)
-    steps = math.ceil(epochs * math.ceil(examples.count(data, _tokenizer(model), length) / batch))
+    steps = steps or math.ceil(epochs * math.ceil(examples.count(data, _tokenizer(model), length) / batch))
     system = dataclasses.replace(
         system,
         name=f"{task}_{Path(model).name}",

@@ -18,7 +18,9 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.system import Experiment, System, refusal
 from ptm_jax.runs import resolving
 from ptm_jax.systems.compose import compose
+from ptm_jax.tuning import smaller_runs
 from ptm_jax.tuning.scaling_laws import Form
+from ptm_jax.tuning.smaller_runs import Compressed, Staged
 
 PATHS: Mapping[str, tuple[str, ...]] = {
     "system": ("system",),
@@ -31,6 +33,7 @@ PATHS: Mapping[str, tuple[str, ...]] = {
     "lr": ("recipe.lr",),
     "seed": ("seed",),
     "budget": (),
+    "compression": (),
 }
 """Where the values of an axis go, by its name."""
 
@@ -42,7 +45,8 @@ class Axis:
     name    of the axis, and a key of `PATHS` where `paths` is empty
     values  the values, or {label: value}. On "system" and "size" a value is a System or a name of the catalogue, which takes
             the recipe (beside its own rates by path) and the tokenizer of the base; on "task" a System or a name whose task
-            the network gets (`systems.compose`), or a function from System to System; on "budget" the budget's amount
+            the network gets (`systems.compose`), or a function from System to System; on "budget" the budget's amount; on
+            "compression" a `Compressed`, or None for the model that is compressed
     paths   paths of `--set` that take the value
     """
 
@@ -139,16 +143,29 @@ class Published:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Picture:
+    """The column `y` over the column `x`, a point for each label of the axis `by`, the mean of its runs."""
+
+    x: str
+    y: str
+    by: str
+    log: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Study:
     """Many runs of one experiment.
 
     base     the experiment of all runs, with one phase
+    task     of a base with labelled examples: its runs are fine-tunings, measured by the task's metrics and by what the
+             model weighs (`tuning.model_facts`). Data that are no absolute paths lie below the folder of `--tasks`
     axes     what varies; the runs are the product. `keep` selects among them: {axis: label} -> bool (default: all)
     budget   what is equal; None: the recipe's steps
     metrics  held-out metrics of the table. Every run has the first; others are empty where the task has none of that name
     laws     what is fitted
     transfers  tasks on which every run is fine-tuned
     published  published figures, beside the means over seeds
+    pictures   of one column over another
     remark   of the page: what these sizes can show, and what not
     """
 
@@ -160,6 +177,8 @@ class Study:
     laws: tuple[Law, ...] = ()
     transfers: tuple[Transfer, ...] = ()
     published: tuple[Published, ...] = ()
+    pictures: tuple[Picture, ...] = ()
+    task: str = ""
     remark: str = ""
     keep: Callable[[Mapping[str, str]], bool] | None = None
 
@@ -178,6 +197,13 @@ class Study:
             raise ValueError("there is an axis of budgets and no budget; give budget=Budget(kind=..., amount=...)")
         if len(self.base.system.recipe.phases) > 1:
             raise ValueError(f"{self.base.system.name} has several phases; a study needs a base with one")
+        if "compression" in names and (not self.task or self.budget is not None):
+            raise ValueError("runs that compress need a base on a task, its `task`, and no budget")
+        if self.task and not self.base.system.examples.labelled:
+            raise ValueError(f"the task is {self.task} and the base reads text; take `finetuning.experiment` as the base")
+        for axis in self.axes:
+            if axis.name == "compression":
+                smaller_runs.check(axis)
         for law in self.laws:
             if law.by and law.by not in names:
                 raise ValueError(f"a law is fitted by {law.by!r}, which is no axis; there are: {', '.join(names)}")
@@ -214,24 +240,45 @@ class Cost:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Point:
-    """A run of a study: its name, {axis: label}, its experiment, cost and transfers, or why it cannot be (`refusal`)."""
+    """A run of a study: its name, {axis: label}, its experiment, cost and transfers, or why it cannot be (`refusal`).
+
+    task     of a run that is a fine-tuning
+    value, stages, costs  of a run that compresses: its value, its stages, and the costs of those that train
+    after    the name of the run whose model it compresses
+    """
 
     name: str
     labels: Mapping[str, str]
     config: Experiment | None = None
     cost: Cost | None = None
     transfers: tuple[Transfer, ...] = ()
+    task: str = ""
+    value: Compressed | None = None
+    stages: tuple[Staged, ...] = ()
+    costs: tuple[Cost, ...] = ()
+    after: str = ""
     refusal: str = ""
+
+    @property
+    def parts(self) -> list[tuple[Any, Cost]]:
+        """[(recipe, cost)] of what trains in this run, one after another."""
+        if not self.stages:
+            return [(self.config.system.recipe, self.cost)]
+        trained = [stage.config.system.recipe for stage in self.stages if stage.trains]
+        return list(zip(trained, self.costs, strict=True))
 
     @property
     def tokens(self) -> int:
         """Tokens of the run, with padding."""
-        phase = self.config.system.recipe.phases[0]
-        return phase.steps * phase.batch * phase.length
+        return sum(one.steps * one.phases[0].batch * one.phases[0].length for one, _ in self.parts)
 
     @property
     def steps(self) -> int:
-        return self.config.system.recipe.steps
+        return sum(recipe.steps for recipe, _ in self.parts)
+
+    def total(self, of: str) -> float:
+        """A field of the cost of a step (operations, seconds) over all steps."""
+        return sum(recipe.steps * vars(cost)[of] for recipe, cost in self.parts)
 
 
 Costs = Callable[[Experiment], Cost]
@@ -255,12 +302,30 @@ def point(study: Study, name: str, labels: Mapping[str, str], costs: Costs) -> P
         if "budget" in labels:
             axis = next(axis for axis in study.axes if axis.name == "budget")
             budget = dataclasses.replace(budget, amount=float(axis.labelled[labels["budget"]]))
+        if "compression" in labels:
+            return _compressing(study, name, labels, config, costs)
         cost = costs(config)
         if budget is not None:
             config = _with_steps(config, budget, cost)
-        return Point(name=name, labels=labels, config=config, cost=cost, transfers=study.transfers)
+        return Point(name=name, labels=labels, config=config, cost=cost, transfers=study.transfers, task=study.task)
     except (UserError, ValueError) as error:
         return Point(name=name, labels=labels, refusal=" ".join(str(error).split()))
+
+
+def _compressing(study: Study, name: str, labels: Mapping[str, str], config: Experiment, costs: Costs) -> Point:
+    """The run of a compression, or of the model that others compress."""
+    axis = next(axis for axis in study.axes if axis.name == "compression")
+    value, known = axis.labelled[labels["compression"]], {"name": name, "labels": labels, "config": config}
+    if value is None:
+        return Point(**known, cost=costs(config), task=study.task)
+    stages = smaller_runs.staged(value, config)
+    wanted = smaller_runs.needed(labels, axis, value)
+    after = [other for other, theirs in names(study) if theirs == wanted]
+    if not after:
+        raise UserError(f"it compresses the run of {', '.join(wanted.values())}, which is no run of the study")
+    own = tuple(costs(stage.config) for stage in stages if stage.trains)
+    first = own[0] if own else costs(config)
+    return Point(**known, cost=first, task=study.task, value=value, stages=tuple(stages), costs=own, after=after[0])
 
 
 def _placed(study: Study, labels: Mapping[str, str]) -> Experiment:
@@ -294,10 +359,7 @@ def _with_steps(config: Experiment, budget: Budget, cost: Cost) -> Experiment:
     steps = round(budget.amount / step)
     if steps < 1:
         raise UserError(f"a step takes {step:.3g} {budget.kind} and the budget is {budget.amount:.3g}; give a larger budget")
-    schedule = recipe.schedule
-    if warmup := vars(schedule).get("warmup"):
-        schedule = dataclasses.replace(schedule, warmup=max(1, round(warmup * steps / recipe.steps)))
-    recipe = dataclasses.replace(recipe, phases=(dataclasses.replace(phase, steps=steps),), schedule=schedule)
+    recipe = smaller_runs.rescheduled(recipe, dataclasses.replace(phase, steps=steps))
     return dataclasses.replace(config, system=dataclasses.replace(config.system, recipe=recipe))
 
 

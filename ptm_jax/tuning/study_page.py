@@ -19,7 +19,7 @@ from ptm_jax.core.figures import figure
 from ptm_jax.train import logs, workdirs
 from ptm_jax.tuning import scaling_laws
 from ptm_jax.tuning.scaling_laws import Fit
-from ptm_jax.tuning.studies import Law, Point, Study
+from ptm_jax.tuning.studies import Law, Picture, Point, Study
 
 COUNTS = ("parameters", "body", "steps", "tokens", "operations", "body_operations")
 Row = Mapping[str, Any]
@@ -60,7 +60,9 @@ def write(study: Study, rows: Sequence[Row], workdir: Path, command: str) -> Pat
     ]
     page += _markdown(columns(study)[1:], [line[1:] for line in cells(study, rows)])
     page += ["", f"{len(failed)} of {len(rows)} runs have no result; `status` has the reason.", ""] if failed else [""]
-    page += [*_seeds(study, rows), *_published(study, rows), *_curves(study, rows, workdir)]
+    page += [*_methods(study), *_seeds(study, rows), *_published(study, rows), *_curves(study, rows, workdir)]
+    for number, picture in enumerate(study.pictures):
+        page += _picture(study, picture, rows, workdir, f"picture_{number}.png")
     for number, law in enumerate(study.laws):
         page += _law(study, law, rows, workdir, f"law_{number}.png")
     with workdirs.writing(workdir):
@@ -82,6 +84,31 @@ def _markdown(header: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str
         "|" + " --- |" * len(header),
         *("| " + " | ".join(line) + " |" for line in lines),
     ]
+
+
+def _methods(study: Study) -> list[str]:
+    """The table of what the values of an axis of compressions are."""
+    found = [(label, value) for axis in study.axes if axis.name == "compression" for label, value in axis.labelled.items()]
+    lines = [[label, f"`{value.methods}`", value.losses] for label, value in found if value is not None]
+    return ["## Methods", "", *_markdown(["compression", "method", "loss"], lines), ""] if lines else []
+
+
+def _picture(study: Study, picture: Picture, rows: Sequence[Row], workdir: Path, name: str) -> list[str]:
+    """A column over another: a point for each label, the mean of its runs, with the deviation over them."""
+    groups: dict[str, list[tuple[float, float]]] = {}
+    for row in done(rows):
+        if row.get(picture.x) is not None and row.get(picture.y) is not None:
+            groups.setdefault(row[picture.by], []).append((row[picture.x], row[picture.y]))
+    if not groups:
+        return []
+    canvas, axes = _axes()
+    for label, found in groups.items():
+        x, y = np.mean(found, 0)
+        spread = np.std([value for _, value in found], ddof=1) if len(found) > 1 else 0.0
+        axes.errorbar(x, y, yerr=spread, fmt="o", markersize=5, linewidth=1.0)
+        axes.annotate(label, (x, y), xytext=(4, 3), textcoords="offset points", fontsize=6)
+    axes.set(xlabel=picture.x, ylabel=picture.y, title=study.name, xscale="log" if picture.log else "linear")
+    return _saved(canvas, axes, workdir, name, f"{picture.y} over {picture.x}", False)
 
 
 def done(rows: Sequence[Row]) -> list[Row]:
@@ -234,12 +261,12 @@ def planned(
             lines.append([point.name, *[""] * (len(header) - 2), f"refused: {point.refusal}"])
             continue
         cost = point.cost
-        own = point.steps * cost.seconds / 3600
-        hours, operations = hours + own, operations + point.steps * cost.operations
+        own, work = point.total("seconds") / 3600, point.total("operations")
+        hours, operations = hours + own, operations + work
         fits = "" if cost.memory <= cost.capacity else " DOES NOT FIT"
         memory = f"{cost.memory / 2**30:.2f} of {cost.capacity / 2**30:.0f} GiB{fits}"
         counts = [f"{cost.parameters:,}", f"{cost.body:,}", f"{point.steps:,}", f"{point.tokens:,}"]
-        line = [point.name, *counts, f"{point.steps * cost.operations:.3g}", memory, f"{own:.3g}"]
+        line = [point.name, *counts, f"{work:.3g}", memory, f"{own:.3g}"]
         lines.append(line + ([f"{own * chips * price:,.0f}"] if price is not None else []))
     whole = ["all", "", "", "", "", f"{operations:.3g}", "", f"{hours:.3g}"]
     lines.append(whole + ([f"{hours * chips * price:,.0f}"] if price is not None else []))

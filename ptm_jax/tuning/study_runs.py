@@ -3,12 +3,13 @@
     corpora/HASH/        text prepared once for all runs with the same sources and tokenizer
     costs.json           {fingerprint: cost}, so that nothing is traced twice
     runs/NAME/           the workdir of a run (`ptm train`), and row.json once it is done or has failed
-    runs/NAME/COLUMN/    the workdirs of its transfers
+    runs/NAME/COLUMN/    the workdirs of its transfers; `tuning.run_kinds` has what else a run may be
     results.csv, study.md, *.png    `tuning.study_page`
 
 A run with a row is not run again; delete its folder to repeat it. The process of a run holds the lock runs/.NAME.claim,
 which the operating system releases when it ends, so two processes share the runs of a study and none is run twice. A
-process that is killed leaves a checkpoint and no row: the same command goes on there.
+process that is killed leaves a checkpoint and no row: the same command goes on there. A run that compresses the model of
+another begins when that one has a row.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ from ptm_jax.core.types import Vocab
 from ptm_jax.data.corpora.prepare import prepare
 from ptm_jax.data.corpora.store import open_corpus
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
-from ptm_jax.train import differing, group, logs, loop, setup, workdirs
-from ptm_jax.tuning import finetuning, selection, studies
+from ptm_jax.train import differing, group, logs, setup, workdirs
+from ptm_jax.tuning import run_kinds, studies
 from ptm_jax.tuning.studies import Cost, Costs, Point, Study
 
 BUSY = 75
@@ -46,16 +47,22 @@ ROW = "row.json"
 
 
 def points(study: Study, workdir: Path, costs: Costs, only: str | None = None) -> list[Point]:
-    """The runs of a study on its corpora, which are prepared where they are missing. Raises UserError for an unknown one."""
+    """The runs of a study on its corpora, which are prepared where they are missing; with `only`, those whose models it
+    needs, and it as the last. Raises UserError for an unknown one."""
     known = studies.names(study)
     if only is not None and only not in dict(known):
         raise UserError(f"{study.name} has no run {only!r}; its runs are {', '.join(name for name, _ in known[:8])}, ...")
     priced = remembered(costs, workdir / "costs.json")
-    found = []
-    for name, labels in known:
-        if only in (None, name):
-            made = studies.point(study, name, labels, lambda config: priced(on_corpus(config, workdir)))
-            found.append(made if made.refusal else dataclasses.replace(made, config=on_corpus(made.config, workdir)))
+
+    def made(name: str) -> Point:
+        one = studies.point(study, name, dict(known)[name], lambda config: priced(on_corpus(config, workdir)))
+        return one if one.refusal else dataclasses.replace(one, config=on_corpus(one.config, workdir))
+
+    if only is None:
+        return [made(name) for name, _ in known]
+    found = [made(only)]
+    while found[0].after:
+        found.insert(0, made(found[0].after))
     return found
 
 
@@ -158,8 +165,7 @@ def run_one(point: Point, workdir: Path, metrics: Sequence[str], quiet: bool = T
         if chosen(lambda: row_of(point, workdir) is not None):
             return 0
         try:
-            result = loop.train(point.config, folder, quiet=quiet)
-            moved, ended = ({}, result) if result.stopped else _transferred(point, folder, tasks)
+            found = run_kinds.outcome(point, workdir, metrics, tasks, quiet)
         except UserError as error:
             write(point, workdir, _row(point, status=f"failed: {' '.join(str(error).split())}"))
             return 1
@@ -168,17 +174,38 @@ def run_one(point: Point, workdir: Path, metrics: Sequence[str], quiet: bool = T
                 raise
             write(point, workdir, _row(point, status="failed: out of memory; give the run a smaller batch or more devices"))
             return 1
-        if ended is not None:
-            return 128 + ended.signal
-        values = {name: result.heldout.get(name) for name in metrics} | moved
+        if found.stopped is not None:
+            return 128 + found.stopped.signal
+        values = found.values
         wrong = [name for name, value in values.items() if value is not None and not math.isfinite(value)]
         odd = [metrics[0]] if values[metrics[0]] is None else wrong
-        there = ", ".join(result.heldout) or "none"
+        there = ", ".join(found.there) or "none"
         status = f"failed: the held-out {odd[0]} is {values[odd[0]]}; there are {there}" if odd else "done"
-        seconds = max((line["seconds"] for line in logs.read(folder)), default=0.0)
-        facts = {"baseline": result.baseline, "seconds": seconds, **values}
-        write(point, workdir, _row(point, status=status, **facts))
+        runs = (folder, *sorted(folder.glob("stage_*.run")))
+        seconds = sum(max((line["seconds"] for line in logs.read(place)), default=0.0) for place in runs)
+        facts = {"status": status, "baseline": found.baseline, "seconds": seconds, **found.facts, **values}
+        write(point, workdir, _row(point, **facts))
         return 1 if odd else 0
+
+
+def run_after(found: Sequence[Point], workdir: Path, metrics: Sequence[str], tasks: str | None = None) -> int:
+    """Runs the last of `found` in this process, once each of those before it has a row: it runs them, or waits for their
+    processes. Returns the exit status of `run_one`."""
+    for point in found:
+        status = run_one(point, workdir, metrics, quiet=False, tasks=tasks)
+        while status == BUSY and point is not found[-1]:
+            time.sleep(POLL)
+            status = run_one(point, workdir, metrics, quiet=False, tasks=tasks)
+        if point is found[-1] or status > 128:
+            return status
+        if (row := row_of(point, workdir)) is None or row["status"] != "done":
+            write(found[-1], workdir, _row(found[-1], status=_without(point.name)))
+            return 1
+    return 0
+
+
+def _without(name: str) -> str:
+    return f"failed: it compresses the model of {name}, which has none; its row states why"
 
 
 def check_data(study: Study, tasks: str | None) -> None:
@@ -188,39 +215,30 @@ def check_data(study: Study, tasks: str | None) -> None:
             raise UserError(f"{study.name} fine-tunes on {transfer.task}; give --tasks DIR, the folder of {transfer.data}")
         if not (Path(tasks) / transfer.data).exists():
             raise UserError(f"--tasks {tasks}: there is no {transfer.data}, on which {study.name} fine-tunes")
-
-
-def _transferred(point: Point, folder: Path, tasks: str | None) -> tuple[dict[str, float], Any]:
-    """({column: first metric of the task}, the result of a fine-tuning that a signal stopped, else None)."""
-    found: dict[str, float] = {}
-    for transfer in point.transfers:
-        given = {name: vars(transfer)[name] for name in ("epochs", "batch", "length", "lr", "adapt")}
-        data = (str(Path(tasks or "") / transfer.data),)
-        config = finetuning.experiment(transfer.task, folder, data, seed=point.config.seed, **given)
-        tuned = selection.finetune(config, folder / transfer.name, transfer.task, quiet=True)
-        if tuned.ended == "stopped":
-            return found, tuned.result
-        found[transfer.name] = tuned.main
-    return found, None
+    for source in study.base.data if study.task else ():
+        if tasks is None and not Path(source).is_absolute():
+            raise UserError(f"{study.name} fine-tunes on {study.task}; give --tasks DIR, the folder of {source}")
+        if not (Path(tasks or "") / source).exists():
+            raise UserError(f"--tasks {tasks}: there is no {source}, on which {study.name} fine-tunes")
 
 
 def _row(point: Point, **known: Any) -> dict[str, Any]:
     row = {"name": point.name, **point.labels}
     if point.cost is not None:
-        steps = point.steps
         row |= {
-            "parameters": point.cost.parameters, "body": point.cost.body, "steps": steps, "tokens": point.tokens,
-            "operations": steps * point.cost.operations, "body_operations": steps * point.cost.body_operations,
+            "parameters": point.cost.parameters, "body": point.cost.body, "steps": point.steps, "tokens": point.tokens,
+            "operations": point.total("operations"), "body_operations": point.total("body_operations"),
             "fingerprint": _fingerprint(point),
         }  # fmt: skip
     return row | known
 
 
 def _fingerprint(point: Point) -> str:
-    free = {name: 0 for name in ("log_every", "eval_every", "save_every", "keep")}
+    free: dict[str, Any] = {name: 0 for name in ("log_every", "eval_every", "save_every", "keep")}
+    free |= {"init": None} if point.task else {}
     own = spec.fingerprint(dataclasses.replace(point.config, data=(), metrics=(), mesh=(), rules="replicated", **free))
-    tasks = hashlib.sha256(repr(point.transfers).encode()).hexdigest()
-    return f"{own} {tasks}" if point.transfers else own
+    more = point.transfers or point.value
+    return f"{own} {hashlib.sha256(repr(more).encode()).hexdigest()}" if more else own
 
 
 def write(point: Point, workdir: Path, row: dict[str, Any]) -> None:
@@ -242,14 +260,21 @@ def run_missing(
     command  of a run: a process that calls `run_one` and exits with its status
     done     called after each run that ended"""
     waiting = [point for point in found if row_of(point, workdir) is None]
+    known = {point.name: point for point in found}
+    rows = lambda name: row_of(known[name], workdir)
     running: dict[str, tuple[Point, subprocess.Popen]] = {}
     with _forwarding(running) as asked:
         while (waiting or running) and not (asked and not running):
-            while waiting and len(running) < at_once and not asked:
-                point = waiting.pop(0)
-                if row_of(point, workdir) is None:
-                    say(f"{point.name}: {point.steps:,} steps, {point.steps * point.cost.operations:.3g} operations")
-                    running[point.name] = point, subprocess.Popen(command(point), stdin=subprocess.DEVNULL)
+            while not asked and len(running) < at_once and (point := _next(waiting, rows)) is not None:
+                waiting.remove(point)
+                if row_of(point, workdir) is not None:
+                    continue
+                if point.after and rows(point.after)["status"] != "done":
+                    write(point, workdir, _row(point, status=_without(point.after)))
+                    say(f"{point.name}: {_without(point.after)}")
+                    continue
+                say(f"{point.name}: {point.steps:,} steps, {point.total('operations'):.3g} operations")
+                running[point.name] = point, subprocess.Popen(command(point), stdin=subprocess.DEVNULL)
             time.sleep(POLL)
             for name, (point, process) in list(running.items()):
                 if (status := process.poll()) is None:
@@ -266,6 +291,11 @@ def run_missing(
                     say(f"{name}: {row['status']}")
                     done()
     return 128 + asked[0] if asked else 0
+
+
+def _next(waiting: Sequence[Point], rows: Callable[[str], Any]) -> Point | None:
+    """The first run that needs no model, or one that is there (or never will be)."""
+    return next((point for point in waiting if not point.after or rows(point.after) is not None), None)
 
 
 @contextlib.contextmanager

