@@ -8,7 +8,7 @@ folder bert-base-uncased, and their data are in the folder of `--tasks`, at glue
 
 import dataclasses
 
-from ptm_jax.core.recipe import AdamW, Linear, Phase, Recipe
+from ptm_jax.core.recipe import Phase
 from ptm_jax.systems import get
 from ptm_jax.tuning import finetuning, model_facts
 from ptm_jax.tuning.smaller_runs import Compressed, Stage
@@ -40,13 +40,7 @@ METHODS = {
     "Theseus": by("theseus"),
     "FastBERT": by("fastbert", speed=0.5),
 }
-recipe = Recipe(
-    phases=(Phase(steps=6315, batch=32, length=128),),
-    lr=2e-5,
-    optimizer=AdamW(b1=0.9, b2=0.999, eps=1e-8, weight_decay=0.01),
-    schedule=Linear(warmup=631),
-    clip=1.0,
-)
+recipe = finetuning.usual(Phase(steps=6315, batch=32, length=128), 2e-5)
 base = finetuning.from_scratch(get("bert_base"), "sst2", recipe, ("glue/sst2",), dropout=0.1, init="bert-base-uncased")
 
 study = Study(

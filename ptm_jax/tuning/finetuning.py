@@ -86,16 +86,21 @@ def experiment(
         objective=objective,
         adapt=tuple(adapt),
         compress=tuple(compress),
-        recipe=Recipe(
-            phases=(Phase(steps=steps, batch=batch * examples.readings, length=length),),
-            lr=lr,
-            optimizer=AdamW(b1=0.9, b2=0.999, eps=1e-8, weight_decay=0.01),
-            schedule=Linear(warmup=max(1, steps // 10)),
-            clip=1.0,
-        ),
+        recipe=usual(Phase(steps=steps, batch=batch * examples.readings, length=length), lr),
     )
     begin = init if isinstance(init, tuple) else _start_of(model, compress)
     return Experiment(system=keeping_towers(system, init), data=tuple(data), init=begin, seed=seed)
+
+
+def usual(phase: Phase, lr: float) -> Recipe:
+    """The recipe of BERT's fine-tuning."""
+    return Recipe(
+        phases=(phase,),
+        lr=lr,
+        optimizer=AdamW(b1=0.9, b2=0.999, eps=1e-8, weight_decay=0.01),
+        schedule=Linear(warmup=max(1, phase.steps // 10)),
+        clip=1.0,
+    )
 
 
 def from_scratch(
