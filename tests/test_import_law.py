@@ -46,7 +46,7 @@ SAME = {
     "adversarial", "agreement", "albert", "answers", "attentive", "auxiliary", "averaging", "base", "bitext",
     "blocked", "catalogue", "cloze", "context2vec", "convolutional", "crf", "dependencies", "electra", "entities",
     "glove", "graph_vectors", "graphs", "greedy", "hotpot", "information", "knowledge", "latent_relations",
-    "lexical", "paragraphs", "prepare", "recurrent", "sentence_pairs", "sentence_trees", "seq2seq", "side",
+    "lexical", "mobilebert", "paragraphs", "prepare", "recurrent", "sentence_pairs", "sentence_trees", "seq2seq", "side",
     "skip_thought", "static", "t5", "tpu", "trees", "triples", "windows", "xl", "xlnet",
 }  # fmt: skip
 HEAVY = {"tensorflow", "torch", "transformers"}

@@ -38,6 +38,7 @@ NAMES: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "mt_dnn": (lambda: recipes.MT_DNN, (183,)),
     "bilstm": (lambda: recipes.BILSTM, (184,)),
     "blendcnn": (lambda: recipes.BLENDCNN, (185,)),
+    "twinbert": (lambda: recipes.TWINBERT, (181,)),
     "layer_search": (LayerSearch, (188,)),
     "theseus": (Theseus, (180,)),
     "fastbert": (FastBERT, (186,)),

@@ -192,6 +192,9 @@ class Distillation(Compression):
         if any(match.reads_heads for match in self.terms):
             for name in (self.tower, *self.teachers):
                 towers[name] = with_field(towers[name], "expose", "heads", lambda part: isinstance(part, Attention))
+        if not self.stored:
+            for name in self.teachers:
+                _same_words(towers[self.tower], towers[name], name)
         if sizes := self._sizes(towers):
             towers[PROJECTIONS] = Projections(sizes)
         teachers = () if self.stored else self.teachers
@@ -215,8 +218,12 @@ class Distillation(Compression):
                 if not 0 <= match.teacher < len(self.teachers):
                     raise ValueError(f"a match reads teacher {match.teacher}, and there are {len(self.teachers)}")
                 teacher = self.teachers[match.teacher]
-                _same_words(towers[self.tower], towers[teacher], teacher)
-                needed = match.projections(outline(towers[self.tower]), outline(towers[teacher]))
+                mine, its = outline(towers[self.tower]), outline(towers[teacher])
+                if mine.width > its.width:
+                    raise ValueError(
+                        f"the student is {mine.width} wide and its teacher {its.width}; a student is at most as wide"
+                    )
+                needed = match.projections(mine, its)
                 found += [(named(number, match) + suffix, *pair) for suffix, pair in needed.items()]
         return tuple(found)
 

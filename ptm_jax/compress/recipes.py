@@ -9,8 +9,10 @@ from ptm_jax.compress.light_students import BiLSTM, BlendCNN
 from ptm_jax.compress.matches.attending import AttentionMaps, AttentionScores, HeadRelations
 from ptm_jax.compress.matches.predictions import Logits, SoftTargets
 from ptm_jax.compress.matches.states import Hidden, Patient, StateCosine
+from ptm_jax.compress.mobile import Mobile
 from ptm_jax.compress.progressive import Progressive
 from ptm_jax.compress.students import Narrow, SomeLayers
+from ptm_jax.compress.twins import TwinBERT
 
 KD = Distillation(student=SomeLayers(keep=6), matches=(SoftTargets(temperature=2.0, weight=0.5),), hard=0.5)
 """Soft targets at T = 2 and the task's loss, half each (Hinton et al. 2015); the student is every second layer."""
@@ -75,18 +77,23 @@ BILSTM = Distillation(student=BiLSTM(), matches=(Logits(),), hard=0.0)
 BLENDCNN = Distillation(student=BlendCNN(), matches=(Logits(),), hard=0.0)
 """A convolutional student by the logits, on few labelled and many unlabelled or generated texts (Chia et al. 2019)."""
 
+TWINBERT = Distillation(student=TwinBERT(), matches=(SoftTargets(temperature=2.0, kind="cross_entropy"),), hard=0.0)
+"""A student that reads the texts of a pair apart, by the teacher's scores alone (Lu et al. 2020, arXiv 2002.06275); the
+temperature was not checked against the paper. The vectors of one side may be kept (`inference.stored_texts`)."""
+
 MT_DNN = Distillation(student=None, matches=(SoftTargets(temperature=1.0, weight=0.5),), hard=0.5)
 """MT-DNN's: the mean of the teachers' probabilities and the label, half each; `teachers` names an ensemble (Liu et al. 2019,
 arXiv 1904.09482, Eq. 2)."""
 
-MOBILEBERT_PROGRESSIVE = Progressive(student=None, matches=(SoftTargets(weight=0.5, heads=("mlm",)),), hard=0.5)
+MOBILEBERT_PROGRESSIVE = Progressive(student=Mobile(), matches=(SoftTargets(weight=0.5, heads=("mlm",)),), hard=0.5)
 """MobileBERT's progressive knowledge transfer: 24 stages of a layer each, those below frozen, then pre-training distillation
 (Sun et al. 2020, section 3.5)."""
 
 MOBILEBERT = Distillation(
-    student=None,
+    student=Mobile(),
     matches=(Hidden(layers="states"), AttentionMaps(layers="uniform"), SoftTargets(weight=0.5, heads=("mlm",))),
     hard=0.5,
 )
 """Feature maps and attention of all layers, and half MLM, half its distillation (Sun et al. 2020, arXiv 2004.02984, Eqs. 1
-to 3), all at once ("joint knowledge transfer"); student and teacher have equal layers, widths of states and heads."""
+to 3), all at once ("joint knowledge transfer"); student and teacher have equal layers, widths of states and heads. The
+student is made from an IB-BERT (`compress.mobile`), or given."""

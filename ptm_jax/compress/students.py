@@ -118,6 +118,11 @@ class Narrow(Student):
             raise ValueError(
                 f"the layers of a {type(block).__name__} have sizes of their own; give the student as begin=MODEL"
             )
+        if self.width > block.attention.width or self.layers > stack.layers:
+            raise ValueError(
+                f"the student has {self.layers} layers of {self.width}, and the teacher {stack.layers} of "
+                f"{block.attention.width}; a student is no larger than its teacher"
+            )
         attention = block.attention.clone(heads=self.heads, width=self.width, head_width=None)
         block = block.clone(attention=attention, ffn=block.ffn.clone(hidden=self.hidden))
         stack, embed = stack.clone(block=block, layers=self.layers), embed.clone(width=self.width)

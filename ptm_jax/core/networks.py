@@ -85,8 +85,9 @@ class Encoder(Slot):
     apart            whether `extra` has the states of each direction alone, "forward" and "backward" [B, L, D]
     keeps_last       whether `extra` has the last layer's states before dropout, "last" [B, L, D]
     reads_source     whether it has a decoder, which reads `decoder_input_ids`
-    writes_neighbours  whether it decodes the sentences beside each sentence of a row (skip-thought). The vector of a token's
-                     sentence is in `extra["vectors"]` [B, L, D]; `encode` takes it as that of a text
+    writes_neighbours  whether it decodes the sentences beside each sentence of a row (skip-thought)
+    gives_vectors    whether it has a vector for a text: that of each token's is in `extra["vectors"]` [B, L, D], and
+                     `encode` takes the first
     by_sentence      whether a row consists of sentence slots of equal width (HIBERT)
     ponders          whether its depth is adaptive; the cost is in `extra["ponder"]` [B, L]
     writes           whether it decodes step by step with `empty_cache`
@@ -113,6 +114,7 @@ class Encoder(Slot):
     keeps_last: bool = False
     reads_source: bool = False
     writes_neighbours: bool = False
+    gives_vectors: bool = False
     by_sentence: bool = False
     ponders: bool = False
     writes: bool = False

@@ -36,6 +36,7 @@ class SkipThought(Embedded):
     initializer: Any = Uniform(0.1)
 
     writes_neighbours = True
+    gives_vectors = True
 
     @property
     def direction(self) -> slots.Direction:

@@ -149,7 +149,7 @@ class Pretrained:
             target = np.shape(decoder_input_ids)[1]
         asked = {"hidden": True, "layers": layers, "attention": attention, "pooled": "pool" in self.module.heads}
         asked["logits"] = logits and self.head is not None
-        asked["vectors"] = self.module.encoder.writes_neighbours
+        asked["vectors"] = self.module.encoder.gives_vectors
         if self.pair:
             asked |= {"source": True, "source_layers": layers, "source_attention": attention, "cross_attention": attention}
         scored = self.scored if logits and decoder_input_ids is None else ()

@@ -93,7 +93,7 @@ def encode(
     if pooling is None and sentence.refused:
         raise UserError(f"{sentence.refused}; give a pooling, for example pooling={sentence.modes[0]!r} (--pooling)")
     modes, layers = (sentence.modes, sentence.dense) if pooling is None else ((pooling,), ())
-    if pooling is None and model.sentence is None and model.module.encoder.writes_neighbours:
+    if pooling is None and model.sentence is None and model.module.encoder.gives_vectors:
         modes = ()
     if wrong := [mode for mode in modes if mode not in MODES]:
         raise unknown("pooling", str(wrong[0]), MODES)

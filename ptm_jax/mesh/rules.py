@@ -57,7 +57,8 @@ LOGICAL: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     (r"/tasks/(inputs|state|content|share|share_beside)$", (None, "width", None)),
     (r"/tasks/content_beside$", ("width", None)),
     (r"/encoder/own$", (None, "vocab", "width")),
-    (r"/first/kernel$|/layers_\d+/label_bias$", (None, "width")),
+    (r"/first/kernel$|/layers_\d+/label_bias$|projections/down_\d+$", (None, "width")),
+    (r"projections/up_\d+$", ("width", None)),
     (r"/(kernel|state\d*|projection|state_down|forget|tensor|beside|sentence|sentence_(own|mean|each))$", ("width", None)),
 )
 

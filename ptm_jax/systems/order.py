@@ -15,6 +15,8 @@ ORDER = {
     """,
     "cloze": "cloze_base cloze_large cloze_cnn_base cloze_cnn_large cloze_mini cloze_cnn_mini",
     "ctrl": "ctrl ctrl_mini",
+    "dual_train": "dual_train_48 dual_train_96 dual_train_192 dual_train_mini",
+    "mobilebert": "ib_bert_large mobilebert ib_bert_mini mobilebert_mini",
     "electra": "electra_small electra_small_plus electra_base electra_large electra_mini",
     "seq2seq": """
         transformer_base transformer_big bart_base bart_large bart_mini mass_enfr mass_mini pegasus_base

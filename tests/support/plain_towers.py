@@ -53,6 +53,7 @@ LEXICAL = {
     "relations": (5, D),
     "erd": (2 * D, 1),
     "latent": (D, 1),
+    "second": (D, V),
 }
 """Heads of few objectives, which other definitions are not differentiated by."""
 FLAT = ("rtd",)  # heads of one number for each token, without its axis
@@ -199,7 +200,7 @@ class PlainTower:
             left, right, offset = inputs
             return Scores(jnp.concatenate([left, right, p["offset"][offset]], -1) @ p["sbo"])
         scores = inputs[0] @ p[name]
-        if name in ("mlm", "lm", "source"):
+        if name in ("mlm", "lm", "source", "second"):
             return Scores(scores)
         return scores[..., 0] if name in FLAT else scores
 
@@ -283,9 +284,15 @@ def batch_of(seed: int = 1) -> dict[str, jax.Array]:
         "allowed_senses": draw.integers(0, 1 << 21, (B, L, 2)) * (draw.random((B, L, 1)) < 0.8),
         "again": [[0, 1, 1, 0, 0, 1], [0, 0, 1, 1, 0, 0], [0] * 6],
     }
+    for view in ("student", "mixed"):
+        row = {"input_ids": ids(B, L), "segment_ids": segments, "positions": np.tile(np.arange(L), (B, 1))}
+        labels = {"mlm_positions": fields["mlm_positions"], "mlm_labels": ids(B, P), "second_labels": ids(B, P)}
+        fields |= {f"{view}_{name}": value for name, value in (row | labels).items()}
     weights = {f"{name}_weights": some for name in ("mlm", "plm", "shuffle", "decoder", "classes", "entity", "erd")} | {
         "noise_weights": segments > 0
     }
+    weights |= {"student_mlm_weights": some, "mixed_mlm_weights": [[1, 0, 1], [0, 0, 0], [0, 0, 0]]}
+    weights["mixed_second_weights"] = [[0, 1, 0], [1, 1, 0], [0, 0, 0]]
     weights["rating_weights"] = [1, 1, 0]
     weights["triple_weights"] = [[1, 1], [1, 0], [0, 0]]
     weights["cooccurrences"] = draw.exponential(80.0, (B, L)) * (segments > 0)

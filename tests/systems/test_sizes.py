@@ -15,6 +15,11 @@ from ptm_jax.encoders.model import Model
 from ptm_jax.nn.embeddings.summed import Embeddings
 from ptm_jax.systems.t5 import t5_network
 
+# Sun et al. 2020, Table 1: 24 bottlenecks from 512 to 1024 and back, 4 heads; trigrams of vectors of 128; BERT's heads
+IB_BERT = (
+    24 * (513 * 1_024 + 2_048 + 3 * 513 * 1_024 + 1_025 * 1_024 + 4_096 + 2 * 1_024 * 4_096 + 5_120 + 1_025 * 512 + 1_024)
+    + 30_522 * (128 + 384 + 1) + (384 + 1 + 512 + 2 + 2 + 513 + 2 + 513) * 512 + 1_026
+)  # fmt: skip
 # The figures of `benchmarks.published_sizes` (in brackets below: the printed figure), and sizes that follow from papers.
 EXACT = {
     **{name: size for sizes in PEERS.values() for name, size in sizes.items()},
@@ -143,6 +148,26 @@ EXACT = {
     # Eq. 5 to 8 in each decoder, one softmax for both
     "skip_thought": 20_000 * 620 + 3 * 7_200 * (620 + 1 + 2_400) + 2 * 2_400 * 7_200 + 20_000 * 2_401,
     "skip_thought_bi": 20_000 * 620 + 2 * 7_200 * (620 + 1 + 2_400 + 2_400) + 2 * 3_600 * (620 + 1 + 1_200) + 20_000 * 2_401,
+    # MobileBERT beside its teacher: MobileBertForPreTraining
+    "ib_bert_large": IB_BERT,
+    "mobilebert": 36_860_220 + IB_BERT,
+    # Zhao et al. 2019: BERT-base with 4,928 further words and their head, a student of these words alone, and two
+    # matrices for each of two widths
+    **{
+        f"dual_train_{d}": 110_106_428
+        - 769 * 768
+        - 2 * 769
+        + 4_928 * 769
+        + 770 * 768
+        + 768
+        + (4_928 + 514 + 2) * d
+        + 12 * (12 * d * d + 13 * d)
+        + d * d
+        + 3 * d
+        + 4_928
+        + 2 * (768 * d + 3_072 * 4 * d)
+        for d in (48, 96, 192)
+    },  # fmt: skip
 }
 # ElectraForPreTraining and ElectraForMaskedLM of the released configurations (14M, 110M, 335M discriminators); the small
 # generator is the paper's, a quarter wide, and small_plus' the released one.

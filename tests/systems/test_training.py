@@ -272,6 +272,7 @@ for _name in systems.names():  # of a miniature that is not named here, the metr
 WAITING = ("kbert", "sentilr", "sensebert", "libert", "kepler", "knowbert", "wklm", "lrlm")
 """Miniatures that have not been trained to their end with today's settings; without the word `trains` until they are.
 To train one, take it out of this list."""
+WAITING += ("dual_train", "ib_bert", "mobilebert")
 TRAINS = {name: margins for name, margins in TRAINS.items() if name.removesuffix("_mini") not in WAITING}
 BITEXT, UMLS = "parallel:mt/multi30k/train.de-en", "graph:kg/umls"
 TEXT = {"gpt_mini": SHAKESPEARE, "biskip_mini": BITEXT, "singla_joint_mini": BITEXT}

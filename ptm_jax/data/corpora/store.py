@@ -26,7 +26,7 @@ import numpy as np
 
 from ptm_jax.core import trees
 from ptm_jax.core.errors import UserError, unknown
-from ptm_jax.data.corpora import bigrams, cooccurrence
+from ptm_jax.data.corpora import bigrams, cooccurrence, subword_tables
 from ptm_jax.data.tokenizers import saved, tokenizing
 
 FORMAT = 1
@@ -207,6 +207,13 @@ class Corpus:
         """Returns [N] of `bigrams.BIGRAM`: counts of adjacent ids in the train split. Reads the whole split."""
         blocks = Blocks(self, "train")
         return bigrams.count((blocks[i] for i in range(len(blocks))), self.vocab.size)
+
+    def second_vocabulary(self, size: int, longest: int) -> np.ndarray:
+        """Returns [V, `longest`] int32: the pieces of every id in a vocabulary of `size` pieces, which is trained on the
+        train split (`subword_tables.table`). Raises UserError for a size that the text does not support."""
+        blocks = Blocks(self, "train")
+        other = subword_tables.second(self.tokenizer(), (blocks[i] for i in range(len(blocks))), size)
+        return subword_tables.table(self.tokenizer(), other, longest)
 
     def _array(self, name: str) -> np.ndarray:
         try:

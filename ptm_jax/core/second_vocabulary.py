@@ -1,0 +1,45 @@
+"""The pieces of a second, smaller vocabulary for every piece of a corpus's vocabulary."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from ptm_jax.core.facts import CorpusFact
+from ptm_jax.core.types import Vocab
+
+SPECIALS = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
+"""Ids of the special tokens of a second vocabulary."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SecondVocabulary(CorpusFact):
+    """Ids [V, C] int32 in a WordPiece vocabulary that is trained on the same text: the pieces of each piece of the corpus's
+    vocabulary V, then -1.
+
+    vocabulary   number of pieces, special tokens included; longest: C. A piece that needs more is unknown
+    """
+
+    vocabulary: int = 4928
+    longest: int = 8
+
+    def read(self, corpus: Any) -> np.ndarray:
+        return corpus.second_vocabulary(self.vocabulary, self.longest)
+
+    def stand_in(self, vocab: Any) -> np.ndarray:
+        """Every third piece has two pieces."""
+        ids, words = np.arange(vocab.size), self.vocabulary - len(SPECIALS)
+        table = np.full((vocab.size, self.longest), -1, np.int32)
+        table[:, 0] = len(SPECIALS) + ids % words
+        table[::3, 1] = len(SPECIALS) + (7 * ids[::3]) % words
+        for name, own in SPECIALS.items():
+            if (there := vocab.id(name)) is not None:
+                table[there] = [own, *[-1] * (self.longest - 1)]
+        return table
+
+    @property
+    def vocab(self) -> Vocab:
+        """The vocabulary as a value."""
+        return Vocab(size=self.vocabulary, **SPECIALS)

@@ -1,0 +1,61 @@
+"""A token table for the pieces of a second vocabulary, alone or below the first, the vocabulary head of each part, and the
+matrices between the parameters of two networks."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import flax.linen as nn
+
+from ptm_jax.nn.embeddings.summed import Embeddings
+from ptm_jax.nn.heads.vocabulary import MLMHead, Readout
+from ptm_jax.nn.initializers import Zeros
+from ptm_jax.nn.layers import Dense, Dropout, LayerNorm, activate
+from ptm_jax.nn.parallel import table_of
+
+Words = Literal["both", "second"]
+
+
+class JointEmbeddings(Embeddings):
+    """`Embeddings` with `second` further rows: [V + second, D], or of the second vocabulary alone, [second, D]."""
+
+    second: int = 4928
+    words: Words = "both"
+
+    def setup(self):
+        first = self.vocab.size if self.words == "both" else 0
+        self.token = table_of(self, "token", self.initializer, (first + self.second, self.width))
+        for part in self.parts:
+            nn.share_scope(self, part)
+        self.drop = Dropout(self.dropout)
+
+
+class JointHead(MLMHead):
+    """An `MLMHead` that scores the first rows of a tied table, all but `second`, or the last ones (`of`)."""
+
+    second: int = 4928
+    of: Literal["first", "second"] = "second"
+
+    @nn.compact
+    def __call__(self, hidden, *, table, context: Any = None):
+        cut = table.shape[0] - self.second
+        table = table[:cut] if self.of == "first" else table[cut:]
+        h = Dense(table.shape[-1], initializer=self.initializer, precision=self.precision, name="dense")(hidden)
+        h = LayerNorm(self.eps, name="norm")(activate(self.activation, h))
+        return Readout(h, table, self.param("bias", Zeros(), (table.shape[0],)), self.precision, self.impl)
+
+
+class SharedMatrices(nn.Module):
+    """For each pair (wide, narrow) of `sizes` the matrices `down_wide` [narrow, wide] and `up_wide` [wide, narrow]."""
+
+    sizes: tuple[tuple[int, int], ...]
+
+    def initialise(self, batch: Any) -> None:
+        self()
+
+    @nn.compact
+    def __call__(self) -> dict[str, Any]:
+        draw = nn.initializers.orthogonal()
+        made = {f"down_{wide}": (narrow, wide) for wide, narrow in self.sizes}
+        made |= {f"up_{wide}": (wide, narrow) for wide, narrow in self.sizes}
+        return {name: self.param(name, draw, shape) for name, shape in made.items()}
