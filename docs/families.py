@@ -59,6 +59,11 @@ libert, LIBERT, libert_base, bert_base, -, libert\w*
 ernie_thu, ERNIE of Tsinghua University, ernie_thu, bert_base, -, ernie_thu\w*
 wklm, WKLM, wklm_base, bert_base_cased, -, wklm\w*
 knowbert, KnowBERT, knowbert_wiki, bert_base, -, knowbert\w*
+commonsense_gpt2, Commonsense GPT-2, commonsense_gpt2, gpt2, -, commonsense_gpt2\w*
+bert_mk, BERT-MK, bert_mk, ernie_thu, -, bert_mk\w*
+kt_net, KT-NET, kt_net, bert_large_cased, -, kt_net\w*
+kglm, KGLM, kglm, awd_lstm, -, kglm\w*
+luke, LUKE, luke_base, roberta_base, -, luke\w*
 lrlm, LRLM, lrlm, transformer_xl_wt103, -, lrlm\w*
 kepler, KEPLER, kepler_base, roberta_base, -, kepler\w*
 kgbert, KG-BERT, kgbert_base, bert_base, -, kgbert\w*

@@ -46,8 +46,9 @@ SAME = {
     "adversarial", "agreement", "albert", "answers", "attentive", "auxiliary", "averaging", "base", "bitext",
     "blocked", "catalogue", "cloze", "context2vec", "convolutional", "crf", "dependencies", "electra", "entities",
     "glove", "graph_vectors", "graphs", "greedy", "hotpot", "information", "knowledge", "latent_relations",
-    "lexical", "mobilebert", "paragraphs", "prepare", "recurrent", "sentence_pairs", "sentence_trees", "seq2seq", "side",
-    "skip_thought", "static", "t5", "tpu", "trees", "triples", "windows", "xl", "xlnet",
+    "lexical", "linked_text", "luke", "memories", "mobilebert", "paragraphs", "prepare", "recurrent", "sentence_pairs",
+    "sentence_trees", "seq2seq", "side", "skip_thought", "static", "story_truth", "subgraphs", "t5", "tpu", "trees",
+    "triples", "windows", "xl", "xlnet",
 }  # fmt: skip
 HEAVY = {"tensorflow", "torch", "transformers"}
 

@@ -299,3 +299,59 @@ class TypedNames(Lexicon):
         picked = jnp.asarray(start)[kinds] + jnp.clip((drawn * size).astype(jnp.int32), 0, jnp.maximum(size - 1, 0))
         chosen = jnp.asarray(rows)[picked]
         return chosen[..., 2:], (chosen[..., 0] != entities) & (size > 0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FactsOfNames(Lexicon):
+    """Entities with their names and facts: the number of the entity, from 1, the first `width` ids of its name + 1, and
+    `facts` pairs of a relation, from 1, and the number of the tail; 0 at the end. The file has lines of head, relation and
+    tail with tabs; entities and relations are numbered in alphabetical order. Names are those of the graph, longer ones are
+    cut.
+
+    entities, relations   rows of the tables, of which 0 stands for none
+    """
+
+    packaged: ClassVar[str] = "triples.tsv"
+
+    entities: int = 256
+    relations: int = 64
+    width: int = 8
+    facts: int = 8
+
+    def __post_init__(self):
+        if min(self.width, self.facts) < 1 or min(self.entities, self.relations) < 2:
+            raise ValueError("width and facts must be at least 1, entities and relations at least 2")
+
+    def entries(self, tokenizer: Any) -> Mapping[str, Sequence[int]]:
+        triples = [tuple(cells) for _, cells in lines(self.path, (3,))]
+        names = sorted({name for head, _, tail in triples for name in (head, tail)})
+        kinds = sorted({relation for _, relation, _ in triples})
+        for what, found, most in (("entities", names, self.entities), ("relations", kinds, self.relations)):
+            if len(found) >= most:
+                raise UserError(f"{self.path} has {len(found):,} {what}; set {what} to at least {len(found) + 1}")
+        number = {name: n for n, name in enumerate(names, 1)}
+        kind = {name: n for n, name in enumerate(kinds, 1)}
+        of = collections.defaultdict(list)
+        for head, relation, tail in dict.fromkeys(triples):
+            of[head] += [kind[relation], number[tail]]
+        fit = lambda row, size: [*row[:size], *[0] * (size - len(row))]
+        ids = tokenizer.encode_batch([f" {name}" for name in names])
+        rows = zip(names, ids, strict=True)
+        return {
+            name: [number[name], *fit((row + 1).tolist(), self.width), *fit(of[name], 2 * self.facts)] for name, row in rows
+        }
+
+    def by_entity(self) -> np.ndarray:
+        """Returns what the lexicon holds of each entity, [entities, 1 + width + 2 facts] int32; zeros of those it lacks."""
+        size = int(np.flatnonzero(self.values[:, 0] == -1)[0])
+        rows = self.values[size + 1 :, 3:]
+        rows = rows[rows[:, 0] > 0]
+        out = np.zeros((self.entities, rows.shape[1]), np.int32)
+        out[rows[:, 0]] = rows
+        return out
+
+    def example(self, number: int, vocab: Any) -> Sequence[int]:
+        ids = [vocab.size // 3 + number % 50 + n for n in range(1 + number % min(3, self.width))]
+        fact = 1 + number % (self.relations - 1), 1 + (number + 1) % (self.entities - 1)
+        row = [1 + number % (self.entities - 1), *(i + 1 for i in ids), *[0] * (self.width - len(ids)), *fact]
+        return row + [0] * (2 * self.facts - 2)

@@ -10,15 +10,18 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from ptm_jax.core import slots
-from ptm_jax.core.batch import segments_of
+from ptm_jax.core.batch import put, segments_of
 from ptm_jax.core.lexicons import Entities
 from ptm_jax.core.types import Batch, Encoded, Visibility
+from ptm_jax.corruptions.base import capacity, places
 from ptm_jax.encoders.context import Stacked, context_of
 from ptm_jax.encoders.spreading import spread
 from ptm_jax.nn.blocks import Stack, with_input
 from ptm_jax.nn.embeddings.summed import Embeddings
 from ptm_jax.nn.initializers import Normal
+from ptm_jax.nn.layers import Context
 from ptm_jax.nn.parallel import lookup
+from ptm_jax.nn.subgraphs import SubgraphVectors
 
 
 class EntityTransformer(Stacked):
@@ -67,13 +70,32 @@ class EntityTransformer(Stacked):
         first = jnp.pad(segments[:, 1:] != segments[:, :-1], ((0, 0), (1, 0)), constant_values=True)
         places = jnp.where((ids > 0) | first, segments, 0)
         visibility = Visibility(jnp.maximum(segments, 1), places)
-        vectors = jnp.where((ids > 0)[..., None], lookup(table, jnp.minimum(ids, len(table) - 1), "words"), 0).astype(
-            x.dtype
-        )
+        vectors, more = self.vectors(ids, table, context)
+        vectors = jnp.where((ids > 0)[..., None], vectors, 0).astype(x.dtype)
         high = self.fusion((low.hidden, vectors), dataclasses.replace(context, source_visibility=visibility))
         layers = attention = None
         if low.layers is not None:
             layers = jnp.concatenate([with_input(x, low.layers), high.layers[0]])
         if low.attention is not None:
             attention = jnp.concatenate([low.attention, high.attention])
-        return Encoded(high.hidden[0], layers, attention, extra={"entities": high.hidden[1]})
+        return Encoded(high.hidden[0], layers, attention, extra={"entities": high.hidden[1], **more})
+
+    def vectors(self, ids, table, context: Context) -> tuple[Any, dict[str, Any]]:
+        """Returns the vectors [B, L, W] of entities [B, L], and what else of them is in `extra`."""
+        return lookup(table, jnp.minimum(ids, len(table) - 1), "words"), {}
+
+
+class SubgraphTransformer(EntityTransformer, kw_only=True):
+    """An `EntityTransformer` whose vectors of entities are read from their facts (BERT-MK: He et al. 2019, arXiv 1912.00147,
+    section 3), those of the first ceil(share * L) mentions of a row. `extra["subgraphs"]` has the states of their nodes."""
+
+    subgraphs: SubgraphVectors
+    share: float = 0.25
+
+    def vectors(self, ids, table, context: Context) -> tuple[Any, dict[str, Any]]:
+        mentions, used = places(ids > 0, capacity(ids.shape[1], self.share))
+        some = jnp.where(used > 0, jnp.take_along_axis(ids, mentions, 1), 0)
+        values = jnp.asarray(self.subgraphs.lexicon.by_entity())[jnp.minimum(some, len(table) - 1)]
+        read = self.subgraphs(values, table, context)
+        out = put(jnp.zeros((*ids.shape, self.width), jnp.float32), mentions, used, read.entities)
+        return out, {"subgraphs": read}

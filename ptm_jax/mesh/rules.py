@@ -35,8 +35,8 @@ LOGICAL: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     (r"(heads_\w+|/encoder)/bias$|heads_\w+/scale$", ("vocab",)),
     (r"heads_\w+/bias\d+$", ("words",)),
     # attention
-    (r"(/|\d_)(query|key|value)/kernel$|relative/position/kernel$", ("width", "heads", "head")),
-    (r"(/|\d_)(query|key|value)/bias$|relative/(u|v|type_bias)$", ("heads", "head")),
+    (r"(/|\d_|2[we]_)(query|key|value)/kernel$|relative/position/kernel$", ("width", "heads", "head")),
+    (r"(/|\d_|2[we]_)(query|key|value)/bias$|relative/(u|v|type_bias)$", ("heads", "head")),
     (r"relative/type$", (None, "heads", "head")),
     (r"relative/table$", (None, "heads")),
     (r"(attention/|\d_)out/kernel$", ("heads", "head", "width")),
@@ -46,7 +46,7 @@ LOGICAL: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     (r"/down/kernel$", ("hidden", "width")),
     # norms, biases of the residual stream, positions, projections
     (r"norm/(scale|bias)$|/(out|down)/bias$|/(both|outputs|residual\d+|layer\d+)/(scale|(below_)?bias)$", ("width",)),
-    (r"/position/table$|/embed/(type|language|task|parts|polarities|ratings|senses)$", (None, "width")),
+    (r"/position/table$|/(embed|entities)/(type|language|task|parts|polarities|ratings|senses)$", (None, "width")),
     (r"heads_\w+/(vectors|relations)$", (None, "width")),
     (r"/entities$", ("words", None)),
     (r"/embed/project\d*(/kernel)?$", (None, "width")),

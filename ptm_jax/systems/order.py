@@ -86,8 +86,13 @@ ORDER = {
     "sentence_trees": "kbert_base kbert_mini",
     "triples": "libert_base kepler_base kgbert_base libert_mini kepler_mini kgbert_mini",
     "entities": "ernie_thu wklm_base ernie_thu_mini wklm_mini",
+    "linked_text": "kglm kglm_mini",
+    "luke": "luke_base luke_large luke_mini",
     "latent_relations": "lrlm lrlm_mini",
     "knowledge": "knowbert_wiki knowbert_wordnet knowbert_mini",
+    "subgraphs": "bert_mk bert_mk_mini",
+    "story_truth": "commonsense_gpt2_triples commonsense_gpt2 commonsense_gpt2_mini",
+    "memories": "kt_net kt_net_mini",
     "lexical": "sentilr_base sensebert_base sensebert_large sentilr_mini sensebert_mini",
     "graph_vectors": """
         transe transh distmult conve transe_mini transh_mini

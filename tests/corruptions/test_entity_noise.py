@@ -5,6 +5,7 @@ import pytest
 
 from ptm_jax.core import facts
 from ptm_jax.corruptions.entities import EntityNoise, EntityReplacement, GoldEntities
+from ptm_jax.corruptions.entity_masking import MentionMasking
 from support import corrupting
 from support.corrupting import VOCAB
 
@@ -52,6 +53,24 @@ def test_entities_are_wrong_dropped_or_kept():
         fates += [0 if seen[at] == values[0] else 1 if seen[at] == 0 else 2 for at, _, values in found]
     for fate, rate in ((1, 0.15), (2, 0.05 * 254 / 255)):
         assert abs(np.mean(np.array(fates) == fate) - rate) < 3 * np.sqrt(rate * (1 - rate) / len(fates))
+
+
+def test_entities_stand_beside_the_words_and_some_are_masked():
+    value = facts.stand_ins(MentionMasking(share=0.5, rate=0.3), VOCAB)
+    out, names = corrupting.numpied(value, 0, BEFORE), names_of(value.lexicon)
+    for row in range(0, len(IDS), 4):
+        found, used = mentions(names, IDS[row], SEGMENTS[row]), out["mention_segments"][row] > 0
+        true, chosen = [values[0] for _, _, values in found], out["masked_entity_weights"][row] > 0
+        masked = out["masked_entity_positions"][row][chosen]
+        wanted = max(1, int(0.3 * len(found) + 0.5)) if found else 0
+        assert used.sum() == len(found) and len({*masked}) == chosen.sum() == wanted
+        assert out["masked_entity_labels"][row][chosen].tolist() == [true[place] for place in masked]
+        expected = [value.mask if number in masked else entity for number, entity in enumerate(true)]
+        assert out["mention_ids"][row][used].tolist() == expected
+        assert out["mention_segments"][row][used].tolist() == [SEGMENTS[row, at] for at, _, _ in found]
+        for places, (at, size, _) in zip(out["mention_places"][row], found, strict=False):
+            assert places[places >= 0].tolist() == [*range(at, at + size)]
+        assert (out["mention_places"][row][~used] == -1).all()
 
 
 def test_replaced_names_are_of_their_type_and_never_neighbours():

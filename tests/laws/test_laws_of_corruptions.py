@@ -43,10 +43,11 @@ CASES = {
     name: SentenceMasking(vocab=VOCAB, **SLOTS) if isinstance(value, SentenceMasking) else value
     for name, value in (registered.values("corruption") | OWN).items()
 }
-FIXED = "labels", "pegasus_base", "paragraph_vectors"
-"""Values that draw nothing."""
+FIXED = "labels", "pegasus_base", "paragraph_vectors", "kglm", "kglm_mini", "kt_net", "kt_net_mini"
+"""Values that draw nothing; in these rows no document repeats a name, of which kt_net would hide one."""
 REFRAMED = ("TwoCrops", "NoisyPairs", "SentinelSpans", "SingleStream", "GapSentences", "TripleText", "EntityReplacement")
-"""Corruptions that write specials anew, or hide them as they hide words."""
+REFRAMED += ("FakeStories",)
+"""Corruptions that write specials anew, hide them as they hide words, or cut the end of a row."""
 
 CASES |= registered.by_default("ptm_jax.corruptions", core_slots.Corruption, CASES)
 

@@ -16,6 +16,8 @@ import numpy as np
 
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import Encoded
+from ptm_jax.nn.heads.linked_text import Choices
+from ptm_jax.nn.subgraphs import Subgraphs
 
 B, L, D, V, P, S = 3, 6, 4, 9, 3, 2
 CHOICES = 3
@@ -54,8 +56,11 @@ LEXICAL = {
     "erd": (2 * D, 1),
     "latent": (D, 1),
     "second": (D, V),
+    "truth": (D, 4),
 }
 """Heads of few objectives, which other definitions are not differentiated by."""
+FACTS = np.zeros((B, P, 2, 2), int)  # relation and tail of the candidates' facts
+FACTS[0, 0], FACTS[0, 1], FACTS[1, 0] = [[1, 4], [2, 3]], [[1, 2], [1, 6]], [[3, 6], [0, 0]]
 FLAT = ("rtd",)  # heads of one number for each token, without its axis
 
 
@@ -125,6 +130,14 @@ def linking_of(states, p, batch):
     return {"scores": jnp.where(candidates > 0, scores, -1e4), "candidates": candidates, "first": first, "used": used}
 
 
+def subgraphs_of(states, both, batch):
+    """Every token is an entity with two facts."""
+    pair = lambda one, other: jnp.stack([one, other], 2)
+    there = batch.get("segment_ids", jnp.ones(states.shape[:2], jnp.int32)) > 0
+    links, tails = pair(both["forward"], both["backward"]), pair(both["backward"], states)
+    return Subgraphs(states, links, tails, pair(there, there), pair(batch["input_ids"], batch["input_ids"] + 1))
+
+
 @dataclasses.dataclass(frozen=True)
 class PlainTower:
     params: Any
@@ -155,6 +168,9 @@ class PlainTower:
                 "bias": self.params["word_bias"][ids],
                 "first": both["forward"],
                 "below": both["backward"][:, -P:],
+                "entities": states,
+                "entity_table": self.params["table"],
+                "subgraphs": subgraphs_of(states, both, batch),
             }
             | ({"linking": (linking_of(states, self.params, batch),)} if "candidates" in batch else {}),
         )
@@ -181,6 +197,7 @@ class PlainTower:
             "converse": lambda: (*of_tokens, row @ p["kinds"], (x @ p["none"])[..., 0]),
             "choose": lambda: of_row.reshape(-1, CHOICES),
             "rank": lambda: jnp.stack([scores[:, n] for n, scores in enumerate(of_questions())])[..., None],
+            "mentions": lambda: x @ p["tag"],
             "hop": lambda: (*of_tokens, row @ p["kinds"], (x @ p["none"])[:, :S, 0]),
         }[name]()
 
@@ -194,6 +211,16 @@ class PlainTower:
             return p[name][inputs[0]]
         if name == "entities":
             return jnp.einsum("bpd,bpcd->bpc", inputs[0], p["table"][inputs[1]])
+        if name == "entity_words":
+            return Scores(inputs[0] @ inputs[1].T)
+        if name == "linked":
+            states, candidates, entities, names = inputs if len(inputs) == 4 else (*inputs, None, None)
+            found = states @ p["kinds"], states @ p["table"].T, jnp.einsum("btd,bcd->btc", states, p["table"][candidates])
+            found = Choices(found[0][..., :3], found[1], found[2], states @ p["parts"])
+            if entities is None:
+                return found
+            words = Scores((states + p["table"][entities]) @ p["lm"])
+            return found, words, jnp.einsum("btd,btwd->btw", states, p["table"][names])
         if name == "pool":
             return pooled(p, inputs[0], jnp)
         if name == "sbo":
@@ -279,6 +306,16 @@ def batch_of(seed: int = 1) -> dict[str, jax.Array]:
         "erd_after": [[2, 2, 5], [2, 3, 0], [0, 0, 0]],
         "erd_labels": [[1, 0, 1], [0, 1, 0], [0, 0, 0]],
         "candidates": [[[1, 2, 3, 4], [5, 6, 0, 0], [7, 0, 0, 0]], [[1, 2, 3, 0], [4, 5, 6, 7], [0] * 4], [[0] * 4] * 3],
+        "masked_entity_positions": [[0, 2, 4], [1, 3, 0], [0, 0, 0]],
+        "masked_entity_labels": ids(B, P),
+        "mention_labels": draw.integers(0, 4, (B, L)),
+        "mention_weights": segments > 0,
+        "truth_labels": [0, 2, 1],
+        "linked": [[0, 1, 1, 2, 0, 3], [0, 1, 2, 2, 0, 0], [0] * 6],
+        "linked_entities": [[3, 4, 2], [5, 6, 0], [0, 0, 0]],
+        "linked_segments": [[1, 2, 2], [1, 1, 0], [0, 0, 0]],
+        "linked_names": ids(B, 3, 2),
+        "linked_facts": FACTS,
         "gold_entities": [[0, 2, 0, 6, 0, 1], [3, 0, 0, 0, 0, 0], [0] * 6],
         "rating_label": draw.integers(0, 5, B),
         "allowed_senses": draw.integers(0, 1 << 21, (B, L, 2)) * (draw.random((B, L, 1)) < 0.8),
@@ -293,7 +330,7 @@ def batch_of(seed: int = 1) -> dict[str, jax.Array]:
     }
     weights |= {"student_mlm_weights": some, "mixed_mlm_weights": [[1, 0, 1], [0, 0, 0], [0, 0, 0]]}
     weights["mixed_second_weights"] = [[0, 1, 0], [1, 1, 0], [0, 0, 0]]
-    weights["rating_weights"] = [1, 1, 0]
+    weights["rating_weights"] = weights["truth_weights"] = [1, 1, 0]
     weights["triple_weights"] = [[1, 1], [1, 0], [0, 0]]
     weights["cooccurrences"] = draw.exponential(80.0, (B, L)) * (segments > 0)
     weights["replaced_weights"] = (segments > 0) & (fields["replaced_ids"] != 3)

@@ -24,6 +24,27 @@ IB_BERT = (
 EXACT = {
     **{name: size for sizes in PEERS.values() for name, size in sizes.items()},
     "kbert_base": 102_882_442,  # BERT's parameters alone
+    # RoBERTaForMaskedLM of 50,267 words; 500,000 entities of width 256, a head for them, and three more matrices of queries
+    **{
+        name: roberta + 2 * (D + 1) + 500_000 * (256 + 1) + 2 * 256 * D + 3 * 256 + 517 * D + N * 3 * (D + 1) * D
+        for name, roberta, D, N in (("luke_base", 124_697_433, 768, 12), ("luke_large", 355_412_057, 1024, 24))
+    },
+    # two AWD-LSTMs on 33,558 words, two tables of entities and relations, and the layers that write
+    "kglm": 2 * (33_558 * 400 + 4600 * (1551 + 2301) + 1600 * 1551 + 42_351 * 256 + 515 * 401)
+    + 400 * (657 + 401 + 8)
+    + 33_558,
+    # cased BERT without heads (BertForPreTraining less its heads and 1,526 words), two graphs of width 100
+    "kt_net": 336_226_108
+    - (2 * 1024 * 1025 + 2048 + 30_522 + 2050)
+    - 1526 * 1024
+    + (40_944 + 288 + 2 + 2 * 1024) * 100
+    + 3 * 1224
+    + 2 * (6 * 1224 + 1),
+    # ERNIE with another table and head of entities, relations, and four layers of width 100 over nodes
+    "bert_mk": 1_122_331_160 - 2 * (5_040_987 - 2_842_736) * 100 + 875 * 100 + 4 * (4 * 10_100 + 40_400 + 40_100 + 400),
+    # GPT-2, and four classes
+    "commonsense_gpt2_triples": 124_439_808,
+    "commonsense_gpt2": 124_439_808 + 4 * 769,
     # RoBERTa and BERT with 14 and 45 vectors, which the heads have again, and three heads and one of D^2 + 3 D + classes
     "sentilr_base": 124_697_433 + 2 * 14 * 768 + 3 * (768**2 + 3 * 768) + 14,
     "sensebert_base": 110_106_428 + 2 * 45 * 768 + 768**2 + 3 * 768 + 45,

@@ -13,6 +13,7 @@ from pathlib import Path
 from ptm_jax.core.errors import UserError, closest
 from ptm_jax.core.reading import size_of
 from ptm_jax.data.graphs import folders as graphs
+from ptm_jax.data.graphs import triple_sentences as sentences
 from ptm_jax.data.text import bitext, pydocs, remote, textfiles
 from ptm_jax.data.text.bounded import DOCUMENT_BYTES
 from ptm_jax.data.text.documents import Document, document
@@ -27,7 +28,8 @@ def documents(sources: Sequence[str], document_bytes: int = DOCUMENT_BYTES) -> I
     A source is a path or glob of txt, jsonl, csv, tsv or parquet files, Wikipedia dumps (pages-articles.xml), Common
     Crawl's text (wet) or OpenWebText's tars, also compressed (gz, bz2, zst, xz), a directory of them, such files at a
     URL that Beam reads (gs://bucket/part-*.txt.gz), `tfds:name/config`, `parallel:DIR/train.de-en` (`data.text.bitext`),
-    `graph:DIR` or `triples:DIR` (`data.graphs.folders`), `trees:PATH` or `binary:PATH` (`data.trees.treebanks`), or
+    `graph:DIR` or `triples:DIR` (`data.graphs.folders`),
+    `sentences:DIR` (`data.graphs.triple_sentences`), `trees:PATH` or `binary:PATH` (`data.trees.treebanks`), or
     `pydocs`. Raises UserError for a source that is missing, empty, damaged or not UTF-8, and for a document of more
     than `document_bytes` (decompressed).
     """
@@ -49,14 +51,15 @@ def fingerprints(sources: Sequence[str]) -> list[dict[str, str]]:
                 digest = remote.sha256(name) if remote.is_remote(name) else _file_hash(Path(name))
             else:
                 own = {"pydocs": lambda _: pydocs.fingerprint(), "parallel": bitext.fingerprint, "graph": graphs.fingerprint}
-                own["trees"] = trees.fingerprint
+                own |= {"trees": trees.fingerprint, "sentences": sentences.fingerprint}
                 digest = own.get(kind, tfds_fingerprint)(name)
             hashes.append({"source": name, "sha256": digest})
     return hashes
 
 
 def expand(source: str) -> list[tuple[str, str]]:
-    """Returns one source as [(kind, name)], kind file, tfds, parallel, graph, trees or pydocs. Raises UserError."""
+    """Returns one source as [(kind, name)], kind file, tfds, parallel, graph, sentences, trees or pydocs. Raises
+    UserError."""
     if source == "pydocs":
         return [("pydocs", source)]
     if source.startswith("tfds:"):
@@ -67,6 +70,9 @@ def expand(source: str) -> list[tuple[str, str]]:
     if source.startswith((graphs.START, graphs.BARE)):
         graphs.files_of(source)
         return [("graph", source)]
+    if source.startswith(sentences.START):
+        sentences.folder_of(source)
+        return [("sentences", source)]
     if source.startswith(trees.STARTS):
         trees.files_of(source)
         return [("trees", source)]
@@ -160,6 +166,8 @@ def read(kind: str, name: str, document_bytes: int = DOCUMENT_BYTES) -> Iterator
         return bitext.documents(name)
     if kind == "graph":
         return graphs.documents(name)
+    if kind == "sentences":
+        return sentences.documents(name)
     if kind == "trees":
         return trees.documents(name)
     return _read_url(name, document_bytes) if remote.is_remote(name) else textfiles.read(Path(name), document_bytes)

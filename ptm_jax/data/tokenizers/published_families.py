@@ -246,7 +246,7 @@ _replace = dataclasses.replace
 FAMILIES: dict[str, Family] = {
     **dict.fromkeys(("bert", "distilbert", "electra", "ernie", "megatron-bert", "mobilebert", "nezha"), _BERT),
     **dict.fromkeys(("lxmert", "visual_bert", "layoutlm"), _BERT),
-    **dict.fromkeys(("roberta", "bart"), _ROBERTA),
+    **dict.fromkeys(("roberta", "bart", "luke"), _ROBERTA),
     "gpt2": Family(read=_byte_bpe, roles=dict.fromkeys(("bos", "eos", "unk"), "<|endoftext|>"), pair="$A $B:1"),
     "openai-gpt": Family(read=_gpt, roles={"unk": "<unk>"}, pair="$A $B:1"),
     "xlm-roberta": _XLM_R,
@@ -274,7 +274,7 @@ FAMILIES: dict[str, Family] = {
 
 CLASSES = {
     "Bert": "bert", "DistilBert": "distilbert", "Electra": "electra", "MobileBert": "mobilebert", "Lxmert": "lxmert",
-    "LayoutLM": "layoutlm", "Roberta": "roberta", "Bart": "bart", "GPT2": "gpt2", "OpenAIGPT": "openai-gpt",
+    "LayoutLM": "layoutlm", "Roberta": "roberta", "Bart": "bart", "Luke": "luke", "GPT2": "gpt2", "OpenAIGPT": "openai-gpt",
     "XLMRoberta": "xlm-roberta", "Camembert": "camembert", "MBart": "mbart", "MBart50": "mbart50", "Albert": "albert",
     "XLNet": "xlnet", "T5": "t5", "MT5": "mt5", "Pegasus": "pegasus", "XLM": "xlm", "Flaubert": "flaubert",
     "CTRL": "ctrl", "TransfoXL": "transfo-xl",

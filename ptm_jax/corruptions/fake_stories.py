@@ -1,0 +1,77 @@
+"""Stories that are true or fake: shuffled, with a sentence of another story, with a sentence twice (commonsense GPT-2)."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from ptm_jax.core import slots
+from ptm_jax.core.batch import rows_of, segments_of
+from ptm_jax.core.fields import moving
+from ptm_jax.core.streams import named
+from ptm_jax.core.types import Array, Batch, Vocab
+from ptm_jax.corruptions.base import draws, up_to
+from ptm_jax.corruptions.noise import sentences_of
+
+TRUE, SHUFFLED, REPLACED, REPEATED = range(4)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FakeStories(slots.Corruption):
+    """Makes the first document of a row true or fake, each of the four kinds with probability 1/4 (Guan et al. 2020, arXiv
+    2001.05139, section 3.4): in another order of sentences; with a sentence of another document of the row in the place of
+    one of its own; with one of its own sentences in the place of another. A document of one sentence stays true, and so
+    does one that would take a sentence of another document where there is none. The other documents stay as they are; what
+    moves behind the end of the row is cut. Reads `sentences`.
+
+    Writes `truth_labels` [B] int32 (0 true, 1 shuffled, 2 replaced, 3 repeated) and `truth_weights` [B] float32.
+    """
+
+    vocab: Vocab
+
+    def __call__(self, key: Array, batch: Batch) -> Batch:
+        segments, sentences, length = segments_of(batch), sentences_of(batch), batch["input_ids"].shape[1]
+        drawn = draws(named(key, "stories"), rows_of(batch), 4, length + 1)
+        kind, order, first, other = drawn[:, 0, 0], *jnp.moveaxis(drawn[:, 1:], 1, 0)
+        numbers = jnp.arange(length + 1)
+        story = segments == 1
+        among = lambda tokens: ((sentences[..., None] == numbers) & tokens[..., None]).any(1).at[:, 0].set(False)
+        own, others = among(story), among(segments > 1)
+        best = lambda scores, there: jnp.where(there, scores, -1.0).argmax(-1)[:, None]
+        place = best(first, own)
+        kind = up_to(kind, 4)
+        able = (own.sum(1) > 1) & ((kind != REPLACED) | others.any(1))
+        kind = jnp.where(able, kind, TRUE)[:, None]
+        donor = jnp.where(kind == REPLACED, best(other, others), best(other, own & (numbers != place)))
+        given = (sentences == donor) & (story == (kind == REPEATED)) & (segments > 0) & (kind >= REPLACED)
+        ranks = jnp.take_along_axis(jnp.argsort(jnp.argsort(order, 1), 1), sentences, 1)
+        keys = jnp.where(story & (kind == SHUFFLED) & (sentences > 0), 1 + ranks, sentences)
+        keys = segments * (length + 3) + jnp.where(_ends(segments, sentences), length + 2, keys)
+        end = (length + 2) * (length + 3)
+        gone = (segments == 0) | (story & (kind >= REPLACED) & (sentences == place))
+        keys = jnp.concatenate([jnp.where(gone, end, keys), jnp.where(given, length + 3 + place, end)], 1)
+        chosen = jnp.argsort(keys, axis=1, stable=True)[:, :length]
+        real, source = jnp.take_along_axis(keys, chosen, 1) < end, chosen % length
+        take = lambda x: jnp.take_along_axis(x, source.reshape(*source.shape, *(1,) * (x.ndim - 2)), 1)
+        out = {**batch, **{name: take(batch[name]) for name in moving(batch)}}
+        out["input_ids"] = jnp.where(real, take(batch["input_ids"]), self.vocab.pad or 0)
+        out["segment_ids"] = jnp.where(real, jnp.where(chosen >= length, 1, take(segments)), 0)
+        new = out["segment_ids"]
+        out["positions"] = jnp.where(new > 0, jnp.arange(length) - _begins(new), 0)
+        weights = story.any(1).astype(jnp.float32)
+        return {**out, "truth_labels": kind[:, 0].astype(jnp.int32), "truth_weights": weights}
+
+
+def _begins(segments: Array) -> Array:
+    """Returns the first place of each token's document, [B, L]."""
+    edge = jnp.pad(segments[:, 1:] != segments[:, :-1], ((0, 0), (1, 0)), constant_values=True)
+    return jax.lax.cummax(jnp.where(edge, jnp.arange(segments.shape[1]), 0), axis=1)
+
+
+def _ends(segments: Array, sentences: Array) -> Array:
+    """Whether a token of no sentence, such as [SEP], stands behind a word of its document, [B, L]: it stays at the end."""
+    count = jnp.cumsum(sentences > 0, 1)
+    before = jnp.take_along_axis(count - (sentences > 0), _begins(segments), 1)
+    return (sentences == 0) & (count > before)

@@ -1,0 +1,77 @@
+"""Heads on the states of entities that stand beside the words of a text (LUKE)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from ptm_jax.core import slots
+from ptm_jax.core.precision import Precision
+from ptm_jax.nn.heads.tasks import TaskHead
+from ptm_jax.nn.heads.vocabulary import Readout
+from ptm_jax.nn.initializers import Normal, Zeros
+from ptm_jax.nn.layers import Activation, Dense, LayerNorm, activate
+
+
+class EntityWords(slots.Head, nn.Module):
+    """Predicts entities from states [.., D]: a dense layer to the width of the table, activation and norm, then the
+    products with the encoder's table of entities [E', W] and a bias (Yamada et al. 2020, Eq. 8)."""
+
+    size: int
+    activation: Activation = "gelu"
+    eps: float = 1e-12
+    initializer: Any = Normal()
+    precision: Precision = Precision()
+
+    def reads(self, encoded, batch):
+        return encoded.extra["entities"], encoded.extra["entity_table"]
+
+    @staticmethod
+    def example(encoded):
+        return encoded.hidden[:, :1], encoded.extra["entity_table"]
+
+    @nn.compact
+    def __call__(self, hidden, entities, *, table=None, context=None):
+        dense = Dense(entities.shape[-1], initializer=self.initializer, precision=self.precision, name="dense")
+        h = LayerNorm(self.eps, name="norm")(activate(self.activation, dense(hidden)))
+        return Readout(h, entities, self.param("bias", Zeros(), (self.size,)), self.precision)
+
+
+class EntityClasses(slots.ClassHead, TaskHead):
+    """The logits [B, C] float32 of the first `count` entities of a row, concatenated: the type of one entity, the relation
+    of two (Yamada et al. 2020, sections 4.1 and 4.2)."""
+
+    classes: int
+    count: int = 1
+    bias: bool = True
+
+    def reads(self, encoded, batch):
+        return (jnp.concatenate([encoded.extra["entities"][:, n] for n in range(self.count)], -1),)
+
+    def example(self, encoded):
+        return (jnp.concatenate([encoded.hidden[:, 0]] * self.count, -1),)
+
+    @nn.compact
+    def __call__(self, states, *, table=None, context=None):
+        return self.scores(states, context, self.classes, "classes", bias=self.bias)
+
+
+class MentionClasses(slots.ClassHead, TaskHead):
+    """The logits [B, E, C] float32 of every entity, from the states of the mention's first and last word and of the entity
+    (Yamada et al. 2020, section 4.3: names in a text). Reads `mention_starts`, `mention_ends` [B, E]."""
+
+    classes: int
+
+    def reads(self, encoded, batch):
+        at = lambda name: jnp.take_along_axis(encoded.hidden, batch[name][..., None], 1)
+        return (jnp.concatenate([at("mention_starts"), at("mention_ends"), encoded.extra["entities"]], -1),)
+
+    @staticmethod
+    def example(encoded):
+        return (jnp.concatenate([encoded.hidden[:, :1]] * 3, -1),)
+
+    @nn.compact
+    def __call__(self, states, *, table=None, context=None):
+        return self.scores(states, context, self.classes, "classes")

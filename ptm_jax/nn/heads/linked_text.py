@@ -1,0 +1,88 @@
+"""Heads of a language model that chooses an entity for each token, and writes the token as one of its names (KGLM)."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from ptm_jax.core import slots
+from ptm_jax.core.constraint import constrain
+from ptm_jax.core.precision import Precision
+from ptm_jax.nn.heads.vocabulary import Readout
+from ptm_jax.nn.initializers import Normal, Zeros
+from ptm_jax.nn.layers import Dense
+
+
+class Choices(NamedTuple):
+    """Logits of each token, float32: of `types` [B, T, 3] (none, new, related), of `new` entities [B, T, E], of the row's
+    candidates as `parents` [B, T, C], and of `relations` [B, T, R], of which 0 leads from an entity to itself."""
+
+    types: Any
+    new: Any
+    parents: Any
+    relations: Any
+
+
+class EntityChoices(slots.Head, nn.Module):
+    """The choices of an entity from states [B, T, D] (Logan et al. 2019, arXiv 1906.07241, section 3.1): the kind by a dense
+    layer; a new entity by the products of its vector and h_p + h_r; a parent by those of h_p; a relation by those of h_r.
+    h_p and h_r [.., W] are dense layers of the state, where the paper splits it. Inputs: the states and the candidates
+    [B, C]."""
+
+    entities: int
+    relations: int
+    width: int = 256
+    initializer: Any = Normal(0.1)
+    precision: Precision = Precision()
+
+    @staticmethod
+    def example(encoded):
+        return encoded.hidden[:, :1], jnp.zeros((len(encoded.hidden), 1), jnp.int32)
+
+    @nn.compact
+    def __call__(self, states, candidates, *, table=None, context=None):
+        return self._choices(states, candidates)[0]
+
+    def _dense(self, size, name):
+        return Dense(size, initializer=self.initializer, precision=self.precision, name=name)
+
+    def _choices(self, states, candidates):
+        """Returns (`Choices`, the vectors of entities [E, W])."""
+        vectors = self.param("entities", self.initializer, (self.entities, self.width))
+        relations = self.param("relations", self.initializer, (self.relations, self.width))
+        parent, relation = (self._dense(self.width, name)(states).astype(jnp.float32) for name in ("parent", "relation"))
+        found = Choices(
+            types=self._dense(3, "kinds")(states).astype(jnp.float32),
+            new=jnp.einsum("btw,ew->bte", parent + relation, constrain(vectors, "words", None)),
+            parents=jnp.einsum("btw,bcw->btc", parent, vectors[candidates]),
+            relations=jnp.einsum("btw,rw->btr", relation, relations),
+        )
+        return found, vectors
+
+
+class EntityWriter(EntityChoices):
+    """`EntityChoices`, and the next token given its entity (section 3.1): the logits of words from tanh(W [h; v_e]) and the
+    tied table, where v_e is 0 without an entity, and of each token of the entity's name, from tanh(U h) and the token's
+    vector plus one of its place. Inputs besides: the entities [B, T] and their names [B, T, A], ids. Returns (`Choices`,
+    `Readout`, logits [B, T, A] float32). Deviation: the paper reads names by an LSTM."""
+
+    vocab: Any = None
+    places: int = 8
+
+    @staticmethod
+    def example(encoded):
+        one = jnp.zeros((len(encoded.hidden), 1), jnp.int32)
+        return encoded.hidden[:, :1], one, one, one[..., None]
+
+    @nn.compact
+    def __call__(self, states, candidates, entities, names, *, table, context=None):
+        found, vectors = self._choices(states, candidates)
+        beside = jnp.where((entities > 0)[..., None], vectors[entities], 0).astype(states.dtype)
+        both = jnp.tanh(self._dense(table.shape[-1], "condense")(jnp.concatenate([states, beside], -1)))
+        words = Readout(both, table, self.param("bias", Zeros(), (self.vocab.size,)), self.precision)
+        query = jnp.tanh(self._dense(table.shape[-1], "copy")(states)).astype(jnp.float32)
+        place = self.param("place", self.initializer, (self.places, table.shape[-1]))
+        name = constrain(table, "vocab", None)[names] + place[: names.shape[-1]]
+        return found, words, jnp.einsum("btd,btad->bta", query, name.astype(jnp.float32))

@@ -1,0 +1,65 @@
+"""KGLM: a language model that chooses an entity of a graph for each token."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+from ptm_jax.core.lexicons import FactsOfNames
+from ptm_jax.core.recipe import AdamW, Constant, Phase, Recipe
+from ptm_jax.core.system import System
+from ptm_jax.core.types import Vocab
+from ptm_jax.corruptions.linked_text import LinkedNames
+from ptm_jax.encoders.model import Model
+from ptm_jax.nn.heads.linked_text import EntityChoices, EntityWriter
+from ptm_jax.objectives.linked_text import LinkedText
+from ptm_jax.systems.recurrent import awd_lstm
+from ptm_jax.systems.sentence_trees import GROUP
+from ptm_jax.systems.transformers import miniature
+
+WORDS = Vocab(size=33_558, pad=0, eos=1, unk=2)
+GRAPH = FactsOfNames(entities=41_059, relations=1_292, facts=32)
+"""41,058 entities and 1,291 relations of Linked WikiText-2 (Logan et al. 2019, Table 2), and none."""
+
+
+def kglm(name: str, parent: System, words: Vocab, graph: FactsOfNames, width: int = 256) -> System:
+    """KGLM (Logan et al. 2019): an AWD-LSTM that first chooses an entity of a graph, new or related to an earlier one, and
+    then writes a word or copies a token of the entity's name; section 3.
+
+    Row 111. Three layers of 1,150 units on words of width 400, entities and relations of width 256; Adam at 3e-4, 60 rows
+    of 70 tokens (rloganiv/kglm-model); its number of epochs was not checked. The second tower is the discriminative model,
+    from which perplexity samples entities (`objectives.linked_text.sampled_nll`). Deviations: entities are names of a
+    lexicon; kinds, parents and relations are summed over in training, where the paper's are annotated; vectors of entities
+    are trained, the paper's are TransE's.
+    """
+    encoder: Any = parent.towers["main"].encoder
+    sizes = {"entities": graph.entities, "relations": graph.relations, "width": width}
+    return dataclasses.replace(
+        parent,
+        name=name,
+        paper="Logan et al. 2019, arXiv 1906.07241",
+        section="4.1",
+        group=GROUP,
+        rows=(111,),
+        towers={
+            "main": Model(encoder=encoder, heads={"linked": EntityWriter(**sizes, vocab=words, places=graph.width)}),
+            "proposal": Model(encoder=encoder.without_memory(), heads={"linked": EntityChoices(**sizes)}),
+        },
+        corruption=LinkedNames(lexicon=graph),
+        objective=LinkedText(),
+        recipe=Recipe(
+            phases=(Phase(steps=500 * 2_019_195 // 4_200, batch=60, length=70),),
+            lr=3e-4,
+            optimizer=AdamW(b1=0.9, b2=0.999, eps=1e-8, weight_decay=0.0),
+            schedule=Constant(),
+            clip=10.0,
+        ),
+    )
+
+
+def systems() -> Iterator[System]:
+    yield kglm("kglm", awd_lstm("", WORDS, 400, 1150, (0.1, 0.4, 0.25, 0.4, 0.5), 1, 1), WORDS, GRAPH)
+    small = awd_lstm("", WORDS, 64, 128, (0.0,) * 5, 1, 1)
+    few = FactsOfNames()
+    yield miniature(kglm("", small, WORDS, few, 32), "kglm_mini", steps=300, lr=4e-3, batch=8, length=32)

@@ -1,0 +1,89 @@
+"""LUKE: words and entities in one sequence, with self-attention that knows their kinds."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+from ptm_jax.core.lexicons import Entities
+from ptm_jax.core.recipe import AdamW, Linear, Phase, Recipe
+from ptm_jax.core.system import System, Tie
+from ptm_jax.corruptions.base import Chain
+from ptm_jax.corruptions.entity_masking import MentionMasking
+from ptm_jax.corruptions.token import TokenMasking
+from ptm_jax.encoders.entity_tokens import MentionTransformer
+from ptm_jax.encoders.model import Model
+from ptm_jax.nn.embeddings.summed import LearnedPositions
+from ptm_jax.nn.entity_aware import EntityEmbeddings, mixed
+from ptm_jax.nn.heads.entity_states import EntityWords
+from ptm_jax.nn.heads.vocabulary import MLMHead
+from ptm_jax.nn.initializers import Normal
+from ptm_jax.objectives.joint import Joint
+from ptm_jax.objectives.language import MLM
+from ptm_jax.objectives.masked_entities import MaskedEntities
+from ptm_jax.systems.sentence_trees import GROUP
+from ptm_jax.systems.transformers import ROBERTA, miniature, roberta
+
+WORDS = dataclasses.replace(ROBERTA, size=50_267, extra=(50_265, 50_266))
+"""RoBERTa's vocabulary with <ent> and <ent2>, the marks of entities (studio-ousia/luke-base)."""
+LINKS = Entities(entities=499_999)
+"""500,000 rows: the most frequent entities of Wikipedia, three special ones, one of which is the mask (section 3.1)."""
+
+
+def luke(name: str, layers: int, width: int, heads: int, lexicon: Entities = LINKS, entity: int = 256) -> System:
+    """LUKE (Yamada et al. 2020): RoBERTa over words and entities, trained to predict masked words and masked entities;
+    section 3.
+
+    Row 115. Entities have vectors of width 256, which are mapped to the words' width. 200,000 updates of 2,048 rows of 512
+    words from RoBERTa, rate 1e-5, 2,500 steps of warm-up, 15% of words and of entities (appendix A). Deviations: the paper
+    trains the new parameters alone in the first half, at 5e-4; entities are names of a lexicon, where the paper has
+    Wikipedia's links. The mask is the last row of the table, in the released files it is row 2: `MentionMasking` serves
+    training from the beginning, `mention_ids` of a batch any file.
+    """
+    parent, init = roberta(name, layers, width, heads, lr=1e-5, warmup=2_500), Normal(0.02)
+    low: Any = parent.towers["main"].encoder
+    beside = EntityEmbeddings(
+        size=lexicon.entities + 1,
+        width=entity,
+        words=width,
+        position=LearnedPositions(514, initializer=init),
+        types=1,
+        norm=low.embed.norm,
+        dropout=0.1,
+        initializer=init,
+    )
+    embed = dataclasses.replace(low.embed, vocab=WORDS)
+    encoder = MentionTransformer(
+        embed=embed, entities=beside, stack=dataclasses.replace(low.stack, block=mixed(low.stack.block))
+    )
+    named = {
+        "mlm": MLMHead(vocab=WORDS, eps=1e-5, initializer=init, tied=False),
+        "entity_words": EntityWords(beside.size, eps=1e-5, initializer=init),
+    }
+    return dataclasses.replace(
+        parent,
+        paper="Yamada et al. 2020, arXiv 2010.01057",
+        section="4.1",
+        group=GROUP,
+        rows=(115,),
+        towers={"main": Model(encoder=encoder, heads=named)},
+        tokenizer=dataclasses.replace(parent.tokenizer, vocab=WORDS.size),
+        corruption=Chain(parts=(MentionMasking(lexicon=lexicon), TokenMasking(vocab=WORDS))),
+        objective=Joint(parts=((1.0, MLM()), (1.0, MaskedEntities()))),
+        ties=(Tie(path="main/heads_mlm/table", source="main/encoder/embed/token"),),
+        recipe=Recipe(
+            phases=(Phase(steps=200_000, batch=2_048, length=512),),
+            lr=1e-5,
+            optimizer=AdamW(b1=0.9, b2=0.98, eps=1e-6, weight_decay=0.01),
+            schedule=Linear(warmup=2_500),
+            clip=None,
+        ),
+    )
+
+
+def systems() -> Iterator[System]:
+    yield luke("luke_base", 12, 768, 12)
+    yield luke("luke_large", 24, 1024, 16)
+    mini = luke("", 2, 128, 2, Entities(entities=255), 32)
+    yield miniature(mini, "luke_mini", steps=300, lr=2e-3, std=0.08, length=64)
