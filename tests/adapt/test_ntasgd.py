@@ -1,10 +1,18 @@
 """NT-ASGD against Algorithm 1 of Merity et al. 2018, step by step in plain Python."""
 
+import dataclasses
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from ptm_jax.adapt.averaging import NTASGD
+from ptm_jax.core.recipe import Phase
+from ptm_jax.objectives.language import MLM
+from ptm_jax.train.checkpoints import restore_params
+from ptm_jax.train.loop import train
+from support import tiny_runs as tiny
 
 
 def algorithm(steps, losses, every, n):
@@ -33,3 +41,21 @@ def test_the_mean_is_that_of_algorithm_1(losses, n):
     np.testing.assert_allclose(value.finish(params)["main"]["w"], expected, rtol=1e-5)
     np.testing.assert_array_equal(value.effective(params, True)["main"]["w"], steps[-1])
     assert list(value.finish(params)) == ["main"]
+
+
+@pytest.mark.full
+def test_a_run_averages_from_the_evaluation_that_its_log_names(tmp_path):
+    """The mean in the last checkpoint equals the mean of the parameters of all checkpoints since the trigger."""
+    text, last, patience = tiny.write_text(tmp_path / "text.txt"), 24, 1
+    recipe = dataclasses.replace(tiny.system.recipe, phases=(Phase(steps=last, batch=8, length=16),), lr=0.1)
+    system = dataclasses.replace(tiny.system, recipe=recipe, objective=MLM(), adapt=(NTASGD(patience=patience),))
+    config = dataclasses.replace(tiny.config, system=system, data=(text,), eval_every=2, save_every=1)
+    with tiny.compiling(tmp_path / "compiled"):
+        train(config, tmp_path / "run", quiet=True)
+    lines = [x for x in tiny.metrics(tmp_path / "run") if x["split"] == "heldout" and x["step"] < last]
+    losses = [x["values"]["loss"] for x in lines]
+    trigger = next(x["step"] for t, x in enumerate(lines) if t > patience and losses[t] > min(losses[: t - patience]))
+    saved = [restore_params(tmp_path / "run", step=step)[0] for step in range(trigger, last + 1)]
+    assert len(saved) == float(saved[-1]["average"]["count"]) > 2
+    expected = jax.tree.map(lambda *leaves: np.mean(leaves, 0, dtype=np.float64), *(step["main"] for step in saved))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), saved[-1]["average"]["main"], expected)

@@ -11,7 +11,7 @@ from ptm_jax.convert.words import wordfiles
 from ptm_jax.convert.words.wordtable import Subwords, WordTable
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.lexicons import Entities
-from ptm_jax.data.tokenizers import vocabularies
+from ptm_jax.data.tokenizers import open_words, vocabularies
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.train import given_vectors, initial
 
@@ -72,6 +72,18 @@ def test_pieces_of_other_tokenizers_are_compared_as_words():
     marked = tokenizer(["<s>", "Ġthe", "s", "Ġdog"], inside=(2,), special=("<s>",))
     assert given_vectors.keys_of(marked) == [None, "the", "##s", "dog"]
     assert given_vectors.keys_of(tokenizer()) == [None, None, "the", "##s", "cat", "dog"]
+
+
+def test_an_open_vocabulary_fills_the_rows_that_the_table_has(vectors):
+    path, known = vectors
+    words = open_words.spaced()
+    words.encode_batch(["the dog sees a bird"])  # the next ids after the special tokens, in this order
+    first = words.pieces.index("the")
+    before = {"main": {"encoder": {"embed": {"token": jnp.ones((first + 2, 3))}}}}
+    after = given_vectors.fill(before, "main/embeddings", path, words)["main"]["encoder"]["embed"]["token"]
+    assert after.shape == (first + 2, 3)  # no row of "sees", "a" and "bird"
+    np.testing.assert_array_equal(after[first:], [known["the"], known["dog"]])
+    np.testing.assert_array_equal(after[:first], np.ones((first, 3)))
 
 
 def test_ngrams_give_vectors_to_unseen_words_but_not_to_pieces_inside_words():

@@ -149,6 +149,25 @@ def test_a_run_is_run_once_and_a_failed_one_says_why(tmp_path, monkeypatch):
         study_runs.row_of(dataclasses.replace(first, config=other), tmp_path)
 
 
+def test_a_run_without_a_finite_loss_is_in_no_picture_and_no_fit(tmp_path, monkeypatch):
+    law = Law(form=Power(variables=("tokens",)), metric="loss", draws=3)
+    value, drawn = study(axes=(Axis(name="seed", values=tuple(range(7))),), laws=(law,)), []
+    monkeypatch.setattr(study_page, "_saved", lambda canvas, axes, *rest: drawn.append(axes) or ["![]()"])
+    rows = []
+    for n, point in enumerate(points(value)):
+        loss, status = (math.nan, "failed: the held-out loss is nan") if n in (2, 5) else (8.0 / (n + 1), "done")
+        rows.append({"name": point.name, **point.labels, "tokens": 1000 * 2**n, "operations": 1e9, "steps": 2, "loss": loss})
+        rows[-1]["status"] = status
+        (folder := tmp_path / "runs" / point.name).mkdir(parents=True)
+        lines = [{"step": k, "split": "train", "values": {"loss": loss}, "tokens": 1, "seconds": 1} for k in (1, 2)]
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    page = study_page.write(value, rows, tmp_path, "ptm study s").read_text()
+    assert "2 of 7 runs have no result" in page
+    curves, fit = ([line.get_xydata() for line in axes.get_lines()] for axes in drawn)
+    assert len(curves) == 5 and all(np.isfinite(line).all() for line in [*curves, *fit])
+    assert sorted({x for line in fit for x in line[:, 0]}) == [1000 * 2**n for n in (0, 1, 3, 4, 6)]
+
+
 def test_metrics_of_another_task_are_empty_and_the_first_is_needed(tmp_path, monkeypatch):
     trained(2.5, monkeypatch)
     first, second, *_ = points(study())
