@@ -8,7 +8,7 @@ import math
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.system import Experiment
 from ptm_jax.mesh.chips import Topology
-from ptm_jax.plan import estimate, lowering, measured, planning
+from ptm_jax.plan import estimate, measured, planning
 from ptm_jax.tuning.studies import Cost
 
 
@@ -18,15 +18,16 @@ def of(config: Experiment, where: Topology, measure: bool = False) -> Cost:
     config, sizes, phase = planning.prepared(config, where, None)
     work = estimate.work_of(config, phase)
     plan = planning.model(config, where, sizes, phase, work)
-    vocab = lowering.vocab_of(config).size
     leaves = flatten(work.shapes.params)
-    outside = [leaf for path, leaf in leaves.items() if vocab in leaf.shape or "/embed/" in path]
-    count = lambda found: sum(math.prod(leaf.shape) for leaf in found)
+    alone = estimate.with_rows(config, config.system.recipe.phases[phase].batch, phase)
+    shapes, operations = estimate.without_vocabulary(alone)
+    there = flatten(shapes.params)
+    body = [leaf for path, leaf in leaves.items() if leaf.shape == there[path].shape and "/embed/" not in path]
     return Cost(
-        parameters=count(leaves.values()),
-        body=count(leaves.values()) - count(outside),
+        parameters=sum(math.prod(leaf.shape) for leaf in leaves.values()),
+        body=sum(math.prod(leaf.shape) for leaf in body),
         operations=work.model_flops,
-        body_operations=work.model_flops - work.vocabulary,
+        body_operations=operations,
         memory=plan.needs,
         capacity=plan.hbm_bytes,
         seconds=measured.step(config, phase).seconds if measure else plan.times.step,

@@ -18,6 +18,7 @@ the sharding of each parameter. With T tokens per device, width D, length L, H h
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import re
 from collections import defaultdict
@@ -29,6 +30,7 @@ import numpy as np
 from ptm_jax.core import levels, spec
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.system import Experiment
+from ptm_jax.core.types import Vocab
 from ptm_jax.nn.blocks import Block, Stack
 from ptm_jax.plan.lowering import Step, batch_of, vocab_of, with_remat
 from ptm_jax.train.building import building
@@ -43,7 +45,6 @@ class Work:
     flops, model_flops   2 m n k of every product, with and without recomputed ones
     traffic              bytes that the products read and write, without weights
     scores               number of logits over the vocabulary in the largest product
-    vocabulary           operations of the products with the vocabulary: logits, and their gradient to weights and input
     tokens               tokens of a batch with padding
     kept                 bytes of residuals of the forward pass; 0 if the module's formula for activations applies
     shapes               shapes of the state on one device
@@ -53,7 +54,6 @@ class Work:
     model_flops: float
     traffic: float
     scores: float
-    vocabulary: float
     tokens: int
     kept: float
     shapes: TrainState
@@ -84,19 +84,29 @@ def work_of(config: Experiment, phase: int) -> Work:
     (traced, shapes), (double, _) = _trace(config), _trace(twice)
     recomputes = any(isinstance(part, Stack) and part.remat != "none" for _, part in spec.walk(config.system.towers))
     bare = _trace(with_remat(config, "none"))[0] if recomputes else traced
-    size, vocab = lambda found: sum(p.times * p.bytes for p in found), vocab_of(config).size
-    scores = [math.prod(p.shape) for p in traced if p.shape[-1:] == (vocab,)]
+    size = lambda found: sum(p.times * p.bytes for p in found)
+    scores = [math.prod(p.shape) for p in traced if p.shape[-1:] == (vocab_of(config).size,)]
     return Work(
         flops=sum(p.times * p.flops for p in traced),
         model_flops=sum(p.times * p.flops for p in bare),
         traffic=size(double) - size(traced),
         scores=max(scores, default=0),
-        # The gradient to the input has no vocabulary in its shape: a third of the three products of a head.
-        vocabulary=1.5 * sum(p.times * p.flops for p in bare if vocab in p.shape),
         tokens=shape.batch * shape.length,
         kept=0 if _formula_holds(config) else _kept(twice) - _kept(config),
         shapes=shapes,
     )
+
+
+def without_vocabulary(config: Experiment) -> tuple[TrainState, float]:
+    """Returns the shapes of the state of a published experiment, and the operations of a step without those of the products
+    with the vocabulary: logits, and their gradients to weights and input. The vocabulary gets the next size that is a prime
+    number: no other tensor has it by chance."""
+    vocab = vocab_of(config)
+    size = next(n for n in itertools.count(vocab.size + 1) if all(n % k for k in range(2, math.isqrt(n) + 1)))
+    config = dataclasses.replace(config, system=spec.respell(config.system, Vocab, dataclasses.replace(vocab, size=size)))
+    found, shapes = _trace(with_remat(config, "none"))
+    # The gradient to the input has no vocabulary in its shape: a third of the three products of a head.
+    return shapes, sum(p.times * p.flops * (-0.5 if size in p.shape else 1.0) for p in found)
 
 
 def scaled(work: Work, times: float) -> Work:
@@ -104,12 +114,17 @@ def scaled(work: Work, times: float) -> Work:
     return Work(**{name: value if name == "shapes" else value * times for name, value in vars(work).items()})
 
 
+def shapes_of(config: Experiment) -> TrainState:
+    """Returns the shapes of the state of a published experiment."""
+    with building(config.system):
+        return jax.eval_shape(program(config.system, config.seed).defined().init, batch_of(config, 0))
+
+
 def _trace(config):
     """Returns (products of the step, shapes of the state)."""
-    batch, work = batch_of(config, 0), program(config.system, config.seed).defined()
+    shapes = shapes_of(config)
     with building(config.system):
-        shapes = jax.eval_shape(work.init, batch)
-        return products(work.step, shapes, batch), shapes
+        return products(program(config.system, config.seed).defined().step, shapes, batch_of(config, 0)), shapes
 
 
 def _kept(config: Experiment) -> int:

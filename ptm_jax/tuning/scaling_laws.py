@@ -96,8 +96,9 @@ class Parametric:
 
     def constants(self, theta, centre):
         a, alpha, b, beta, e = theta
-        scales = {"A": np.exp(a + alpha * centre[0]), "alpha": alpha, "B": np.exp(b + beta * centre[1]), "beta": beta}
-        return {name: float(value) for name, value in (scales | {"E": np.exp(e)}).items()}
+        with np.errstate(over="ignore"):  # a draw of the bootstrap may have no finite constants
+            found = {"A": np.exp(a + alpha * centre[0]), "alpha": alpha, "B": np.exp(b + beta * centre[1]), "beta": beta}
+            return {name: float(value) for name, value in (found | {"E": np.exp(e)}).items()}
 
     @staticmethod
     def optimum(constants: Mapping[str, float], operations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -213,14 +213,18 @@ def _law(study: Study, law: Law, rows: Sequence[Row], workdir: Path, picture: st
 
 
 def _drawn(law: Law, fits: Sequence[Any], workdir: Path, picture: str) -> list[str]:
+    """The picture of the laws: runs over the first variable, and the law's line for each value of the others."""
     canvas, axes = _axes()
     for number, (label, fitted, held, made) in enumerate(fits):
         if isinstance(made, str):
             continue
         color = f"C{number}"
         x = variables(law, [*fitted, *held])
-        order = np.argsort(x[:, 0])
-        axes.plot(x[order, 0], made.predict(x[order]), color=color, linewidth=1.2, label=f"{label}, fit")
+        for place, others in enumerate(np.unique(x[:, 1:], axis=0)):
+            line = x[(x[:, 1:] == others).all(1)]
+            line = line[np.argsort(line[:, 0])]
+            own = {"label": f"{label}, fit"} if place == 0 else {}
+            axes.plot(line[:, 0], made.predict(line), color=color, linewidth=1.2, marker="_", markersize=9, **own)
         at = lambda rows: (variables(law, rows)[:, 0], [row[law.metric] for row in rows])
         axes.plot(*at(fitted), "o", color=color, markersize=5)
         if held:
@@ -241,6 +245,9 @@ def _axes() -> tuple[Any, Any]:
 def _saved(canvas: Any, axes: Any, workdir: Path, name: str, title: str, legend: bool) -> list[str]:
     axes.grid(color="#e5e5e5", linewidth=0.7)
     axes.spines[["top", "right"]].set_visible(False)
+    if axes.get_yscale() == "log":  # less than a decade: plain numbers
+        for set_formatter in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+            set_formatter(lambda value, _: f"{value:g}")
     if legend:
         axes.legend(frameon=False, fontsize=7)
     canvas.savefig(drawn := io.BytesIO(), metadata={"Software": "ptm_jax"})
