@@ -163,7 +163,13 @@ def run(args: Args, name: str, way: str, seed: int) -> dict[str, Any]:
 def page(found: dict[str, Any]) -> str:
     """The page: a row for each task."""
     cell = lambda name, way: [row["metric"] for key, row in found.items() if key.startswith(f"{name} {way} ")]
-    text = lambda some: f"{np.mean(some):.1f} ± {np.std(some, ddof=1):.1f} ({len(some)})" if len(some) > 1 else "-"
+    text = lambda some: (
+        f"{np.mean(some):.1f} ± {np.std(some, ddof=1):.1f} ({len(some)})"
+        if len(some) > 1
+        else "-"
+        if not some
+        else f"{some[0]:.1f} (1)"
+    )
     lines = [
         "# Knowledge and a task that needs it",
         "",

@@ -215,7 +215,7 @@ def pykeens(args: Args, graph: str, model: str, given: Setting) -> Any:
         epochs = max(1, steps // each)
         training.train(
             triples_factory=factory, num_epochs=epochs, batch_size=size, use_tqdm=False, only_size_probing=False,
-            use_tqdm_batch=False, clear_optimizer=True,
+            use_tqdm_batch=False, clear_optimizer=False,
         )  # fmt: skip
         return (time.perf_counter() - began) * steps / (epochs * each)
 
