@@ -112,7 +112,7 @@ def compiled(name):
     def value(params, perturbation, given):
         given = {**given, "perturbation": perturbation, "step": jnp.int32(2)}
         half = jax.tree.map(lambda x: 0.5 * x, params)
-        given_to = {"main": params, "projections": {}} | dict.fromkeys(("generator", "dbow", "teacher"), half)
+        given_to = {"main": params, "projections": {}} | dict.fromkeys(("generator", "dbow", "teacher", "proposal"), half)
         towers = {name: PlainTower(tree, train=True) for name, tree in given_to.items()}
         loss = CASES[name](towers, given, jax.random.key(0))
         return loss.value(), loss
