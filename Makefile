@@ -94,10 +94,11 @@ $(VENV)/.fastai: $(VENV)/.parity
 	$(PIP) --no-deps --target $(VENV)/fastai "fastai==2.8.12"
 	touch $@
 
-# jax2onnx and onnxruntime, for the graphs of ptm export; jax2onnx asks for an older orbax-checkpoint, which it does not import.
+# jax2onnx and onnxruntime, for the graphs of ptm export, and openvino beside them in benchmarks.quantised; jax2onnx asks for an older orbax-checkpoint, which it does not import.
 $(VENV)/.serving: $(VENV)/.parity
 	$(PIP) --no-deps --target $(VENV)/serving "jax2onnx==0.17.1" "onnx>=1.20.1" "onnx-ir>=0.2.1" "onnxruntime>=1.24.1" \
-	    "equinox>=0.13.1" "jaxtyping>=0.3" "wadler-lindig>=0.1" "dm-pix>=0.4.4"
+	    "equinox>=0.13.1" "jaxtyping>=0.3" "wadler-lindig>=0.1" "dm-pix>=0.4.4" \
+	    "openvino==2026.4.1" "openvino-telemetry"
 	touch $@
 
 # pykeen, with whose scores of triples tests compare, and `python -m benchmarks.links --speed`; only what it imports.

@@ -74,7 +74,10 @@ def peers(model: Pretrained, given: dict[str, np.ndarray], folder: Path) -> dict
         lambda: _dynamic(files),
         lambda: _static(files, given),
         lambda: found.update({f"ONNX Runtime, {name}": _runtime(file) for name, file in files.items() if file.exists()}),
-        lambda: found.update({f"OpenVINO, {name}": _openvino(files[name]) for name in ("float32", "static int8")}),
+        *(
+            lambda name=name: found.update({f"OpenVINO, {name}": _openvino(files[name])})
+            for name in ("float32", "static int8")
+        ),
     ]
     for step in steps:
         try:
@@ -192,7 +195,19 @@ def page(found: dict[str, Any]) -> str:
         ratio = f"{one / first['per_second_1']:.2f}, {many / first['per_second_32']:.2f}"
         score = f"{100 * row['accuracy']:.1f}" if "accuracy" in row else ""
         lines.append(f"| {name} | {score} | {row['bytes'] / 1e6:.1f} | {one:.0f} | {many:.0f} | {ratio} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", *beside(found["rows"])]) + "\n"
+
+
+def beside(rows: dict[str, dict[str, Any]]) -> list[str]:
+    """Returns the table of our int8 beside that of each peer: texts a second of 32 rows over the peer's (goal: 1.0 or more),
+    seconds of one row over the peer's (goal: 1.1 or less)."""
+    lines = ["| peer | throughput, times the peer's | latency, times the peer's |", "|---|---|---|"]
+    own = rows["ptm_jax, int8 (dynamic)"]
+    for name, row in rows.items():
+        if "int8" in name and not name.startswith("ptm_jax"):
+            throughput, latency = own["per_second_32"] / row["per_second_32"], row["per_second_1"] / own["per_second_1"]
+            lines.append(f"| {name} | {throughput:.2f} | {latency:.2f} |")
+    return lines if len(lines) > 2 else []
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from ptm_jax.convert import engine, quantised
+from ptm_jax.convert import engine, pruned, quantised
 from ptm_jax.convert.config import Config
 from ptm_jax.convert.family import Family, families, family_of
 from ptm_jax.convert.files import open_tensors
@@ -62,7 +62,7 @@ def record_of(config: Config, architecture: str | None = None, vocab: Vocab | No
         raise unknown("architecture", architecture, family.heads)
     name = architecture or family.architecture(config)
     try:
-        system = family.build(config, name)
+        system = pruned.smaller(family.build(config, name), config)
     except ValueError as error:
         raise UserError(f"{config.file}: {error}") from error
     if vocab is not None:
@@ -99,7 +99,7 @@ def read(
     tensors = open_tensors(folder, allow_pickle=allow_pickle)
     config = config.within(map(tensors.shape, tensors))
     system, name = record_of(config, architecture, vocab)
-    lines = family.lines(config, name)
+    lines = pruned.lines(family.lines(config, name), system)
     try:
         shapes = towers.abstract(system.towers, example(system))
     except ValueError as error:
@@ -163,11 +163,13 @@ def published(system: System, config: Mapping[str, Any] | None = None) -> tuple[
         if _same(family, given, architecture, system) is None:
             return family, given, architecture
     nearest: list[str] = []
-    for name in families.names():
+    full = pruned.whole(system)
+    more = {} if full is None else pruned.field(system)
+    for name in families.names() if full is None else pruned.READERS:
         family = families.get(name)
         try:
             architecture = family.architecture_of(system)
-            fields = {"model_type": name, "architectures": [architecture], **family.config(system)}
+            fields = {"model_type": name, "architectures": [architecture], **family.config(full or system), **more}
             difference = _same(family, Config(fields), architecture, system)
         except (UserError, AttributeError, KeyError, TypeError, ValueError):
             continue
@@ -175,6 +177,8 @@ def published(system: System, config: Mapping[str, Any] | None = None) -> tuple[
             return family, Config(fields), architecture
         nearest.append(f"{name}: {difference}")
     reason = min(nearest, key=len) if nearest else "none has its heads and layers"
+    if full is not None:
+        reason = f"its layers lack heads, which {pruned.FIELD} describes for {', '.join(pruned.READERS)} alone"
     raise UserError(
         f"{system.name} is no architecture of the Hugging Face library ({reason}); export a system of one of "
         f"{', '.join(families.names())}"
@@ -184,7 +188,7 @@ def published(system: System, config: Mapping[str, Any] | None = None) -> tuple[
 def _same(family: Family, config: Config, architecture: str, system: System) -> str | None:
     """Returns the first relevant difference between a system's towers and those of a config; None if there is none."""
     plain = lambda value: spec.respell(value, Vocab, Vocab(size=value["main"].encoder.embed.vocab.size))
-    built = family.build(config, architecture)
+    built = pruned.smaller(family.build(config, architecture), config)
     if architecture == family.bare and "pool" not in system.towers["main"].heads:
         built = without_pooler(built)
     for name, there, here in spec.differences(plain(built.towers), plain(system.towers)):
@@ -221,7 +225,7 @@ def write(
     family, fields, architecture = published(system, config)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    lines, bare = family.lines(fields, architecture), architecture == family.bare
+    lines, bare = pruned.lines(family.lines(fields, architecture), system), architecture == family.bare
     write_own = lambda own: engine.write(own, family, lines, bare=bare)
     rounded = quantised.is_quantised(params["main"])
     tensors = quantised.write(params["main"], write_own) if rounded else write_own(params["main"])

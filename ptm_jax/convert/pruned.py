@@ -1,0 +1,106 @@
+"""Checkpoints whose layers lack attention heads: the field `pruned_heads` of a config, {layer: [heads]}.
+
+Transformers up to version 4 builds its layers without these heads (`prune_heads`); version 5 has dropped the method and
+ignores the field, so that it cannot load such a file. The tensors of a layer are smaller: [kept * K, D], not [H * K, D].
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from ptm_jax.convert.config import Config
+from ptm_jax.convert.table import Line
+from ptm_jax.core.errors import UserError
+from ptm_jax.core.system import System
+from ptm_jax.encoders.transformer import Transformer
+from ptm_jax.nn.attention.multihead import Attention
+from ptm_jax.nn.blocks import Stack
+from ptm_jax.nn.uneven import UnevenStack, blocks_of, stack_of, with_heads
+
+FIELD = "pruned_heads"
+READERS = ("bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta")
+"""Families whose classes of Transformers 4 read the field."""
+BLOCK = "encoder/stack/block/"
+
+
+def smaller(system: System, config: Config) -> System:
+    """Returns the system without the heads that the config names. Raises UserError for a field that names no head, or all
+    heads of a layer, and for a family whose layers do not lose heads."""
+    given = config(FIELD, dict, None)
+    if not given or not any(given.values()):
+        return system
+    if config("model_type", str) not in READERS:
+        raise UserError(f"{config.file}: {FIELD} is for {', '.join(READERS)}; remove it for whole layers")
+    stack = _stack(system)
+    if not isinstance(stack, Stack):
+        raise UserError(f"{config.file}: {FIELD} is for layers with parameters of their own; remove it for whole layers")
+    heads, gone = stack.block.attention.heads, {}
+    for layer, found in given.items():
+        known = isinstance(found, list) and all(type(head) is int and 0 <= head < heads for head in found)
+        if not str(layer).isdecimal() or int(layer) >= stack.layers or not known or len(set(found)) == heads:
+            raise UserError(
+                f"{config.file}: {FIELD} has {layer!r}: {found!r}; there are layers 0 to {stack.layers - 1} of {heads} "
+                "heads, of which one stays"
+            )
+        gone[int(layer)] = len(set(found))
+    blocks = [_with(stack.block, heads - gone.get(number, 0)) for number in range(stack.layers)]
+    return _with_stack(system, stack_of(blocks, stack))
+
+
+def lines(found: tuple[Line, ...], system: System) -> tuple[Line, ...]:
+    """Returns the rename table for a system whose layers differ: a line for each of them."""
+    stack = _stack(system)
+    if not isinstance(stack, UnevenStack):
+        return found
+    made: list[Line] = []
+    for line in found:
+        if not (line.ours + "/").startswith(BLOCK):
+            made.append(line)
+            continue
+        for number in range(len(stack.blocks)):
+            ours = line.ours.replace(BLOCK, f"encoder/stack/blocks_{number}/", 1)
+            made.append(dataclasses.replace(line, ours=ours, theirs=line.theirs.replace("{i}", str(number))))
+    return tuple(made)
+
+
+def whole(system: System) -> System | None:
+    """Returns the system with all heads in every layer, where only heads are missing; None where none is."""
+    stack = _stack(system)
+    if not isinstance(stack, Stack | UnevenStack) or not any(_gone(block) for block in blocks_of(stack)):
+        return None
+    full = stack_of([_with(block, block.attention.heads + _gone(block)) for block in blocks_of(stack)], stack)
+    return _with_stack(system, full) if isinstance(full, Stack) else None
+
+
+def field(system: System) -> Mapping[str, dict[str, list[int]]]:
+    """Returns the field for a system with missing heads: the last ones, since the place of a head is of no effect."""
+    found = {}
+    for number, block in enumerate(blocks_of(_stack(system))):
+        if gone := _gone(block):
+            found[str(number)] = list(range(block.attention.heads, block.attention.heads + gone))
+    return {FIELD: found}
+
+
+def _stack(system: System) -> Any:
+    encoder = system.towers["main"].encoder
+    return encoder.stack if isinstance(encoder, Transformer) else None
+
+
+def _gone(block: Any) -> int:
+    """Returns how many heads a block lacks beside its width."""
+    attention = block.attention
+    if type(attention) is not Attention or attention.width % attention.each[1]:
+        return 0
+    return max(0, attention.width // attention.each[1] - attention.heads)
+
+
+def _with(block: Any, heads: int) -> Any:
+    return dataclasses.replace(block, attention=with_heads(block.attention, heads))
+
+
+def _with_stack(system: System, stack: Any) -> System:
+    main = system.towers["main"]
+    main = dataclasses.replace(main, encoder=dataclasses.replace(main.encoder, stack=stack))
+    return dataclasses.replace(system, towers={**system.towers, "main": main})
