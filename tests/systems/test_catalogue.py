@@ -112,7 +112,9 @@ def test_the_order_of_the_catalogue_names_every_system():
 
 
 def test_the_catalogue_claims_no_more_than_its_tests_earn(marked):
-    """Every word of status.json has a test whose marker can earn it."""
+    """Every word of status.json has a test whose marker can earn it; a merge leaves no name twice."""
+    entries = re.findall(r'^ "([^"]+)": ', STATUS.read_text(encoding="utf8"), re.M)
+    assert len(entries) == len(set(entries))
     claims = {(name, word) for name, words in json.loads(STATUS.read_text(encoding="utf8")).items() for word in words}
     assert claims <= marked, f"claimed without a test: {sorted(claims - marked)}"
 
