@@ -325,9 +325,9 @@ def batch_of(seed: int = 1) -> dict[str, jax.Array]:
         row = {"input_ids": ids(B, L), "segment_ids": segments, "positions": np.tile(np.arange(L), (B, 1))}
         labels = {"mlm_positions": fields["mlm_positions"], "mlm_labels": ids(B, P), "second_labels": ids(B, P)}
         fields |= {f"{view}_{name}": value for name, value in (row | labels).items()}
-    weights = {f"{name}_weights": some for name in ("mlm", "plm", "shuffle", "decoder", "classes", "entity", "erd")} | {
-        "noise_weights": segments > 0
-    }
+    weights = {
+        f"{name}_weights": some for name in ("mlm", "plm", "shuffle", "decoder", "classes", "entity", "erd", "masked_entity")
+    } | {"noise_weights": segments > 0}
     weights |= {"student_mlm_weights": some, "mixed_mlm_weights": [[1, 0, 1], [0, 0, 0], [0, 0, 0]]}
     weights["mixed_second_weights"] = [[0, 1, 0], [1, 1, 0], [0, 0, 0]]
     weights["rating_weights"] = weights["truth_weights"] = [1, 1, 0]
