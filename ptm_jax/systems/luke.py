@@ -35,11 +35,12 @@ def luke(name: str, layers: int, width: int, heads: int, lexicon: Entities = LIN
     """LUKE (Yamada et al. 2020): RoBERTa over words and entities, trained to predict masked words and masked entities;
     section 3.
 
-    Row 115. Entities have vectors of width 256, which are mapped to the words' width. 200,000 updates of 2,048 rows of 512
-    words from RoBERTa, rate 1e-5, 2,500 steps of warm-up, 15% of words and of entities (appendix A). Deviations: the paper
-    trains the new parameters alone in the first half, at 5e-4; entities are names of a lexicon, where the paper has
-    Wikipedia's links. The mask is the last row of the table, in the released files it is row 2: `MentionMasking` serves
-    training from the beginning, `mention_ids` of a batch any file.
+    Row 115. Entities have vectors of width 256, which are mapped to the words' width. 98,168 updates of 2,048 rows from
+    RoBERTa, rate 1e-5, 2,500 steps of warm-up (pretraining_config/luke_large_stage2.json of studio-ousia/luke); 512 words a
+    row, and 15% of words and of entities (both from memory). Deviations: the original first trains the new parameters
+    alone, as many updates at 5e-4; entities are names of a lexicon, where the paper has Wikipedia's links. The mask is the
+    last row of the table, in the released files it is row 2: `MentionMasking` serves training from the beginning,
+    `mention_ids` of a batch any file.
     """
     parent, init = roberta(name, layers, width, heads, lr=1e-5, warmup=2_500), Normal(0.02)
     low: Any = parent.towers["main"].encoder
@@ -73,9 +74,9 @@ def luke(name: str, layers: int, width: int, heads: int, lexicon: Entities = LIN
         objective=Joint(parts=((1.0, MLM()), (1.0, MaskedEntities()))),
         ties=(Tie(path="main/heads_mlm/table", source="main/encoder/embed/token"),),
         recipe=Recipe(
-            phases=(Phase(steps=200_000, batch=2_048, length=512),),
+            phases=(Phase(steps=98_168, batch=2_048, length=512),),
             lr=1e-5,
-            optimizer=AdamW(b1=0.9, b2=0.98, eps=1e-6, weight_decay=0.01),
+            optimizer=AdamW(b1=0.9, b2=0.999, eps=1e-6, weight_decay=0.01, bias_correction=False),
             schedule=Linear(warmup=2_500),
             clip=None,
         ),

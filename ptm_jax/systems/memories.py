@@ -29,8 +29,8 @@ def kt_net(name: str, layers: int, width: int, heads: int, graphs: tuple[Entitie
     self-matching, and the span of the answer; section 3.
 
     Row 109. Cased BERT-large, vectors of concepts of width 100, given (BILINEAR, here `distmult`) and fixed; rate 3e-5, 24
-    rows of 384 tokens, 4 epochs of ReCoRD's 100,730 questions (section 4.2 and appendix; the numbers of epochs and the first
-    stage, which trains the new layers alone, were not checked). `ptm train --init RUN --task squad` trains it on questions;
+    rows of 384 tokens, 4 epochs of ReCoRD's 100,730 questions (from memory; the first stage, which trains the new layers
+    alone, is left out). `ptm train --init RUN --task squad` trains it on questions;
     the record asks for names that a text repeats. Deviation: concepts are candidates of the longest names, not of the
     words' lemmas.
     """

@@ -27,7 +27,7 @@ def knowledge_gpt2(name: str, layers: int, width: int, heads: int) -> System:
     """The first stage: GPT-2 as a language model of triples, each a sentence by its relation's template; section 3.3.
 
     Row 110. `ptm train commonsense_gpt2_triples --data sentences:GRAPH --init gpt2`, with graphs of ConceptNet and ATOMIC.
-    Adam at 1e-4, 10 rows of 200 tokens (section 4.2); the number of epochs was not checked.
+    Adam at 1e-4, 10 rows of 200 tokens; these numbers and that of epochs are from memory.
     """
     parent = gpt2(name, layers, width, heads)
     recipe = Recipe(

@@ -24,13 +24,21 @@ IB_BERT = (
 EXACT = {
     **{name: size for sizes in PEERS.values() for name, size in sizes.items()},
     "kbert_base": 102_882_442,  # BERT's parameters alone
-    # RoBERTaForMaskedLM of 50,267 words; 500,000 entities of width 256, a head for them, and three more matrices of queries
+    # RoBERTaForMaskedLM of 50,267 words, whose second table the tie removes; 500,000 entities of width 256, a head for them,
+    # and three more matrices of queries
     **{
-        name: roberta + 2 * (D + 1) + 500_000 * (256 + 1) + 2 * 256 * D + 3 * 256 + 517 * D + N * 3 * (D + 1) * D
+        name: roberta
+        + 2 * (D + 1)
+        + 50_267 * D
+        + 500_000 * (256 + 1)
+        + 2 * 256 * D
+        + 3 * 256
+        + 517 * D
+        + N * 3 * (D + 1) * D
         for name, roberta, D, N in (("luke_base", 124_697_433, 768, 12), ("luke_large", 355_412_057, 1024, 24))
     },
     # two AWD-LSTMs on 33,558 words, two tables of entities and relations, and the layers that write
-    "kglm": 2 * (33_558 * 400 + 4600 * (1551 + 2301) + 1600 * 1551 + 42_351 * 256 + 515 * 401)
+    "kglm": 2 * (33_558 * 400 + 4600 * (1551 + 2301) + 1600 * 1551 + 42_351 * 400 + 803 * 401)
     + 400 * (657 + 401 + 8)
     + 33_558,
     # cased BERT without heads (BertForPreTraining less its heads and 1,526 words), two graphs of width 100
