@@ -96,9 +96,10 @@ def tables() -> Iterator[Entry]:
 def records() -> Iterator[Entry]:
     """The ratios of speed in the JSON records of devices; `published` is the peer's side of the ratio."""
     for path in sorted((ROOT / "benchmarks").glob("*.json")):
-        if path.name == "registry.json":
+        found = json.loads(path.read_text(encoding="utf8"))
+        if path.name == "registry.json" or not isinstance(found, list):  # a benchmark's own results are objects
             continue
-        for row in json.loads(path.read_text(encoding="utf8")):
+        for row in found:
             settings = row["settings"]
             yield entry(
                 str(path.relative_to(ROOT)),
