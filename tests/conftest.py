@@ -53,7 +53,7 @@ gc.set_threshold(100_000, 50, 50)
 ROOT = Path(__file__).resolve().parents[1]
 STATUS = ROOT / "ptm_jax" / "systems" / "status.json"
 DATA = Path(os.environ.get("PTM_DATA", ROOT.parent / "shared" / "data"))
-DAYS = 7  # of a rotation: each of its tests runs once in as many days
+DAYS = 14  # of a rotation: each of its tests runs once in as many days
 # Files of long tests that share little: each test goes to whichever worker is free, where those of others stay together.
 APART = ("tests/systems/test_training.py", "tests/systems/test_matrix.py")
 WORDS = ("built", "trains", "matches", "reproduces")
