@@ -16,7 +16,7 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.system import System
 from ptm_jax.encoders.transformer import Transformer
 from ptm_jax.nn.attention.multihead import Attention
-from ptm_jax.nn.blocks import Stack
+from ptm_jax.nn.blocks import Block, Stack
 from ptm_jax.nn.uneven import UnevenStack, blocks_of, stack_of, with_heads
 
 FIELD = "pruned_heads"
@@ -89,7 +89,9 @@ def _stack(system: System) -> Any:
 
 
 def _gone(block: Any) -> int:
-    """Returns how many heads a block lacks beside its width."""
+    """Returns how many heads a block lacks beside its width. MobileBERT's block has none to lose."""
+    if not isinstance(block, Block):
+        return 0
     attention = block.attention
     if type(attention) is not Attention or attention.width % attention.each[1]:
         return 0

@@ -343,7 +343,7 @@ def test_the_real_folder_comes_back_to_sentence_transformers(data, tmp_path):
     for place in (folder, tmp_path / "out"):
         theirs = peer.SentenceTransformer(str(place), device="cpu")
         wanted = theirs.encode(texts)
-        np.testing.assert_allclose(model.encode(texts, truncate=True), wanted, atol=2e-5)
+        np.testing.assert_allclose(model.encode(texts, truncate=True), wanted, atol=1e-4)  # end to end
         np.testing.assert_allclose(model.similarity(wanted, wanted), theirs.similarity(wanted, wanted), atol=2e-3)
     rows = (data / "glue" / "stsb" / "sts-dev.tsv").read_text(encoding="utf8").splitlines()[:300]
     lines = [row.split("\t")[5] for row in rows]
