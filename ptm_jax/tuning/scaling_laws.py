@@ -195,7 +195,7 @@ def fit(
         if len({*again}) > len(theta):
             found.append(form.constants(_descend(form, logs[again], target[again], theta, delta)[0], centre))
     for name in form.names if found else ():
-        low, high = np.percentile([one[name] for one in found], LEVELS)
+        low, high = np.percentile([one[name] for one in found], LEVELS, method="closest_observation")  # also beside inf
         intervals[name] = float(low), float(high)
     error = float(np.sqrt(np.mean((target - fitted) ** 2)))
     return Fit(
