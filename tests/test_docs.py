@@ -110,7 +110,7 @@ def test_every_family_has_a_page_and_a_parent_that_exists(monkeypatch):
 
 
 @pytest.mark.full
-@pytest.mark.rotate(days=2)
+@pytest.mark.rotate(2)
 def test_the_site_builds_without_a_warning_and_needs_no_network(tmp_path):
     pytest.importorskip("sphinx")
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
