@@ -151,7 +151,7 @@ class TwinBERT(Student):
         encoder = slots.encoder_in(teacher)
         head = teacher.heads.get("classify") if isinstance(teacher, slots.Network) else None
         if encoder is None or encoder.embeddings is None or not isinstance(head, SequenceHead) or head.classes != 2:
-            raise ValueError("TwinBERT tells two classes of pairs apart; its teacher has no such head")
+            raise ValueError("TwinBERT separates two classes of pairs; its teacher has no such head")
         vocab, embed = encoder.embeddings.vocab, None
         if None in (vocab.cls, vocab.sep) or vocab.cls == vocab.sep:
             raise ValueError("TwinBERT reads [CLS] a [SEP] b [SEP], and the teacher's vocabulary has no such tokens")
