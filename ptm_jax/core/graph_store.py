@@ -2,9 +2,9 @@
 
 manifest.json            format, sources, counts, splits, values, faults, hashes of the arrays; its own digest last
 triples-SPLIT.npy        [N, 3] int32: head, relation, tail; train, and valid and test where the sources have them
-entities, relations      identifiers, as `Strings`; an entity's id is its place among them
+entities, relations      identifiers, as `TextArray`; an entity's id is its place among them
 names, descriptions      a text of every entity; "" for none. `relation_names` of every relation
-alias_texts              the distinct aliases, as `Strings`; `alias_entities` and `alias_priors` their entities, as `Lists`
+alias_texts              the distinct aliases, as `TextArray`; `alias_entities` and `alias_priors` their entities, as `Lists`
 type_names, entity_types the names of types, and the types of every entity
 value-NAME.npy           [E] float32, NaN for none: numbers of entities, such as the polarity of a sense
 """
@@ -30,7 +30,7 @@ SPLITS = ("train", "valid", "test")
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class Strings(Sequence[str]):
+class TextArray(Sequence[str]):
     """Texts in one array.
 
     data   [bytes] uint8: the texts in UTF-8, one after another
@@ -41,7 +41,7 @@ class Strings(Sequence[str]):
     ends: np.ndarray
 
     @classmethod
-    def of(cls, texts: Sequence[str]) -> Strings:
+    def of(cls, texts: Sequence[str]) -> TextArray:
         """Returns the value of a sequence of texts."""
         encoded = [text.encode() for text in texts]
         ends = np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)), dtype=np.int64)
@@ -93,7 +93,7 @@ class Lists(Sequence[np.ndarray]):
 
 
 def _strings(name: str) -> functools.cached_property:
-    return functools.cached_property(lambda graph: Strings(graph.array(name), graph.array(f"{name}-ends")))
+    return functools.cached_property(lambda graph: TextArray(graph.array(name), graph.array(f"{name}-ends")))
 
 
 def _lists(name: str, ends: str) -> functools.cached_property:
@@ -104,12 +104,12 @@ def _lists(name: str, ends: str) -> functools.cached_property:
 class GraphStore:
     """A compiled graph. Equal digests mean equal contents.
 
-    entities, relations      `Strings`: identifiers
-    names, descriptions      `Strings`, [E]; relation_names [R]
-    alias_texts              `Strings`, [A], sorted
+    entities, relations      `TextArray`: identifiers
+    names, descriptions      `TextArray`, [E]; relation_names [R]
+    alias_texts              `TextArray`, [A], sorted
     alias_entities           `Lists`, [A]: the entities of an alias by falling prior, and `alias_priors` the priors,
                              which sum to 1 unless entities were cut
-    type_names, entity_types `Strings`, and `Lists`, [E]
+    type_names, entity_types `TextArray`, and `Lists`, [E]
     """
 
     dir: Path

@@ -23,7 +23,7 @@ import scipy.sparse
 
 from ptm_jax.core import graph_store
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.graph_store import SPLITS, GraphStore, Lists, Strings
+from ptm_jax.core.graph_store import SPLITS, GraphStore, Lists, TextArray
 
 HIERARCHIES = {"_hypernym", "hypernym", "_instance_hypernym", "instance_hypernym", "isa", "is_a", "/r/IsA", "PAR", "P279"}
 """Relations that have no cycle: of WordNet, WN18RR, UMLS, ConceptNet and Wikidata."""
@@ -256,7 +256,7 @@ class Builder:
 
 
 def _packed(name: str, texts: Sequence[str]) -> dict[str, np.ndarray]:
-    strings = Strings.of(texts)
+    strings = TextArray.of(texts)
     return {name: strings.data, f"{name}-ends": strings.ends}
 
 
