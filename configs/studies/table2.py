@@ -3,7 +3,8 @@
     ptm reproduce table2 --tasks DATA --workdir runs/table2
 
 Every family has two layers of width 128 (its `_mini` in `ptm list`) and the recipe of BERT's. A run has 4e11 operations, so
-that a model with a larger step takes fewer of them. DATA holds glue/sst2 and classification/trec.
+that a model with a larger step takes fewer of them. "none" is BERT at a rate of 0: fine-tuned from its initial weights.
+DATA holds glue/sst2 and classification/trec.
 Published figures: compared with the READMEs of zihangdai/xlnet (BERT, XLNet), fairseq (RoBERTa, BART) and
 google-research/electra, and, of ALBERT and GPT, with copies of the tables.
 Status: planned; no result is recorded yet.
@@ -16,7 +17,9 @@ from ptm_jax.systems import get
 from ptm_jax.systems.transformers import gpt2, miniature
 from ptm_jax.tuning.studies import Axis, Budget, Published, Study, Transfer
 
+BERT = get("bert_tiny")
 FAMILIES = {
+    "none": dataclasses.replace(BERT, recipe=dataclasses.replace(BERT.recipe, lr=0.0)),
     "GPT": miniature(gpt2("", 2, 128, 2), "", steps=100, lr=2e-3, std=0.08, length=64),
     "BERT": "bert_tiny",
     "BERT-wwm": "bert_wwm_mini",
@@ -44,8 +47,7 @@ SST2 = {
 }
 ELSEWHERE = "110 to 360 M parameters, 5 to 160 GB of text, the 67,349 examples of SST-2 (here 12,000)"
 
-base = get("bert_tiny")
-base = dataclasses.replace(base, tokenizer=dataclasses.replace(base.tokenizer, sentinels=4))
+base = dataclasses.replace(BERT, tokenizer=dataclasses.replace(BERT.tokenizer, sentinels=4))
 
 study = Study(
     name="table2",
@@ -56,7 +58,7 @@ study = Study(
     ),
     budget=Budget(kind="operations", amount=4e11),
     transfers=(
-        Transfer(task="sst2", data="glue/sst2", epochs=1, length=64, lr=1e-3),
+        Transfer(task="sst2", data="glue/sst2", epochs=1, length=32, lr=1e-3),
         Transfer(task="trec6", column="trec", data="classification/trec", epochs=2, length=32, lr=1e-3),
     ),
     published=tuple(
