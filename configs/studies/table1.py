@@ -37,7 +37,7 @@ study = Study(
     ),
     budget=Budget(kind="tokens", amount=500_000),
     transfers=(
-        Transfer(task="sst2", data="glue/sst2", epochs=1, length=64, lr=1e-3),
+        Transfer(task="sst2", data="glue/sst2", epochs=1, length=32, lr=1e-3),
         Transfer(task="trec6", column="trec", data="classification/trec", epochs=2, length=32, lr=1e-3),
     ),
     published=(
