@@ -50,10 +50,10 @@ def test_the_rate_in_the_record_of_a_run_follows_its_schedule(tmp_path):
 
 
 def rows(seed, count):
-    """Rows of 6 words; the label is whether more of them are above the middle of the vocabulary than below."""
+    """Rows of 6 words; the label is whether the last word of the vocabulary among them stands after the first one."""
     draw = np.random.default_rng(seed)
     ids = draw.integers(4, VOCAB.size, (count, 6)).astype(np.int32)
-    label = ((ids >= 14).sum(1) > 3).astype(np.int32)
+    label = (ids.argmax(1) > ids.argmin(1)).astype(np.int32)
     fields = {"input_ids": ids, "segment_ids": np.ones_like(ids), "rows": np.arange(count), "label": label}
     return {name: jnp.asarray(value) for name, value in fields.items()}
 
@@ -75,9 +75,9 @@ def trained(system, params, steps, seed):
 @pytest.mark.rotate
 def test_fastberts_cost_and_score_fall_as_its_threshold_rises():
     """A trained classifier of three layers with trained branches. The cost never rises with the threshold; the accuracy
-    never rises by more than the tolerance, and at 0 it is the model's own."""
+    never rises by more than the tolerance, at 0 it is the model's own, and the first branch alone is clearly worse."""
     plain = classifier(optimizer=AdamW(weight_decay=0.0), lr=1e-2, steps=300)
-    work, params = trained(plain, None, 200, seed=1)
+    work, params = trained(plain, None, 300, seed=1)
     _, params = trained(dataclasses.replace(plain, compress=(catalogue.read("fastbert(width=8)"),)), params, 100, seed=1000)
     branched = adapted(dataclasses.replace(plain, compress=(catalogue.read("fastbert(width=8)"),)))
     model, test = Pretrained(branched, params), rows(10**6, 1024)
@@ -88,9 +88,9 @@ def test_fastberts_cost_and_score_fall_as_its_threshold_rises():
     print("cost", np.round(cost, 3), "accuracy", np.round(score, 4))
     own = work._bind(params, False)["main"]
     whole = np.asarray(own.read("classify", own(test), test)).argmax(-1)
-    assert cost[0] == 3 and (found[0].scores.argmax(-1) == whole).all() and score[0] > 0.9
+    assert cost[0] == 3 and (found[0].scores.argmax(-1) == whole).all() and score[0] > 0.85
     assert all(a >= b for a, b in zip(cost, cost[1:], strict=False)) and cost[-1] < 1.5
-    assert all(b <= a + TOLERANCE for a, b in zip(score, score[1:], strict=False)), score
+    assert all(b <= a + TOLERANCE for a, b in zip(score, score[1:], strict=False)) and score[0] - score[-1] > 0.03, score
 
 
 def teacher_of(width=8, vocab=VOCAB):
