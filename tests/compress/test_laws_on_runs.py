@@ -77,7 +77,7 @@ def test_fastberts_cost_and_score_fall_as_its_threshold_rises():
     """A trained classifier of three layers with trained branches. The cost never rises with the threshold; the accuracy
     never rises by more than the tolerance, at 0 it is the model's own, and the first branch alone is clearly worse."""
     plain = classifier(optimizer=AdamW(weight_decay=0.0), lr=1e-2, steps=300)
-    work, params = trained(plain, None, 300, seed=1)
+    work, params = trained(plain, None, 800, seed=1)
     _, params = trained(dataclasses.replace(plain, compress=(catalogue.read("fastbert(width=8)"),)), params, 100, seed=1000)
     branched = adapted(dataclasses.replace(plain, compress=(catalogue.read("fastbert(width=8)"),)))
     model, test = Pretrained(branched, params), rows(10**6, 1024)
