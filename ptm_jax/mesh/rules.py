@@ -115,14 +115,19 @@ TABLES: Mapping[str, Table] = PLAIN | {f"{name}_ring": product(rules, RING) for 
 it uses ring attention (`kernels.ring`) and scores [L / n, L / n]."""
 
 
+def default_sizes(rules: str, count: int) -> dict[str, int]:
+    """Returns the mesh of `count` devices where none is given: all on `fsdp` if the rules are `fsdp`, else on `data`."""
+    return {"fsdp" if rules == "fsdp" else "data": count}
+
+
 def make_mesh(
     sizes: Mapping[str, int] | None = None, devices: Sequence[Any] | None = None, rules: str = "replicated"
 ) -> Mesh:
     """Returns the mesh with the four axes; missing axes have size 1. Raises UserError if the sizes do not fit the devices.
 
-    Without sizes all devices are on `data`, or on `fsdp` if the rules are `fsdp`."""
+    Without sizes it has those of `default_sizes`."""
     devices = list(jax.devices() if devices is None else devices)
-    sizes = dict(sizes or {"fsdp" if rules == "fsdp" else "data": len(devices)})
+    sizes = dict(sizes or default_sizes(rules, len(devices)))
     for name in sizes:
         if name not in AXES:
             raise unknown("mesh axis", name, AXES)

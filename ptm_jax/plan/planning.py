@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from collections import defaultdict
 from typing import Any
@@ -82,18 +83,20 @@ class Plan:
 
 
 def mesh_of(config: Experiment, topology: Topology) -> dict[str, int]:
-    """Returns the experiment's mesh, fitted to the topology."""
-    return fitted(dict(config.mesh) or {"data": topology.count}, topology.count)
+    """Returns the experiment's mesh, or that of a run without one, fitted to the topology."""
+    return fitted(dict(config.mesh) or tables.default_sizes(config.rules, topology.count), topology.count)
 
 
 def rules_of(config: Experiment, mesh: dict[str, int]) -> str:
-    """Returns the name of the experiment's rules without the parts for mesh axes of one device."""
-    names = config.rules
-    if mesh.get("model", 1) == 1 and names.startswith("megatron"):
+    """Returns the name of the experiment's rules without the parts for axes that only the fitting has emptied. Other rules
+    without their axis stay, and are refused as a run refuses them (`mesh.layout.layout_of`)."""
+    names, asked, alone = config.rules, dict(config.mesh), math.prod(mesh.values()) == 1
+    lost = lambda *axes: all(mesh.get(a, 1) == 1 for a in axes) and (alone or any(asked.get(a, 1) > 1 for a in axes))
+    if lost("model") and names.startswith("megatron"):
         names = {"fsdp": "fsdp", "zero": "zero"}.get(names.rpartition("_")[2], "replicated")
-    if names.endswith("fsdp") and mesh.get("fsdp", 1) == 1:
+    if lost("fsdp") and names.endswith("fsdp"):
         names = names.removesuffix("fsdp").rstrip("_") or "replicated"
-    if names.endswith("zero") and mesh.get("data", 1) * mesh.get("fsdp", 1) == 1:
+    if lost("data", "fsdp") and names.endswith("zero"):
         names = names.removesuffix("zero").rstrip("_") or "replicated"
     return names
 

@@ -21,6 +21,7 @@ from ptm_jax.core.recipe import Phase
 from ptm_jax.core.system import Experiment
 from ptm_jax.mesh import chips
 from ptm_jax.mesh.chips import topology
+from ptm_jax.mesh.layout import layout_of
 from ptm_jax.plan import estimate, links, lowering, overview, planning, roofline, scaling, summary
 from ptm_jax.plan.estimate import Traffic
 from ptm_jax.plan.search import candidates, search
@@ -116,6 +117,18 @@ def test_a_mesh_is_fitted_to_fewer_chips():
     assert links.fitted({"fsdp": 64, "model": 4}, 1024) == {"data": 4, "fsdp": 64, "model": 4}
     assert links.fitted({"data": 64, "model": 8}, 4) == {"model": 4}
     assert links.fitted({"data": 64}, 1) == {"data": 1}
+
+
+def test_rules_without_a_mesh_take_that_of_a_run_or_are_refused(tiny):
+    asked = lambda count, **fields: planning.prepared(dataclasses.replace(tiny, **fields), topology(f"cpu:{count}"), 0)[0]
+    split = asked(4, rules="fsdp", mesh=())
+    assert (split.mesh, split.rules) == ((("fsdp", 4),), "fsdp")
+    assert asked(4, rules="megatron", mesh=(("data", 2), ("model", 3))).rules == "replicated"  # 3 does not divide 4
+    assert asked(1, rules="megatron_fsdp", mesh=()).rules == "replicated"
+    for given in ({"rules": "fsdp", "mesh": (("data", 4),)}, {"rules": "megatron", "mesh": ()}):
+        config = asked(4, **given)
+        with pytest.raises(UserError, match=f"the rules {given['rules']} split parameters over the mesh axis"):
+            layout_of(lowering.abstract_mesh(dict(config.mesh)), config.rules)
 
 
 def test_the_roofline_is_its_formula():
