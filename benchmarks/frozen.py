@@ -14,6 +14,7 @@ import csv
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -112,15 +113,17 @@ def strings_lm(steps: int) -> System:
     return dataclasses.replace(system, recipe=recipe(steps, 32, 128, 8e-3))
 
 
+def one(system: System, data: Path, folder: Path, name: str, **fields: Any) -> None:
+    """Trains a model on the text, in the folder `name`, unless it is finished."""
+    config = Experiment(system=system, data=(text(data, folder),), save_every=100, log_every=50, metrics=(), **fields)
+    loop.train(config, folder / name)
+
+
 def train(data: Path, folder: Path, elmo_steps: int = 600, strings_steps: int = 500, vector_epochs: float = 5.0) -> None:
     """Trains what is not finished: the folders vectors, elmo, strings_lm, and strings, the vectors of words of the last."""
-    made = {"vectors": vectors(), "elmo": words_lm(elmo_steps), "strings_lm": strings_lm(strings_steps)}
-    for name, system in made.items():
-        config = Experiment(
-            system=system, data=(text(data, folder),), epochs=vector_epochs if name == "vectors" else None, save_every=100,
-            log_every=50, metrics=(), precision="float32" if name == "elmo" else "bfloat16",
-        )  # fmt: skip
-        loop.train(config, folder / name)
+    one(vectors(), data, folder, "vectors", epochs=vector_epochs)
+    one(words_lm(elmo_steps), data, folder, "elmo", precision="float32")
+    one(strings_lm(strings_steps), data, folder, "strings_lm")
     if not (folder / "strings").exists():
         loading.strings(loading.load(folder / "strings_lm"), "strings").save(folder / "strings")
 

@@ -36,6 +36,7 @@ from ptm_jax.nn.recurrent.recurrence import Bidirectional
 from ptm_jax.tasks.catalogue import catalogue
 from ptm_jax.tuning import finetuning, selection
 
+CODES = ("none", "gaussian", "discrete")
 BETAS = (0.0, 0.001, 0.01, 0.1)
 BATCH, LENGTH = 16, 40
 PUBLISHED = "UDPipe 2 (multilingual BERT, UD 2.10, test, gold words: its page of models)", 94.48, 92.46
@@ -85,8 +86,8 @@ def nats(run: Path) -> dict[str, float]:
 
 def rows(args: argparse.Namespace) -> Iterator[tuple[str, float, int, Path]]:
     """Yields (code, beta, seed, workdir) of every run, those without a bottleneck first."""
-    for code, betas in (("none", (0.0,)), ("gaussian", args.betas), ("discrete", args.betas)):
-        for beta in betas:
+    for code in args.codes:
+        for beta in (0.0,) if code == "none" else args.betas:
             for seed in range(args.seeds):
                 yield code, beta, seed, args.workdir / f"{code}_{beta:g}_{seed}"
 
@@ -112,6 +113,7 @@ def table(args: argparse.Namespace) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=Path("../shared/data/ud/en_partut"))
+    parser.add_argument("--codes", nargs="+", default=CODES, choices=CODES)
     parser.add_argument("--betas", nargs="*", type=float, default=BETAS, help="none given: the default")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--epochs", type=float, default=30.0)

@@ -10,6 +10,7 @@ from ptm_jax.adapt.adversarial import AdversarialTraining
 from ptm_jax.adapt.agreement import RDrop
 from ptm_jax.adapt.auxiliary import AuxiliaryLanguage
 from ptm_jax.adapt.averaging import NTASGD, SelfDistillation, SelfEnsemble
+from ptm_jax.adapt.box import Bounded
 from ptm_jax.adapt.freezing import BitFit, FeatureExtraction, Frozen, Restart
 from ptm_jax.adapt.information import InformationBottleneck
 from ptm_jax.adapt.lora import LoRA
@@ -22,6 +23,7 @@ from ptm_jax.adapt.representation import (
     Biattentive,
     ConcatPooling,
     LinearGain,
+    PooledStates,
     Recurrent,
     Representation,
     StackedWords,
@@ -37,6 +39,7 @@ NAMES: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "mix": (Representation, (189,)),
     "vectors": (lambda: Representation(kind="vectors"), (33, 205)),
     "words": (StackedWords, (36, 205)),
+    "pooled": (PooledStates, (36,)),
     "bilstm": (Recurrent, (205,)),
     "taglm": (TagLM, (34,)),
     "esim": (Aligned, (205,)),
@@ -48,6 +51,7 @@ NAMES: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "feature": (FeatureExtraction, (190, 205)),
     "frozen": (lambda: Frozen(pattern="/encoder/"), (190,)),
     "max_norm": (MaxNorm, (20,)),
+    "bounded": (Bounded, (40,)),
     "restart": (Restart, (196, 197, 198)),
     "layer_decay": (LayerDecay, (191,)),
     "rates": (lambda: PathRates(table=()), (191,)),

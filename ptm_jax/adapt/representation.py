@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
+import jax.numpy as jnp
 import numpy as np
 
 from ptm_jax.adapt.base import is_head, tower_of
 from ptm_jax.core import slots
+from ptm_jax.core.paths import flatten, unflatten
+from ptm_jax.core.types import Params
 from ptm_jax.encoders.readers import reading
 from ptm_jax.encoders.recurrent import LSTMEncoder
 from ptm_jax.nn.heads.alignment import AlignedReader, PairHead
@@ -17,7 +21,7 @@ from ptm_jax.nn.heads.biattention import BiattentiveHead, BiattentiveReader
 from ptm_jax.nn.heads.layer_mix import EmbeddingReader, LayerMix, VectorsReader
 from ptm_jax.nn.heads.tasks import SequenceHead, Summary
 from ptm_jax.nn.recurrent.lstm import BiLSTMReader
-from ptm_jax.nn.recurrent.tagger import TagLMReader, WordsReader
+from ptm_jax.nn.recurrent.tagger import PooledReader, TagLMReader, WordsReader
 from ptm_jax.objectives.downstream import Classification, LabelGain
 
 READERS = {
@@ -104,10 +108,46 @@ class StackedWords(slots.Wrapper):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class PooledStates(slots.Wrapper):
+    """Puts before each state the mean of all states that its word had so far in the training: pooled contextual string
+    embeddings (Akbik et al. 2019, NAACL, Algorithm 1), on a frozen model (`FeatureExtraction`). The memory is a parameter
+    that every step adds its states to. It stays as it is when the trained model reads other texts.
+
+    size    words that are remembered, those with the lowest ids; the memory has size x (D + 1) numbers
+    steps   updates of an epoch, after each of which the memory is emptied, as in the paper; 0: never
+
+    Deviations: of the paper's three operations only the mean, because a minimum is not a sum over the batches; the words of
+    a step do not see one another; the first step of an epoch reads the old memory and is not remembered; the words of a
+    prediction are not remembered, so that it does not depend on its order.
+    """
+
+    size: int = 50_000
+    steps: int = 0
+    towers: tuple[str, ...] = ("main",)
+
+    owns = r"/readers_pooled/"
+    observes = r"/readers_pooled/memory$"
+
+    def __post_init__(self):
+        if self.size < 1 or self.steps < 0:
+            raise ValueError(f"size is {self.size} and steps {self.steps}; size must be at least 1 and steps at least 0")
+
+    def wrap(self, module: Any) -> Any:
+        return reading(module, {"pooled": PooledReader(self.size)})
+
+    def on_step(self, params: Params, step: Any) -> Params:
+        if not self.steps:
+            return params
+        keep = (jnp.asarray(step) % self.steps != 0) | (jnp.asarray(step) == 0)
+        flat = flatten(params)
+        return unflatten({path: leaf * keep if re.search(self.observes, path) else leaf for path, leaf in flat.items()})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class TagLM(slots.Wrapper):
     """The tagger of TagLM on the top states of a language model of both directions (Peters et al. 2017, arXiv 1705.00108,
-    section 3.2, with the sizes for CoNLL-2003). With `FeatureExtraction` and --tagger crf this is the paper's system; its
-    word vectors are those of SENNA (`init`: embeddings=FILE).
+    section 3.2, with the sizes for CoNLL-2003, which were not compared with the paper's text). With `FeatureExtraction` and
+    --tagger crf this is the paper's system; its word vectors are those of SENNA (`init`: embeddings=FILE).
 
     hidden         units of each GRU over words; letters, letter_width: units and vectors of that over characters
     alphabet       number of characters, at least that of the model's rows

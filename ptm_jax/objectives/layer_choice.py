@@ -15,8 +15,7 @@ from ptm_jax.objectives.base import AroundTask
 
 
 def cut(mask: Array) -> Array:
-    """Returns z, the mask cut to [0, 1], with the gradient of the mask itself. Deviation: the authors cut the mask after
-    each update."""
+    """Returns z, the mask cut to [0, 1], with the gradient of the mask itself: also where the mask is 0 or 1."""
     return mask + jax.lax.stop_gradient(jnp.clip(mask, 0.0, 1.0) - mask)
 
 
@@ -26,7 +25,8 @@ class Selecting(AroundTask):
 
         R(z) = [|z|_0 > most] |z|_1 + |z (1 - z)|_1
 
-    for each direction. `most` layers of it may stay; the metric `layers` is |z|_0 of both.
+    over the layers of both directions together, of which `most` may stay (2 in the authors' code, which the default
+    `strength` comes from too). The metric `layers` is |z|_0.
     """
 
     strength: float = 0.05
@@ -35,9 +35,9 @@ class Selecting(AroundTask):
     def __call__(self, towers: Mapping[str, Tower], batch: Batch, key: Array) -> Loss:
         loss = self.task(towers, batch, key)
         z = cut(towers[self.task.tower].params["encoder"]["mask"])
-        count = (z > 0).sum(-1)
-        penalty = (jnp.where(count > self.most, z.sum(-1), 0.0) + (z * (1.0 - z)).sum(-1)).sum()
-        metrics = {**loss.metrics, "layers": Ratio(count.sum().astype(jnp.float32), jnp.ones(()))}
+        count = (z > 0).sum()
+        penalty = jnp.where(count > self.most, z.sum(), 0.0) + (z * (1.0 - z)).sum()
+        metrics = {**loss.metrics, "layers": Ratio(count.astype(jnp.float32), jnp.ones(()))}
         return dataclasses.replace(loss, sum=loss.sum + self.strength * penalty * loss.weight, metrics=metrics)
 
     def initial_carry(self, towers: Mapping[str, Tower], batch: Batch) -> Any:

@@ -140,8 +140,9 @@ def language_pair(name: str, embed: int = 1024, cells: int = 4096, project: int 
     Row 32. Both sides have three layers (section 3.1): a language model's, 4,096 cells projected to 1,024, and two of 1,000
     units. The losses of the pairs and of both language models count alike (section 2.2). Adam with rate 5e-5, times 0.8
     every 50,000 steps after 400,000; gradients clipped to norm 5; dropout 0.2. `--init encoder=LM decoder=LM` gives the
-    language models (`language_model`), which have one list of words. Deviations: the number of words, their width, the batch
-    and the 1,000,000 steps are a choice, where the paper stops by the perplexity of validation.
+    language models (`language_model`), which have one list of words. These sizes were not compared with the paper, of whose
+    text no copy was at hand. Deviations: the number of words, their width, the batch and the 1,000,000 steps are a choice,
+    where the paper stops by the perplexity of validation.
     """
     init, vocab = Uniform(0.05), words(32_000)
     table = Embeddings(vocab=vocab, width=embed, initializer=init)

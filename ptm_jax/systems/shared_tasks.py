@@ -31,6 +31,8 @@ def liu(name: str, kind: Sharing, hidden: int = 50, embed: int = 128) -> System:
     """A sentence encoder for several tasks (row 31): 50 units, word vectors of width 64 of all tasks and 64 of each
     ("uniform") or 128 of all, Adagrad with rate 0.1, parameters from U(-0.1, 0.1) (section 5.1).
 
+    These sizes were not compared with the paper, of whose text no copy was at hand.
+
     A text is its LSTM's state at its last token. The catalogue trains it on text without labels, as it does TextCNN; several
     tasks are `tuning.multitask.experiment(data, parent=...)`. Deviation: no L2 penalty of 1e-5.
     """

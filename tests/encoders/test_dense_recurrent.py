@@ -70,13 +70,13 @@ def test_without_the_layers_of_no_weight_the_states_are_the_same(params, states)
 
 
 @pytest.mark.rotate
-@pytest.mark.parametrize("most", [1, 2])
+@pytest.mark.parametrize("most", [3, 4])
 def test_the_penalty_and_its_gradient(most):
-    """R_3: of the right direction 2 layers stay, of the left 2, one of them cut to 1."""
+    """R_3: 2 layers stay of the right direction and 2 of the left, one of them cut to 1."""
     task = type("Task", (), {"tower": "main", "__call__": lambda *given: Loss(jnp.float32(6.0), jnp.float32(3.0))})()
     objective = Selecting(task=task, strength=0.1, most=most)
     loss = lambda mask: objective({"main": Tower(None, {"encoder": {"mask": mask}})}, {}, None)
-    z, over = np.clip(MASK, 0, 1), float(most < 2)
+    z, over = np.clip(MASK, 0, 1), float(most < 4)
     value, slope = jax.value_and_grad(lambda mask: loss(mask).value())(jnp.asarray(MASK))
     np.testing.assert_allclose(value, 2 + 0.1 * (over * z.sum() + (z * (1 - z)).sum()), atol=1e-6)
     np.testing.assert_allclose(slope, 0.1 * (over + 1 - 2 * z), atol=1e-6)
@@ -94,9 +94,13 @@ def test_layer_wise_dropout_leaves_whole_layers_out_of_those_above(params):
     assert len(values) == 2 and abs(counts[0] / 200 - 0.5) < 3 * 0.5 / 200**0.5
 
 
-def test_a_task_that_selects_trains_the_mask_alone_of_the_encoder():
-    system = ld_net.selecting(systems.get("ld_net_mini"))
-    encoder, (frozen,) = system.towers["main"].encoder, system.adapt
+def test_a_task_that_selects_trains_the_mask_in_its_bounds_and_the_projections_of_the_encoder():
+    system = ld_net.selecting(systems.get("ld_net_mini"), rate=7.0)
+    encoder, (frozen, *_, bounded, rates) = system.towers["main"].encoder, system.adapt
     assert encoder.selects and encoder.layer_drop == 0 and isinstance(system.objective, Selecting)
-    free = [frozen.trainable(f"main/{path}", 0) for path in ("encoder/mask", "encoder/right_0/state", "heads_lm/table")]
-    assert free == [True, False, True]
+    paths = ("encoder/mask", "encoder/left_features/kernel", "encoder/right_0/state", "heads_lm/table")
+    assert [frozen.trainable(f"main/{path}", 0) for path in paths] == [True, True, False, True]
+    assert [rates.rate(f"main/{path}") for path in paths] == [7, 1, 1, 1]
+    after = bounded.on_step({"main": {"encoder": {"mask": MASK, "bias": MASK}}}, 0)["main"]["encoder"]
+    np.testing.assert_array_equal(after["mask"], [[1, 0, 0.5], [0, 0.25, 1]])
+    np.testing.assert_array_equal(after["bias"], MASK)

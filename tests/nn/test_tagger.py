@@ -1,9 +1,10 @@
 """The readers that put vectors of words beside states, in numpy word by word."""
 
+import jax
 import numpy as np
 
 from ptm_jax.core.types import Encoded
-from ptm_jax.nn.recurrent.tagger import TagLMReader, WordsReader
+from ptm_jax.nn.recurrent.tagger import PooledReader, TagLMReader, WordsReader
 from support import bare_layers
 from support.recurrences import defined, gru
 
@@ -31,6 +32,25 @@ def test_vectors_of_words_stand_before_the_states_and_unknown_words_have_none():
         found = reader.apply({"params": params}, Encoded(STATES), BATCH).hidden
         parts = [vectors(params["token"]), *([STATES] if states else [])]
         np.testing.assert_array_equal(found, np.concatenate(parts, -1))
+
+
+def test_a_word_has_the_mean_of_its_states_so_far_whatever_the_loss_is_divided_by():
+    reader, draw, seen = PooledReader(size=5), np.random.default_rng(2), {}
+    params = {"memory": np.zeros((5, 4), np.float32)}
+    forward = lambda params, states, batch: reader.apply({"params": params}, Encoded(states), batch).hidden
+    observe = jax.jit(jax.grad(lambda *given: 0.37 * forward(*given).sum()))
+    for _ in range(3):
+        ids, states = draw.integers(0, 7, (2, 4)), draw.normal(size=(2, 4, 3)).astype(np.float32)
+        batch = {"input_ids": ids, "segment_ids": SEGMENTS}
+        found = np.asarray(jax.jit(forward)(params, states, batch))
+        np.testing.assert_array_equal(found[..., 3:], states)
+        real = [(row, place) for row in range(2) for place in range(4) if SEGMENTS[row, place]]
+        for at in real:
+            every = [*(seen.get(ids[at], ()) if ids[at] < 5 else ()), states[at]]
+            np.testing.assert_allclose(found[at][:3], np.mean(every, 0), atol=1e-6)
+        for at in real:
+            seen.setdefault(ids[at], []).append(states[at])
+        params = jax.tree.map(np.add, params, observe(params, states, batch))
 
 
 def test_taglm_is_its_equations():

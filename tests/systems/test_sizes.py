@@ -70,8 +70,15 @@ EXACT = {
     "t5_1_1_xxl": 11_003_736_064 + 32128 * 4096,
     # Akbik et al. 2018, section 3.1, on 257 bytes: two LSTMs of 2,048 units on vectors of 100, one table, one softmax
     "flair": 2 * 4 * 2048 * (100 + 2048 + 1) + 257 * 100 + 257 * (2048 + 1),
-    # Liu et al. 2018, on ELMo's 793,471 words: layer l of 10 reads l vectors of 300, the features 11; table and softmax
-    "ld_net": 2 * (4 * 300 * (300 * 55 + 10 * (300 + 1)) + 300 * (3300 + 1)) + 793_471 * (300 + 301),
+    # Liu et al. 2018, on ELMo's 793,471 words: layer l of 10 reads l vectors of 300, the 1,600 features 11; the table; the
+    # biases of the softmax, its first cluster with 3 names, and the others with the matrices that make them narrower
+    "ld_net": 2 * (4 * 300 * (300 * 55 + 10 * (300 + 1)) + 1600 * (3300 + 1))
+    + 793_471 * 300
+    + 793_474
+    + 4_003 * 1600
+    + (36_000 + 1600) * 400
+    + (160_000 + 1600) * 100
+    + (593_471 + 1600) * 25,
     # Bengio et al. 2003, section 2: |V| (1 + n m + h) + h (1 + (n - 1) m), and the vector of places outside of a text
     "nnlm": 16_383 * (1 + 5 * 60 + 50) + 50 * (1 + 4 * 60) + 60,
     # Collobert et al. 2011, Table 5: |D| d, the two layers, and the padding word

@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ptm_jax.core.batch import segments_of
-from ptm_jax.core.types import Encoded
+from ptm_jax.core.types import Array, Encoded
 from ptm_jax.nn.initializers import Normal, Zeros
 from ptm_jax.nn.layers import Dropout, outside
 from ptm_jax.nn.recurrent.gru import GRU
@@ -33,6 +35,47 @@ class WordsReader(nn.Module):
         x = jnp.where((ids < self.size)[..., None], table[jnp.minimum(ids, self.size - 1)], 0.0)
         x = jnp.concatenate([x, encoded.hidden], -1) if self.states else x
         return dataclasses.replace(encoded, hidden=x, layers=None)
+
+
+@jax.custom_vjp
+def remembered(memory: Array, ids: Array, own: Array) -> Array:
+    """Returns the rows [.., E] of a memory [N, E] at `ids`. What the memory gets in place of a gradient is the sum of `own`
+    [.., E] over the occurrences of each id, however often the loss is divided."""
+    del own
+    return memory[ids]
+
+
+def _remembered(memory, ids, own):
+    return memory[ids], (jnp.zeros_like(memory), ids, own)
+
+
+def _remember(kept, g):
+    empty, ids, own = kept
+    return empty.at[ids].add(own.astype(empty.dtype)), np.zeros(ids.shape, jax.dtypes.float0), jnp.zeros_like(own)
+
+
+remembered.defvjp(_remembered, _remember)
+
+
+class PooledReader(nn.Module):
+    """Replaces the states [B, L, D] by [mean of the word's states so far; states], [B, L, 2 D] (Akbik et al. 2019,
+    Algorithm 1). The mean is over the occurrences in `memory` [N, D + 1], their sum and their number, and this one.
+
+    size    N, the words that are remembered; one with an id of N or more has the mean of this occurrence alone
+    """
+
+    size: int
+
+    @nn.compact
+    def __call__(self, encoded: Encoded, batch, train: bool = False) -> Encoded:
+        x, ids = encoded.hidden, batch["input_ids"]
+        memory = self.param("memory", Zeros(), (self.size, x.shape[-1] + 1))
+        known = ((ids < self.size) & (segments_of(batch) > 0))[..., None]
+        own = jnp.concatenate([x.astype(memory.dtype), jnp.ones((*ids.shape, 1), memory.dtype)], -1)
+        kept = jax.lax.stop_gradient(jnp.where(known, own, 0.0))
+        total = own + jnp.where(known, remembered(memory, jnp.minimum(ids, self.size - 1), kept), 0.0)
+        pooled = (total[..., :-1] / total[..., -1:]).astype(x.dtype)
+        return dataclasses.replace(encoded, hidden=jnp.concatenate([pooled, x], -1), layers=None)
 
 
 class TagLMReader(nn.Module):
