@@ -9,6 +9,8 @@ are of BERT-base sizes and their corpora, compared with a copy of the paper's ta
 Status: planned; no result is recorded yet.
 """
 
+import dataclasses
+
 from ptm_jax.core.system import Experiment
 from ptm_jax.systems import get
 from ptm_jax.systems.compose import compose
@@ -21,6 +23,7 @@ SHARED = {
 }  # fmt: skip
 """The survey's name of a task: a system that has it."""
 base = get("bert_tiny")
+base = dataclasses.replace(base, tokenizer=dataclasses.replace(base.tokenizer, specials="xlnet"))
 TASKS = {name: compose(base, get(task)) for name, task in SHARED.items()}
 TASKS["LM"] = miniature(gpt2("", 2, 128, 2), "", steps=100, lr=2e-3, std=0.08, length=64)
 TASKS["PLM"] = get("xlnet_mini")
@@ -37,7 +40,7 @@ study = Study(
     ),
     budget=Budget(kind="tokens", amount=500_000),
     transfers=(
-        Transfer(task="sst2", data="glue/sst2", epochs=1, length=32, lr=1e-3),
+        Transfer(task="sst2", data="glue/sst2", epochs=1, length=48, lr=3e-4),
         Transfer(task="trec6", column="trec", data="classification/trec", epochs=2, length=32, lr=1e-3),
     ),
     published=(

@@ -19,7 +19,7 @@ from ptm_jax.tuning.studies import Axis, Budget, Published, Study, Transfer
 
 BERT = get("bert_tiny")
 FAMILIES = {
-    "none": dataclasses.replace(BERT, recipe=dataclasses.replace(BERT.recipe, lr=0.0)),
+    "none": dataclasses.replace(BERT, recipe=dataclasses.replace(BERT.recipe, lr_rules=(("", 0.0),))),
     "GPT": miniature(gpt2("", 2, 128, 2), "", steps=100, lr=2e-3, std=0.08, length=64),
     "BERT": "bert_tiny",
     "BERT-wwm": "bert_wwm_mini",
@@ -47,7 +47,7 @@ SST2 = {
 }
 ELSEWHERE = "110 to 360 M parameters, 5 to 160 GB of text, the 67,349 examples of SST-2 (here 12,000)"
 
-base = dataclasses.replace(BERT, tokenizer=dataclasses.replace(BERT.tokenizer, sentinels=4))
+base = dataclasses.replace(BERT, tokenizer=dataclasses.replace(BERT.tokenizer, specials="xlnet", sentinels=4))
 
 study = Study(
     name="table2",
@@ -58,7 +58,7 @@ study = Study(
     ),
     budget=Budget(kind="operations", amount=4e11),
     transfers=(
-        Transfer(task="sst2", data="glue/sst2", epochs=1, length=32, lr=1e-3),
+        Transfer(task="sst2", data="glue/sst2", epochs=1, length=48, lr=3e-4),
         Transfer(task="trec6", column="trec", data="classification/trec", epochs=2, length=32, lr=1e-3),
     ),
     published=tuple(

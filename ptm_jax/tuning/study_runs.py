@@ -35,7 +35,7 @@ from ptm_jax.core.system import Experiment
 from ptm_jax.core.types import Vocab
 from ptm_jax.data.corpora.prepare import prepare
 from ptm_jax.data.corpora.store import open_corpus
-from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
+from ptm_jax.data.tokenizers.tokenizing import ROLES, STYLES, TokenizerSpec
 from ptm_jax.train import differing, group, logs, setup, workdirs
 from ptm_jax.tuning import run_kinds, studies
 from ptm_jax.tuning.studies import Cost, Costs, Point, Study
@@ -83,13 +83,15 @@ def on_corpus(config: Experiment, workdir: Path) -> Experiment:
 
 
 def expected(config: Experiment) -> Experiment:
-    """The experiment with a vocabulary of the size that its tokenizer will have, where that is to be trained."""
+    """The experiment with a vocabulary of the size and the special tokens that its tokenizer will have, where that is to be
+    trained."""
     tokenizer = config.tokenizer or config.system.tokenizer
     if not isinstance(tokenizer, TokenizerSpec) or tokenizer.path:
         return config
 
     def resized(vocab: Vocab) -> Vocab:
-        ids = {name: number for number, name in enumerate(setup.SPECIALS) if vocab.id(name) is not None}
+        there = [name for name, pieces in ROLES.items() if set(pieces) & set(STYLES[tokenizer.specials])]
+        ids = {name: there.index(name) if name in there else None for name in setup.SPECIALS}
         extra = tuple(tokenizer.vocab - 1 - n for n in range(tokenizer.sentinels))
         return dataclasses.replace(vocab, size=tokenizer.vocab, extra=extra, **ids)
 
