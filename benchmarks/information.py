@@ -6,7 +6,7 @@ The parser (Dozat and Manning 2017) reads words by their characters: convolution
 below its scores, all trained on the treebank alone. With the variational bottleneck (Li and Eisner 2019), the second LSTM
 reads a Gaussian, or one of 64 tags, drawn from the state of each word; beta = gamma weigh the nats that it has of the text.
 The nats are those of the held-out sentences at the end of the training. A finished run is read, a stopped one goes on; the
-table has what is finished so far.
+table has what is finished so far. `--picture PAGE` draws the accuracy over the nats of a page, beside the page.
 """
 
 from __future__ import annotations
@@ -110,6 +110,28 @@ def table(args: argparse.Namespace) -> str:
     return "\n".join(lines)
 
 
+def picture(page: Path) -> None:
+    """Draws UAS over I(T; X) of the rows of a page with a bottleneck; a dashed line is the last row without one."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    found = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.read_text().splitlines() if line[:2] == "| "]
+    canvas = Figure(figsize=(6.0, 3.6), dpi=120, layout="constrained")
+    FigureCanvasAgg(canvas)
+    axes = canvas.subplots()
+    for code in CODES[1:]:
+        points = sorted((float(row[5]), float(row[3]), row[1]) for row in found if row[0] == code)
+        if points:
+            axes.plot([nats for nats, _, _ in points], [uas for _, uas, _ in points], "o-", linewidth=1.2, label=code)
+        for nats, uas, beta in points:
+            axes.annotate(beta, (nats, uas), textcoords="offset points", xytext=(4, -11), fontsize=8)
+    axes.axhline([float(row[3]) for row in found if row[0] == "none"][-1], color="grey", linestyle="--", linewidth=1)
+    axes.set(xscale="log", xlabel="I(T; X), nats a word (beta beside each point)", ylabel="UAS")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, loc="lower right")
+    canvas.savefig(page.with_suffix(".png"), metadata={"Software": "ptm_jax"})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=Path("../shared/data/ud/en_partut"))
@@ -125,7 +147,10 @@ def main() -> None:
     parser.add_argument("--types", type=int, default=50)
     parser.add_argument("--workdir", type=Path, default=Path("runs/information"))
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--picture", type=Path, help="a page: draw it, and train nothing")
     args = parser.parse_args()
+    if args.picture is not None:
+        return picture(args.picture)
     args.betas = args.betas or BETAS
     for code, beta, seed, run in rows(args):
         start = time.perf_counter()

@@ -5,6 +5,7 @@ r"""A BiLSTM-CRF with and without features of frozen language models (rows 34 to
     words          vectors of words, given where the skip-gram has them, a BiLSTM, a CRF
     words + elmo   the learned mixture of ELMo's layers beside the vectors (Peters et al. 2018)
     words + flair  contextual string embeddings beside the vectors (Akbik et al. 2018)
+    words + pooled those and, before each, the mean of its word's so far in the epoch (Akbik et al. 2019)
     tagger         TagLM's: a BiGRU over characters beside the vectors, two BiGRU, a CRF (Peters et al. 2017)
     tagger + lm    the top states of ELMo's language models beside the output of its first BiGRU: TagLM
 
@@ -27,14 +28,15 @@ import numpy as np
 
 from benchmarks import frozen
 from ptm_jax.adapt.freezing import FeatureExtraction
-from ptm_jax.adapt.representation import Recurrent, Representation, StackedWords, TagLM
+from ptm_jax.adapt.representation import PooledStates, Recurrent, Representation, StackedWords, TagLM
 from ptm_jax.core.recipe import AdamW
+from ptm_jax.core.spec import with_field
 from ptm_jax.core.system import Experiment
 from ptm_jax.tasks.catalogue import catalogue
 from ptm_jax.tuning import finetuning, selection
 
 DATA = {"ud": "ud/en_partut", "wnut17": "ner/wnut17"}
-WAYS = ("words", "words + elmo", "words + flair", "tagger", "tagger + lm")
+WAYS = ("words", "words + elmo", "words + flair", "words + pooled", "tagger", "tagger + lm")
 LABELS, EPOCHS = {"ud": 400, "wnut17": 3000}, {"ud": 10, "wnut17": 6}
 """{task: sentences with tags, which the seed draws from the training set; passes over them}."""
 FILE = "results.jsonl"
@@ -57,7 +59,7 @@ def labelled(task: str, args: argparse.Namespace, seed: int) -> tuple[str, str]:
 
 def model(way: str, args: argparse.Namespace) -> str:
     """Returns the folder of the frozen model of a way; the ways without one read its vocabulary alone."""
-    return str(args.frozen / ("strings" if way.endswith("flair") else "elmo"))
+    return str(args.frozen / ("strings" if way.endswith(("flair", "pooled")) else "elmo"))
 
 
 def experiment(task: str, way: str, args: argparse.Namespace, seed: int) -> Experiment:
@@ -69,14 +71,17 @@ def experiment(task: str, way: str, args: argparse.Namespace, seed: int) -> Expe
         readers = (TagLM(hidden=args.hidden, letters=32, letter_width=16, dropout=args.dropout, **words),)
     else:
         mixed = (Representation(kind="mix", embeddings=True),) if way.endswith("elmo") else ()
-        readers = (*mixed, StackedWords(**words), Recurrent(hidden=args.hidden, dropout=args.dropout))
+        pooled = (PooledStates(size=WORDS),) if way.endswith("pooled") else ()
+        readers = (*mixed, *pooled, StackedWords(**words), Recurrent(hidden=args.hidden, dropout=args.dropout))
     init = (("main", model(way, args)), ("embeddings", str(args.frozen / "vectors")))
     config = finetuning.experiment(
         task, init, labelled(task, args, seed), epochs=args.epochs or EPOCHS[task], batch=BATCH, length=LENGTH, lr=args.lr,
         adapt=(features, *readers), seed=seed, tagger="crf",
     )  # fmt: skip
     recipe = dataclasses.replace(config.system.recipe, optimizer=AdamW(weight_decay=0.0))
-    system = dataclasses.replace(config.system, recipe=recipe)
+    epoch = recipe.steps // round(args.epochs or EPOCHS[task])
+    system = with_field(config.system, "steps", epoch, lambda part: isinstance(part, PooledStates))
+    system = dataclasses.replace(system, recipe=recipe)
     return dataclasses.replace(config, system=system, precision="float32", save_every=0, log_every=100, metrics=())
 
 
