@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 import importlib.resources
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +16,22 @@ import numpy as np
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.facts import CorpusFact
 from ptm_jax.core.graph_folder import LINES, is_graph
+from ptm_jax.core.graph_store import hashed, open_graph
 from ptm_jax.core.mentions import lines
-from ptm_jax.core.reading import broken, shown
+from ptm_jax.core.reading import broken, reading, shown
 
 SKETCH = 16
 """Numbers that describe the spelling of an entity's name (`sketch`)."""
+CHUNK = 1 << 16
+"""Texts that are encoded together."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Triples(CorpusFact):
-    """Triples of numbers of head, relation and tail, and the first `width` tokens of their texts: [1 + N + E + R, C] int32
-    with N, E and R in the first row.
+    """Triples of numbers of head, relation and tail, and the first `width` tokens of their texts, in one array [X] int32: N,
+    E and R, then what `triples`, `entities`, `relations` and `sketches` return. It is kept in the corpus, memory-mapped.
 
-    file    lines of head, relation and tail with tabs; None: the small graph of the package
+    file    lines of head, relation and tail with tabs, or a compiled graph; None: the small graph of the package
     texts   lines of entity or relation and its text with tabs (entity2text.txt, relation2text.txt, Wikidata5m's
             descriptions), several files with commas between; a name without a line is its own text
     """
@@ -44,6 +49,11 @@ class Triples(CorpusFact):
         packaged = Path(str(importlib.resources.files("ptm_jax") / "data" / "graphs" / "english" / "triples.tsv"))
         return packaged if self.file is None else Path(self.file).expanduser()
 
+    def read(self, corpus: Any) -> np.ndarray:
+        files = [self.path, *(Path(file).expanduser() for file in (self.texts or "").split(",") if file)]
+        name = hashlib.sha256(repr((self.width, [*map(_digest, files)])).encode()).hexdigest()[:16]
+        return corpus.kept(f"triples-{name}.npy", lambda draft: np.save(draft, self.of_tokenizer(corpus.tokenizer())))
+
     def of_tokenizer(self, tokenizer: Any) -> np.ndarray:
         found = [cells for _, cells in lines(self.path, (3,))]
         if not found:
@@ -54,9 +64,9 @@ class Triples(CorpusFact):
         written = [texts.get(name, name) for name in (*entities, *relations)]
         number = {name: n for n, name in enumerate(entities)}, {name: n for n, name in enumerate(relations)}
         triples = [[number[0][head], number[1][relation], number[0][tail]] for head, relation, tail in found]
-        rows = tokenizer.encode_batch([f" {text}" for text in written])
-        marks = [sketch(text) for text in written]
-        return self._table(np.array(triples), rows, marks, len(entities))
+        parts = (written[start : start + CHUNK] for start in range(0, len(written), CHUNK))
+        rows = (row for part in parts for row in tokenizer.encode_batch([f" {text}" for text in part]))
+        return self._table(triples, rows, [sketch(text) for text in written[: len(entities)]], len(relations))
 
     def _texts(self, names: set[str]) -> dict[str, str]:
         found = dict(LINES["texts"](self.path)) if self.texts is None and is_graph(self.path) else {}
@@ -69,44 +79,55 @@ class Triples(CorpusFact):
                     found.setdefault(name, text)
         return found
 
-    def _table(self, triples: np.ndarray, rows: list[np.ndarray], marks: list[np.ndarray], entities: int) -> np.ndarray:
-        table = np.zeros((1 + len(triples) + len(rows), max(3, SKETCH + self.width)), np.int32)
-        table[0, :3] = len(triples), entities, len(rows) - entities
-        table[1 : 1 + len(triples), :3] = triples
-        for row, ids, mark in zip(table[1 + len(triples) :], rows, marks, strict=True):
-            row[:SKETCH] = mark
-            row[SKETCH : SKETCH + len(ids)] = ids[: self.width] + 1
-        return table
+    def _table(self, triples: Any, rows: Iterable[np.ndarray], marks: Any, relations: int) -> np.ndarray:
+        texts = np.zeros((len(marks) + relations, self.width), np.int32)
+        for text, ids in zip(texts, rows, strict=True):
+            text[: len(ids)] = ids[: self.width] + 1
+        parts = [len(triples), len(marks), relations], triples, texts, marks
+        return np.concatenate([np.asarray(part, np.int32).ravel() for part in parts])
 
     def stand_in(self, vocab: Any) -> np.ndarray:
         entities, relations, draw = 24, 4, np.random.default_rng(0)
         some = [i for i in range(vocab.size) if i not in vocab.specials][:400]
         rows = [draw.choice(some, 1 + n % min(4, self.width)) for n in range(entities + relations)]
         triples = np.stack([draw.integers(0, size, 40) for size in (entities, relations, entities)], 1)
-        return self._table(triples, rows, [sketch(str(n)) for n in range(len(rows))], entities)
+        return self._table(triples, rows, [sketch(str(n)) for n in range(entities)], relations)
 
     @functools.cached_property
     def sizes(self) -> tuple[int, int, int]:
         """The numbers of triples, entities and relations."""
-        return tuple(int(n) for n in self.values[0, :3])
+        return tuple(int(n) for n in self.values[:3])
+
+    @functools.cached_property
+    def _parts(self) -> tuple[np.ndarray, ...]:
+        count, entities, relations = self.sizes
+        shapes = (count, 3), (entities, self.width), (relations, self.width), (entities, SKETCH)
+        ends = np.cumsum([3, *(a * b for a, b in shapes)]).tolist()
+        spans = zip(ends, ends[1:], shapes, strict=False)
+        return tuple(self.values[start:end].reshape(shape) for start, end, shape in spans)
 
     def triples(self) -> np.ndarray:
         """Returns [N, 3] int32: numbers of head, relation and tail, each from 0."""
-        return self.values[1 : 1 + self.sizes[0], :3]
+        return self._parts[0]
 
     def entities(self) -> np.ndarray:
         """Returns [E, W] int32: the ids of an entity's text + 1, 0 at the end."""
-        start = 1 + self.sizes[0]
-        return self.values[start : start + self.sizes[1], SKETCH:]
+        return self._parts[1]
 
     def relations(self) -> np.ndarray:
         """Returns [R, W] int32 as `entities`."""
-        return self.values[1 + sum(self.sizes[:2]) :, SKETCH:]
+        return self._parts[2]
 
     def sketches(self) -> np.ndarray:
         """Returns [E, 16] int32, the `sketch` of every entity."""
-        start = 1 + self.sizes[0]
-        return self.values[start : start + self.sizes[1], :SKETCH]
+        return self._parts[3]
+
+
+def _digest(path: Path) -> str:
+    if is_graph(path):
+        return open_graph(path).digest
+    with reading(path):
+        return hashed(path)
 
 
 def sketch(text: str) -> np.ndarray:

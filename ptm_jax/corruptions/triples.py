@@ -1,4 +1,4 @@
-"""Triples of a graph as texts beside the rows or in place of them: KEPLER, KG-BERT and LIBERT."""
+"""Triples of a graph as texts beside the rows or in place of them: KG-BERT and LIBERT (KEPLER's: `data.rows.graphs`)."""
 
 from __future__ import annotations
 
@@ -47,32 +47,6 @@ def framed(texts: tuple[Array, ...], vocab: Vocab, room: int, real: Array) -> di
 def real_of(batch: Batch) -> Array:
     """Returns whether a row has a token, [B] bool."""
     return (segments_of(batch) > 0).any(1)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DescribedTriple(slots.Corruption):
-    """Draws a triple for every row, and a wrong entity in place of its head or tail (Wang et al. 2021, arXiv 1911.06136,
-    section 3.2, one negative).
-
-    Writes the texts of head, tail and wrong entity as views, `{head, tail, other}_input_ids` and `_segment_ids` [B, S],
-    S = width + 2, the `relation` [B], and `other_side` [B]: 0 in place of the head, 1 of the tail.
-    """
-
-    vocab: Vocab
-    graph: Triples = Triples(width=64)
-
-    def __call__(self, key: Array, batch: Batch) -> Batch:
-        (count, size, _), drawn, real = self.graph.sizes, draws(key, rows_of(batch), 3), real_of(batch)
-        triple = jnp.asarray(self.graph.triples())[up_to(drawn[:, 0], count)]
-        side = (drawn[:, 2] < 0.5).astype(jnp.int32)
-        true = jnp.where(side > 0, triple[:, 2], triple[:, 0])
-        other = (true + 1 + up_to(drawn[:, 1], max(1, size - 1))) % size
-        texts = jnp.asarray(self.graph.entities())
-        out = {**batch, "relation": triple[:, 1], "other_side": side}
-        for name, entity in (("head", triple[:, 0]), ("tail", triple[:, 2]), ("other", other)):
-            view = framed((texts[entity],), self.vocab, self.graph.width + 2, real)
-            out |= {f"{name}_{field}": view[field] for field in ("input_ids", "segment_ids")}
-        return out
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ class KE(OnePass):
     """-log sigma(gamma - d(h, t)) - log sigma(d(h', t') - gamma), d(h, t) = |h + r - t|, with entities encoded from their
     descriptions (Wang et al. 2021, arXiv 1911.06136, Eq. 3 to 5 with one negative).
 
-    Reads the views `head`, `tail` and `other`, `relation` and `other_side` [B] (`corruptions.triples.DescribedTriple`). An
+    Reads the views `head`, `tail` and `other`, `relation` and `other_side` [B] (`data.rows.graphs.WithDescribedTriple`). An
     entity is the state of the first token of its description; the head `relations` gives the vectors of relations. A row of
     padding weighs 0. `ke_order` is the share of true triples that are nearer than the wrong one.
     """
@@ -32,7 +32,8 @@ class KE(OnePass):
 
     def of(self, tower: Tower, encoded: Encoded, batch: Batch) -> Loss:
         first = lambda name: encode_view(tower, batch, name).hidden[:, 0].astype(jnp.float32)
-        (h, t, other), r = map(first, ("head", "tail", "other")), tower.head(self.head, batch["relation"])
+        h, t, other = map(first, ("head", "tail", "other"))
+        r = tower.head(self.head, batch["relation"], h)
         distance = lambda h, t: jnp.abs(h + r - t).sum(-1)
         tail = batch["other_side"][:, None] > 0
         true, wrong = distance(h, t), distance(jnp.where(tail, h, other), jnp.where(tail, other, t))

@@ -10,8 +10,9 @@ from ptm_jax.core.system import System
 from ptm_jax.core.triples import Triples
 from ptm_jax.corruptions.base import Chain
 from ptm_jax.corruptions.token import TokenMasking
-from ptm_jax.corruptions.triples import DescribedTriple, LexicalPairs, TripleText
+from ptm_jax.corruptions.triples import LexicalPairs, TripleText
 from ptm_jax.data.rows.examples import Packed
+from ptm_jax.data.rows.graphs import WithDescribedTriple
 from ptm_jax.encoders.model import Model
 from ptm_jax.nn.heads.entities import Relations
 from ptm_jax.nn.heads.vocabulary import Classifier, Pooler
@@ -22,7 +23,7 @@ from ptm_jax.objectives.sentence_pairs import NSP
 from ptm_jax.objectives.triples import KE, LRC
 from ptm_jax.systems.masked import headed
 from ptm_jax.systems.sentence_trees import GROUP
-from ptm_jax.systems.transformers import BERT_UNCASED, ROBERTA, bert, miniature, roberta
+from ptm_jax.systems.transformers import BERT_UNCASED, bert, miniature, roberta
 
 WIKIDATA5M = 822
 """Relations of Wikidata5m (Wang et al. 2021, Table 1)."""
@@ -53,11 +54,11 @@ def kepler(name: str, layers: int, width: int, heads: int) -> System:
     encoded from their descriptions; section 3.
 
     Rows 88 and 101, the variant Wiki with gamma 4 and one negative, from RoBERTa (`--init`). Descriptions and triples are
-    Wikidata5m's: `--set corruption.parts.1.graph.file=PATH corruption.parts.1.graph.texts=PATH`. The rate and the batch of
+    Wikidata5m's: `--set examples.graph.file=PATH examples.graph.texts=PATH`. The rate and the batch of
     the recipe are RoBERTa's with 1e-4 and 125,000 steps; they were not compared with the paper's.
     """
     parent = roberta(name, layers, width, heads, lr=1e-4, warmup=12_500)
-    relations = Relations(WIKIDATA5M, width, initializer=Normal(0.02))
+    relations = Relations(WIKIDATA5M, initializer=Normal(0.02))
     return dataclasses.replace(
         parent,
         paper="Wang et al. 2021, arXiv 1911.06136",
@@ -65,7 +66,7 @@ def kepler(name: str, layers: int, width: int, heads: int) -> System:
         group=GROUP,
         rows=(88, 101),
         towers=headed(parent, relations=relations),
-        corruption=Chain(parts=(TokenMasking(vocab=ROBERTA), DescribedTriple(vocab=ROBERTA))),
+        examples=WithDescribedTriple(examples=parent.examples),
         objective=Joint(parts=((1.0, MLM()), (1.0, KE(gamma=4.0)))),
         recipe=dataclasses.replace(parent.recipe, phases=(Phase(steps=125_000, batch=8192, length=512),)),
     )
@@ -108,9 +109,8 @@ def systems() -> Iterator[System]:
     sizes = (2, 128, 2)
     mini = miniature(libert("", *sizes), "libert_mini", steps=150, lr=2e-3, std=0.08, length=64)
     yield dataclasses.replace(mini, objective=Joint(parts=((1.0, MLM()), (1.0, LRC()))))
-    short = DescribedTriple(vocab=ROBERTA, graph=Triples(width=8))
     parent = kepler("", *sizes)
-    parent = dataclasses.replace(parent, corruption=Chain(parts=(TokenMasking(vocab=ROBERTA), short)))
+    parent = dataclasses.replace(parent, examples=dataclasses.replace(parent.examples, graph=Triples(width=8)))
     yield miniature(parent, "kepler_mini", steps=150, lr=2e-3, std=0.08, length=64)
     parent = dataclasses.replace(kgbert("", *sizes), corruption=TripleText(vocab=BERT_UNCASED, graph=Triples(width=6)))
     yield miniature(parent, "kgbert_mini", steps=200, lr=1e-3, std=0.08, batch=32, length=32)

@@ -5,7 +5,7 @@ import pytest
 
 from ptm_jax.core import facts
 from ptm_jax.core.triples import Triples, sketch
-from ptm_jax.corruptions.triples import DescribedTriple, LexicalPairs, TripleText
+from ptm_jax.corruptions.triples import LexicalPairs, TripleText
 from support import corrupting
 from support.corrupting import VOCAB
 
@@ -44,18 +44,6 @@ def test_triples_are_those_of_the_graph_or_differ_in_one_entity(negatives):
         assert found in TRUE if label else near
     share = 1 / (1 + negatives)
     assert abs(out["triple_label"].mean() - share) < 3 * np.sqrt(share * (1 - share) / ROWS)
-
-
-def test_described_triples_have_another_entity():
-    out = run(DescribedTriple(vocab=VOCAB, graph=GRAPH))
-    views = {
-        name: [out[f"{name}_{field}"][1:] for field in ("input_ids", "segment_ids")] for name in ("head", "tail", "other")
-    }
-    for i in range(ROWS - 1):
-        ((h,), (t,), (o,)) = (parts(ids[i], segments[i]) for ids, segments in views.values())
-        assert (h, RELATIONS[out["relation"][i + 1]], t) in TRUE
-        assert o in ENTITIES and o != (t if out["other_side"][i + 1] else h)
-    assert abs(out["other_side"].mean() - 0.5) < 3 * 0.5 / np.sqrt(ROWS)
 
 
 def test_lexical_pairs_have_two_wrong_ones_of_similar_spelling():

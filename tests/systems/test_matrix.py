@@ -56,7 +56,8 @@ def step(system, corpus):
     recipe = dataclasses.replace(system.recipe, phases=phases, accumulate=1)
     system = dataclasses.replace(system, recipe=recipe)
     config = differing.resolve(Experiment(system=system, precision="float32"), corpus.vocab)
-    work = program(facts.fill(config.system, lambda: corpus), 0)
+    config = dataclasses.replace(config, system=facts.fill(config.system, lambda: corpus))
+    work = program(config.system, 0)
     batch = {name: jnp.asarray(leaf) for name, leaf in next(iter(setup.stream(config, corpus, 0))).items()}
     # Initial values from numpy: compiling the initialisation would take as long as the step.
     random = np.random.default_rng(0)

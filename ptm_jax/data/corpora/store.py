@@ -6,6 +6,7 @@ tokenizer/                           read by `tokenizers.saved.load`
 train-00000-of-0000N.array_record    records are blocks
 heldout-00000-of-0000N.array_record
 cooccurrence-W.npy                   optional, [N] of `cooccurrence.PAIR`: co-occurrences in train in a window of W words
+triples-HASH.npy                     optional: the triples and texts of a graph in these tokens (`core.triples.Triples`)
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import hashlib
 import importlib
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -186,18 +187,28 @@ class Corpus:
 
         They are counted when they are first asked for, and stay in the corpus. Raises UserError for a window that cannot be
         counted, and where the corpus cannot be written."""
-        path = self.dir / f"cooccurrence-{window}.npy"
+
+        def make(draft: Path) -> None:
+            blocks = Blocks(self, "train")
+            cooccurrence.count((blocks[i] for i in range(len(blocks))), self.vocab, window, draft)
+
+        return self.kept(f"cooccurrence-{window}.npy", make)
+
+    def kept(self, name: str, make: Callable[[Path], Any]) -> np.ndarray:
+        """Returns an array of the folder, memory-mapped. Where it is missing, one process calls `make(path)`, which writes
+        it. Raises UserError where it cannot be written or read."""
+        path = self.dir / name
         try:
-            with _alone(self.dir / ".pairs.lock", path.exists()):
+            with _alone(path.with_suffix(".lock"), path.exists()):
                 if not path.exists():
-                    blocks, draft = Blocks(self, "train"), path.with_suffix(".draft")
-                    cooccurrence.count((blocks[i] for i in range(len(blocks))), self.vocab, window, draft)
+                    draft = path.with_suffix(".draft.npy")
+                    make(draft)
                     draft.rename(path)
             return np.load(path, mmap_mode="r")
         except OSError as error:
-            raise UserError(f"cannot write the co-occurrences {path}: {error.strerror or error}") from None
+            raise UserError(f"cannot write {path}: {error.strerror or error}") from None
         except ValueError:
-            raise UserError(f"{path} is damaged; delete it: it is counted again when it is needed") from None
+            raise UserError(f"{path} is damaged; delete it: it is made again when it is needed") from None
 
     def blocks(self, split: str = "train") -> Blocks:
         """Returns the blocks of a split, in the order of the corpus."""

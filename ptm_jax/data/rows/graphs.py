@@ -1,4 +1,4 @@
-"""Rows of triples of a graph, alone or beside text (Wang et al. 2014)."""
+"""Rows of triples of a graph: alone, beside text (Wang et al. 2014), or with the texts of their entities (KEPLER)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.fields import Field
 from ptm_jax.core.graph import ENTITY, Graph, kinds_of, triples_in
+from ptm_jax.core.triples import Triples
 from ptm_jax.data.corpora.store import Block, Blocks
 from ptm_jax.data.rows import packing
-from ptm_jax.data.rows.examples import Around, Fields, Spec
+from ptm_jax.data.rows.examples import Around, Fields, FullSentences, Spec
 from ptm_jax.data.rows.windows import Chunks
 
 
@@ -67,6 +68,46 @@ class WithTriples(Around):
         triples[number % max(count, 1), number // max(count, 1)] = found
         weights[number % max(count, 1), number // max(count, 1)] = 1
         return {**out, "triples": triples, "triple_weights": weights}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WithDescribedTriple(Around):
+    """The rows of `examples`, each with a triple of the graph and a wrong entity in place of its head or tail (Wang et al.
+    2021, arXiv 1911.06136, section 3.2, one negative): the texts of head, tail and wrong entity between `begin` and `end` as
+    views, `{head, tail, other}_input_ids` and `_segment_ids` [R, S] int32, S = width + 2, the `relation` [R], and the
+    `other_side` [R]: 0 in place of the head, 1 of the tail.
+
+    The host looks the texts up in the memory-mapped graph, so that a device holds those of its rows alone.
+    """
+
+    examples: Any = FullSentences()
+    graph: Triples = Triples(width=64)
+
+    def spec(self, length: int, vocab) -> Spec:
+        """Returns the fields. Raises UserError as `examples` do."""
+        inner = self.examples.spec(length, vocab)
+        views = [f"{name}_{field}" for name in ("head", "tail", "other") for field in ("input_ids", "segment_ids")]
+        return {**inner, **packing.fields(self.graph.width + 2, *views), "relation": Field(), "other_side": Field()}
+
+    def rows(self, block: Block, *, length: int, vocab, rng: np.random.Generator) -> Fields:
+        """Returns the fields [R, ...]."""
+        out = self.examples.rows(block, length=length, vocab=vocab, rng=rng)
+        rows, (count, size, _) = len(out["input_ids"]), self.graph.sizes
+        head, relation, tail = self.graph.triples()[rng.integers(0, count, rows)].T
+        side = rng.integers(0, 2, rows, dtype=np.int32)
+        other = (np.where(side > 0, tail, head) + 1 + rng.integers(0, max(1, size - 1), rows)) % size
+        for name, entities in (("head", head), ("tail", tail), ("other", other)):
+            out |= {f"{name}_{field}": value for field, value in self._texts(entities, vocab).items()}
+        return {**out, "relation": relation.copy(), "other_side": side}
+
+    def _texts(self, entities: np.ndarray, vocab: Any) -> Fields:
+        coded = self.graph.entities()[entities]
+        out, sizes = packing.empty(len(coded), coded.shape[1] + 2, vocab.pad, "segment_ids"), (coded > 0).sum(1)
+        ids = out["input_ids"]
+        ids[:, 0], ids[:, 1:-1] = packing.special(vocab, self.begin), np.where(coded > 0, coded - 1, ids[:, 1:-1])
+        ids[np.arange(len(ids)), sizes + 1] = packing.special(vocab, self.end)
+        out["segment_ids"][:] = np.arange(ids.shape[1]) < sizes[:, None] + 2
+        return out
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,22 +15,22 @@ from ptm_jax.nn.layers import Activation, Dense, LayerNorm, activate
 
 
 class Relations(slots.Head, nn.Module):
-    """The vectors of relations by their numbers [..], `relations` [R, D] (KEPLER)."""
+    """The vectors of relations by their numbers [..], `relations` [R, D], as wide as states [.., D] (KEPLER)."""
 
     size: int
-    width: int
     initializer: Any = TruncatedNormal()
 
     def reads(self, encoded, batch):
-        return (batch["relation"],)
+        return batch["relation"], encoded.hidden[:, 0]
 
     @staticmethod
     def example(encoded):
-        return (jnp.zeros(encoded.hidden.shape[:1], jnp.int32),)
+        return jnp.zeros(encoded.hidden.shape[:1], jnp.int32), encoded.hidden[:, 0]
 
     @nn.compact
-    def __call__(self, ids, *, table=None, context=None):
-        return self.param("relations", self.initializer, (self.size, self.width))[jnp.minimum(ids, self.size - 1)]
+    def __call__(self, ids, states, *, table=None, context=None):
+        vectors = self.param("relations", self.initializer, (self.size, states.shape[-1]))
+        return vectors[jnp.minimum(ids, self.size - 1)]
 
 
 class EntityScores(slots.Head, nn.Module):

@@ -100,7 +100,7 @@ def test_a_corpus_counts_once_and_where_it_can(tmp_path, monkeypatch):
     (tmp_path / "cooccurrence-4.npy").write_bytes(b"\x93NUMPY")
     with pytest.raises(UserError, match="cooccurrence-4.npy is damaged"):
         corpus.cooccurrence(4)
-    with pytest.raises(UserError, match="cannot write the co-occurrences"):
+    with pytest.raises(UserError, match="cannot write .*cooccurrence-4.npy"):
         store.Corpus(tmp_path / "none", corpus.manifest).cooccurrence(4)
     with pytest.raises(UserError, match="expected 1 to 22"):
         cells.Cells(window=23)
