@@ -97,7 +97,7 @@ def score(task: str, way: str, args: argparse.Namespace, seed: int) -> float:
     adapt = adaptations.read_all(("feature", WAYS[way], f"bcn(hidden={args.hidden}, dropout=0.2)"))
     config = finetuning.experiment(
         task, str(args.workdir / "translation"), labelled(task, args, seed), epochs=args.task_epochs, batch=32,
-        length=args.length, lr=1e-3, adapt=adapt, seed=seed,
+        length=args.length, lr=args.task_rate, adapt=adapt, seed=seed,
     )  # fmt: skip
     config = dataclasses.replace(config, precision="float32", save_every=0, log_every=100, metrics=())
     found = selection.finetune(config, place(task, way, args, seed), task, quiet=True)
@@ -138,6 +138,7 @@ def main() -> None:
     parser.add_argument("--hidden", type=int, default=100, help="units of BCN")
     parser.add_argument("--length", type=int, default=64, help="words of a text that are read")
     parser.add_argument("--task-epochs", type=float, default=10.0)
+    parser.add_argument("--task-rate", type=float, default=3e-3, help="of BCN")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     start = time.process_time()
