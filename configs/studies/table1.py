@@ -23,7 +23,7 @@ SHARED = {
 }  # fmt: skip
 """The survey's name of a task: a system that has it."""
 base = get("bert_tiny")
-base = dataclasses.replace(base, tokenizer=dataclasses.replace(base.tokenizer, specials="xlnet"))
+base = dataclasses.replace(base, tokenizer=dataclasses.replace(base.tokenizer, specials="roberta"))
 TASKS = {name: compose(base, get(task)) for name, task in SHARED.items()}
 TASKS["LM"] = miniature(gpt2("", 2, 128, 2), "", steps=100, lr=2e-3, std=0.08, length=64)
 TASKS["PLM"] = get("xlnet_mini")

@@ -19,7 +19,7 @@ SHARED = {
 }  # fmt: skip
 base = get("bert_base")
 base = dataclasses.replace(base, recipe=dataclasses.replace(base.recipe, phases=base.recipe.phases[-1:]))
-base = dataclasses.replace(base, tokenizer=dataclasses.replace(base.tokenizer, specials="xlnet"))
+base = dataclasses.replace(base, tokenizer=dataclasses.replace(base.tokenizer, specials="roberta"))
 TASKS = {name: compose(base, get(task)) for name, task in SHARED.items()} | {"LM": get("gpt"), "PLM": get("xlnet_base")}
 
 study = Study(

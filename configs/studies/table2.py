@@ -47,7 +47,7 @@ SST2 = {
 }
 ELSEWHERE = "110 to 360 M parameters, 5 to 160 GB of text, the 67,349 examples of SST-2 (here 12,000)"
 
-base = dataclasses.replace(BERT, tokenizer=dataclasses.replace(BERT.tokenizer, specials="xlnet", sentinels=4))
+base = dataclasses.replace(BERT, tokenizer=dataclasses.replace(BERT.tokenizer, specials="roberta", sentinels=4))
 
 study = Study(
     name="table2",
