@@ -85,6 +85,7 @@ class Encoder(Slot):
     apart            whether `extra` has the states of each direction alone, "forward" and "backward" [B, L, D]
     keeps_last       whether `extra` has the last layer's states before dropout, "last" [B, L, D]
     reads_source     whether it has a decoder, which reads `decoder_input_ids`
+    reads_mentions   whether it reads entities beside the words, at the tokens `mention_places` of a batch
     writes_neighbours  whether it decodes the sentences beside each sentence of a row (skip-thought)
     gives_vectors    whether it has a vector for a text: that of each token's is in `extra["vectors"]` [B, L, D], and
                      `encode` takes the first
@@ -113,6 +114,7 @@ class Encoder(Slot):
     apart: bool = False
     keeps_last: bool = False
     reads_source: bool = False
+    reads_mentions: bool = False
     writes_neighbours: bool = False
     gives_vectors: bool = False
     by_sentence: bool = False

@@ -20,23 +20,31 @@ class MentionTransformer(Stacked):
     """A stack over words and entities (Yamada et al. 2020, arXiv 2010.01057, section 3): every token sees all words and all
     entities of its document.
 
-    The entities of a batch are `mention_ids` [B, E], at the tokens `mention_places` [B, E, M] (-1: none), in the documents
-    `mention_segments` [B, E] (0: unused; absent: 1) with the types `mention_types` [B, E] (absent: 0); a batch without them
-    has words alone. `hidden` are the states of words; `extra` has those of entities, "entities" [B, E, D] and of every
-    layer "entity_layers" [N + 1, B, E, D], and the "entity_table" [E', W], which a head may share. `attention` is
-    [N, B, H, L + E, L + E].
+    The entities of a batch are `mention_ids` [B, E] (absent: `masks`), at the tokens `mention_places` [B, E, M] (-1: none),
+    in the documents `mention_segments` [B, E] (0: unused; absent: 1) with the types `mention_types` [B, E] (absent: 0); a
+    batch without places has words alone. `hidden` are the states of words; `extra` has those of entities, "entities"
+    [B, E, D] and of every layer "entity_layers" [N + 1, B, E, D], and the "entity_table" [E', W], which a head may share.
+    `attention` is [N, B, H, L + E, L + E].
+
+    masks   rows of the table for entities that are not known, the last for all others; [MASK] and [MASK2] of published files
     """
 
     embed: Embeddings
     entities: EntityEmbeddings
     stack: Stack
+    masks: tuple[int, ...] = (2, 3)
 
+    reads_mentions = True
     direction = "bidirectional"
     obeys_order = False
 
     @nn.compact
     def __call__(self, batch: Batch, train: bool = False) -> Encoded:
-        context, segments, mentions = context_of(batch, self.direction, train), segments_of(batch), mentions_of(batch)
+        context, segments, mentions = (
+            context_of(batch, self.direction, train),
+            segments_of(batch),
+            mentions_of(batch, self.masks),
+        )
         words = self.embed(batch, context)
         states, table = self.entities(mentions, context)
         places = jnp.concatenate([segments, mentions.segments], 1)
@@ -50,11 +58,13 @@ class MentionTransformer(Stacked):
         return Encoded(hidden, layers, encoded.attention, extra=extra)
 
 
-def mentions_of(batch: Batch) -> Mentions:
-    """Returns the mentions of a batch; none, E = 0, where it has no `mention_ids`."""
-    if "mention_ids" not in batch:
+def mentions_of(batch: Batch, masks: tuple[int, ...]) -> Mentions:
+    """Returns the mentions of a batch; none, E = 0, where it has no `mention_places`."""
+    if "mention_places" not in batch:
         none = jnp.zeros((batch["input_ids"].shape[0], 0), jnp.int32)
         return Mentions(none, none[..., None], none, none)
-    ids = batch["mention_ids"]
+    count, several = batch["mention_places"].shape[:2]
+    hidden = jnp.asarray([masks[min(n, len(masks) - 1)] for n in range(several)], jnp.int32)
+    ids = batch["mention_ids"] if "mention_ids" in batch else jnp.broadcast_to(hidden, (count, several))
     other = lambda name, value: batch[name] if name in batch else jnp.full_like(ids, value)
     return Mentions(ids, batch["mention_places"], other("mention_segments", 1), other("mention_types", 0))

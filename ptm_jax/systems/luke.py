@@ -56,7 +56,10 @@ def luke(name: str, layers: int, width: int, heads: int, lexicon: Entities = LIN
     )
     embed = dataclasses.replace(low.embed, vocab=WORDS)
     encoder = MentionTransformer(
-        embed=embed, entities=beside, stack=dataclasses.replace(low.stack, block=mixed(low.stack.block))
+        embed=embed,
+        entities=beside,
+        stack=dataclasses.replace(low.stack, block=mixed(low.stack.block)),
+        masks=(lexicon.entities,),
     )
     named = {
         "mlm": MLMHead(vocab=WORDS, eps=1e-5, initializer=init, tied=False),

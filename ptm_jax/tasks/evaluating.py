@@ -30,7 +30,7 @@ class Evaluation:
 
 def task_for(model: Any, task: Task) -> Task:
     """Returns the task with its classes in the model's order. Raises UserError if the model has other classes."""
-    kind = kind_of(task.examples)
+    kind = kind_of(task.examples, model.module.encoder)
     if not kind.named or not task.examples.labels:
         return task
     head = model.module.heads.get(kind.head)

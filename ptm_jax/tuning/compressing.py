@@ -135,7 +135,7 @@ class _Measure:
     def __call__(self, model: Pretrained) -> Size:
         leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(model.params[model.tower])]
         metrics: Mapping[str, float] = {}
-        if self._task is not None and kind_of(self._task.examples).head in model.module.heads:
+        if self._task is not None and kind_of(self._task.examples, model.module.encoder).head in model.module.heads:
             source = evaluating.heldout_of(self._task, self._data)
             metrics = evaluating.evaluate(model, self._task, source).metrics
         zeros = sum(int(np.sum(leaf == 0)) for leaf in leaves)

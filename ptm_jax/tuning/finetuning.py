@@ -73,6 +73,7 @@ def experiment(
     if kind.writes and examples.start is None:
         examples = dataclasses.replace(examples, start=_start(model))
     system = with_head(model, examples)
+    kind = kind_of(examples, system.towers["main"].encoder)
     objective = kind.objective(examples := _spelled(examples, system.examples))
     if tagger != "linear":
         system, objective = _tagged(system, examples, tagger)
@@ -119,7 +120,7 @@ def from_scratch(
     examples = _spelled(catalogue.get(task).examples.settled(data), parent.examples)
     kind = kind_of(examples)
     system = _writer(parent, parent.name) if kind.writes else headed(parent, examples)
-    objective = kind.objective(examples)
+    objective = kind_of(examples, system.towers["main"].encoder).objective(examples)
     system = with_field(system, "dropout", dropout, lambda part: isinstance(part, TaskHead))
     if tagger != "linear":
         system, objective = _tagged(system, examples, tagger)
@@ -246,8 +247,9 @@ def with_head(init: str, examples: TaskExamples) -> System:
 
 def headed(system: System, examples: TaskExamples) -> System:
     """Returns the encoder of a system with the head of a task, which reads as the system's own head does."""
-    name, kind = _tuned(system.towers), kind_of(examples)
+    name = _tuned(system.towers)
     encoder = system.towers[name].encoder.without_memory()  # texts of a task do not follow one another
+    kind = kind_of(examples, encoder)
     if system.examples.backward:
         encoder = encoder.turned()
     # A fine-tuned run keeps the pooling of its fine-tuning (STILTs), a convolutional encoder that of its task.
@@ -268,6 +270,9 @@ def _published(init: str, folder: Path, examples: TaskExamples) -> System:
     if not named and not kind.bare:
         raise UserError(f"{init}: the family {family.model_type} has no class with a head {kind.head!r} on texts")
     system = checkpoint.record_of(config, named[0] if named else family.bare)[0]
+    kind = kind_of(examples, system.towers["main"].encoder)
+    if reading := [name for name, heads in family.heads.items() if heads == (kind.head,) and name not in named]:
+        return checkpoint.record_of(config, reading[0])[0]
     encoder, averages = system.towers["main"].encoder, kind.pooled and _averages(folder)
     if named and not averages:
         return system

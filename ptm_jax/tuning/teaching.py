@@ -14,11 +14,10 @@ import numpy as np
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.system import Experiment
-from ptm_jax.inference.head_scores import scored
 from ptm_jax.tasks import evaluating
 from ptm_jax.tasks.formats.labelled import Labelled
 from ptm_jax.tasks.formats.taught import TaughtLabels, read
-from ptm_jax.tasks.kinds.base import kind_of, rows_of
+from ptm_jax.tasks.kinds.base import class_scores, rows_of
 
 
 def write_scores(
@@ -42,7 +41,7 @@ def write_scores(
     found = []
     for teacher, one in zip(teachers, tasks, strict=True):
         groups, _ = rows_of(teacher, examples, every, evaluating.length_of(teacher, one))
-        found.append(scored(teacher, kind_of(examples).head, groups, batch))
+        found.append(class_scores(teacher, examples, groups, batch))
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(path.name + ".draft")
     with draft.open("w", encoding="utf8") as file:

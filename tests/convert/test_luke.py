@@ -12,6 +12,12 @@ from ptm_jax.convert import checkpoint, engine
 from ptm_jax.convert.family import family_of
 from ptm_jax.core.towers import Tower
 from ptm_jax.objectives.base import token_loss
+from ptm_jax.tasks.catalogue import catalogue
+from ptm_jax.tasks.formats import taskrows
+from ptm_jax.tasks.formats.labelled import Example
+from ptm_jax.tasks.formats.marked import Mention
+from ptm_jax.tuning import finetuning
+from support.marking import marked, tokenizer
 
 pytestmark = peers.LIVE
 
@@ -217,3 +223,40 @@ def test_a_file_of_version_4_has_one_table_for_words_and_head(tmp_path):
     save_file(tensors, tmp_path / "model.safetensors")
     params = checkpoint.read(tmp_path).params["main"]
     np.testing.assert_array_equal(params["heads_mlm"]["table"], params["encoder"]["embed"]["token"])
+
+
+TASKS = {
+    "open_entity": ("EntityClassification", "She saw [E1] new Paris [/E1] at last.", [2]),
+    "tacred": ("EntityPairClassification", "So [E2] Ann [/E2] met [E1] Bob [/E1].", [2, 3]),
+}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_rows_of_a_task_are_the_input_of_the_published_class(task, tmp_path):
+    """The task's head of a published LUKE, on the task's own rows, equals Transformers' class on [MASK] at the marks."""
+    name, text, masks = TASKS[task]
+    own = tokenizer(text)
+    sizes = {**SIZES, **CONFIGS["published"], "vocab_size": own.vocab.size, "max_position_embeddings": 64}
+    config = peers.transformers.LukeConfig(**sizes, pad_token_id=own.vocab.pad)
+    model = peers.randomise(getattr(peers.transformers, f"LukeFor{name}")(config), 1).eval()
+    model.save_pretrained(tmp_path)
+    labels = ("a", "b", "c")
+    spec = dataclasses.replace(catalogue.get(task).examples, labels=labels)
+    example = Mention(text, frozenset("a"), "") if task == "open_entity" else Example(text, None, "a", "")
+    rows = [group[0] for group in spec.features(own, spec.encode(own, [example]), 64)[0]]
+    batch = taskrows.padded(rows, spec, own.vocab, 48, 1)
+    system, read = finetuning.with_head(str(tmp_path), spec), checkpoint.read(tmp_path)
+    (head,) = system.towers["main"].heads
+    tower = Tower(system.towers["main"], read.params["main"])
+    ours = tower.read(head, tower(batch), batch)
+    torch = lambda value: peers.torch.tensor(np.asarray(value, np.int64))
+    ids, _ = own.frame(own.encode_batch([text])[0])
+    spans = [marked(own, ids, number + 1) for number in range(len(masks))]
+    width = max(map(len, spans))
+    out = model(
+        input_ids=torch(ids)[None],
+        entity_ids=torch([masks]),
+        entity_attention_mask=torch([[1] * len(masks)]),
+        entity_position_ids=torch([[span + [-1] * (width - len(span)) for span in spans]]),
+    )
+    peers.close(ours, out.logits, 1e-4, "logits")

@@ -36,12 +36,12 @@ def test_scores_are_computed_once_and_stand_in_the_rows(data, tmp_path, monkeypa
     monkeypatch.setattr(teaching.evaluating, "task_for", lambda model, task: task)
     monkeypatch.setattr(teaching.evaluating, "length_of", lambda model, task: 8)
     monkeypatch.setattr(teaching, "rows_of", lambda model, spec, examples, length: ([len(e.first) for e in examples], {}))
-    give = lambda model, head, groups, batch: asked.append(head) or [np.array([model * size, 0.5]) for size in groups]
-    monkeypatch.setattr(teaching, "scored", give)
+    give = lambda model, spec, groups, batch: asked.append(spec) or [np.array([model * size, 0.5]) for size in groups]
+    monkeypatch.setattr(teaching, "class_scores", give)
     task = catalogue.get("sst2")
     for _ in range(2):
         path = teaching.write_scores((1.0, 2.0), task, data, tmp_path / "run" / "scores.jsonl")
-    assert asked == ["classify"] * 2 and len(path.read_text().splitlines()) == 8
+    assert asked == [task.examples] * 2 and len(path.read_text().splitlines()) == 8
     config = types.SimpleNamespace(system=types.SimpleNamespace(examples=task.examples))
     monkeypatch.setattr(teaching.dataclasses, "replace", lambda value, **fields: types.SimpleNamespace(**fields))
     own = teaching.taught(config, path).system.examples

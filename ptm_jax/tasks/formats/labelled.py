@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -48,8 +48,11 @@ class Labelled(TaskExamples):
                            end (Sun et al. 2019, section 5.3.1: 128 and 382 tokens)
 
     Fields: input_ids, segment_ids (1 on tokens), positions, token_type_ids [L] int32, `label` [] int32 (float32 for a
-    number), `label_weights` [] float32, 0 in padding rows of the last batch.
+    number), `label_weights` [] float32, 0 in padding rows of the last batch; of formats that mark entities also
+    `mention_places` [2, 30] int32.
     """
+
+    fill: ClassVar[Mapping[str, float]] = {"mention_places": -1}
 
     first: tuple[str, ...] = ("sentence", "text")
     second: tuple[str, ...] = ()
@@ -66,6 +69,12 @@ class Labelled(TaskExamples):
     def __post_init__(self):
         if self.format and self.format not in tabular.FORMATS:
             raise unknown("format", self.format, tabular.FORMATS)
+        if self.mentions and self.keep != "head":
+            raise ValueError(f"keep is {self.keep!r}; texts of {self.format} are cut at their ends: set keep='head'")
+
+    @property
+    def mentions(self) -> int:
+        return 2 if self.format in marked.PAIRS else 0
 
     def _within(self, folder: Path) -> dict[str, taskdata.Source]:
         if self.format == "folders" and not any((folder / name).is_dir() for name in ("train", "dev", "test")):
@@ -74,7 +83,8 @@ class Labelled(TaskExamples):
 
     def spec(self, length: int, vocab: Any) -> dict[str, tuple[tuple[int, ...], type]]:
         label = {"label": ((), np.int32 if self.labels else np.float32), "label_weights": ((), np.float32)}
-        return taskrows.spec_of(length) | label
+        places = {"mention_places": ((self.mentions, marked.MENTION), np.int32)} if self.mentions else {}
+        return taskrows.spec_of(length) | label | places
 
     def read(self, path: str | Path, remarks: Remarks | None = None, labels: bool = True) -> Iterator[Example]:
         needed = [names for names in (self.first, self.second, self.label if labels else ()) if names]
@@ -130,10 +140,14 @@ class Labelled(TaskExamples):
         first = tokenizer.encode_batch([e.first for e in examples])
         second = tokenizer.encode_batch([e.second or "" for e in examples]) if self.second else [None] * len(examples)
         numbers = [0.0 if e.label is None else self.number(e) for e in examples]
-        return [
+        records = [
             {"first": a, "label": np.float32([n])} | ({} if b is None else {"second": b})
             for a, b, n in zip(first, second, numbers, strict=True)
         ]
+        if not self.mentions:
+            return records
+        found = marked.placed(tokenizer, [e.first for e in examples], self.mentions)
+        return [{**record, **row} for record, row in zip(records, found, strict=True)]
 
     def frequencies(self, records: Sequence[Record]) -> list[int]:
         every = np.array([record["label"][0] for record in records]).astype(np.int64)
@@ -149,7 +163,8 @@ class Labelled(TaskExamples):
                     first = np.concatenate([first[: size // 4], first[len(first) - (size - size // 4) :]])
                 first, second = taskrows.shortened(first, second, size)
             ids, types = tokenizer.frame(first, second)
-            groups.append([taskrows.row_of(ids, types, label=record["label"][0], label_weights=1.0)])
+            places = {"mention_places": marked.framed(tokenizer, record["mention_places"], size)} if self.mentions else {}
+            groups.append([taskrows.row_of(ids, types, label=record["label"][0], label_weights=1.0, **places)])
         return groups, remarks
 
 

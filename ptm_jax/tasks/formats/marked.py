@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from ptm_jax.core.errors import UserError, closest
+from ptm_jax.data.tokenizers import pieces
 from ptm_jax.inference import head_scores
 from ptm_jax.tasks.formats import tabular, taskrows
 from ptm_jax.tasks.formats.tabular import Row, format_of, needs
@@ -37,6 +38,32 @@ def marked(place: str, words: Sequence[str], *spans: tuple[int, int]) -> str:
         out[start] = f"[E{number}] {out[start]}"
         out[end - 1] = f"{out[end - 1]} [/E{number}]"
     return " ".join(out)
+
+
+PAIRS = "tacred", "fewrel"
+"""Formats that mark two entities."""
+MENTION = 30
+"""Tokens of a mention at most (studio-ousia/luke: max_mention_length)."""
+
+
+def placed(tokenizer: Any, texts: Sequence[str], mentions: int) -> list[Record]:
+    """Returns the ids of each text, `first` [T], and the places of its marked entities with their marks, `mention_places`
+    [mentions, 30] int32, -1 for none (Yamada et al. 2020, sections 4.1 and 4.2)."""
+    found = []
+    for text, read in zip(texts, pieces.pieces_of(tokenizer, texts), strict=True):
+        row = np.full((mentions, MENTION), -1, np.int32)
+        for number in range(mentions):
+            start, end = text.find(f"[E{number + 1}]"), text.find(mark := f"[/E{number + 1}]") + len(mark)
+            inside = np.flatnonzero((read.starts < end) & (read.ends > start))[:MENTION]
+            row[number, : len(inside)] = inside
+        found.append({"first": read.ids, "mention_places": row})
+    return found
+
+
+def framed(tokenizer: Any, found: np.ndarray, size: int) -> np.ndarray:
+    """Returns the `mention_places` in a row that holds the first `size` tokens of a text."""
+    before = tokenizer.frame(np.array([-1]))[0].tolist().index(-1)
+    return np.where((found >= 0) & (found < size), found + before, -1)
 
 
 @format_of("tacred")
@@ -96,14 +123,18 @@ class TypedMentions(TaskExamples):
     labels   the types by index; "found": those of the data, in alphabetical order
     format   a name in `tasks.formats.tabular.FORMATS` of rows with `text` and a list `labels`
 
-    Fields: as `tasks.formats.labelled`, with `label` [C] float32 of 0 and 1.
+    Fields: as `tasks.formats.labelled`, with `label` [C] float32 of 0 and 1, and `mention_places` [1, 30] int32.
     """
+
+    mentions: ClassVar[int] = 1
+    fill: ClassVar[Mapping[str, float]] = {"mention_places": -1}
 
     labels: tuple[str, ...] | Literal["found"] = "found"
     format: str = "open_entity"
 
     def spec(self, length: int, vocab: Any) -> dict[str, Any]:
-        return taskrows.spec_of(length) | {"label": ((self.outputs,), np.float32), "label_weights": ((), np.float32)}
+        fields = {"label": ((self.outputs,), np.float32), "label_weights": ((), np.float32)}
+        return taskrows.spec_of(length) | fields | {"mention_places": ((self.mentions, MENTION), np.int32)}
 
     def read(self, path: str | Path, remarks: Remarks | None = None, labels: bool = True) -> Iterator[Mention]:
         for number, (place, fields) in enumerate(tabular.rows(path, self.format, encoding=self.encoding)):
@@ -126,9 +157,9 @@ class TypedMentions(TaskExamples):
         yield example.text
 
     def encode(self, tokenizer: Any, examples: Sequence[Mention]) -> list[Record]:
-        ids = tokenizer.encode_batch([example.text for example in examples])
         hot = [np.array([name in (e.labels or ()) for name in self.labels], np.float32) for e in examples]
-        return [{"first": row, "label": label} for row, label in zip(ids, hot, strict=True)]
+        found = placed(tokenizer, [example.text for example in examples], self.mentions)
+        return [{**row, "label": label} for row, label in zip(found, hot, strict=True)]
 
     def frequencies(self, records: Sequence[Record]) -> list[int]:
         return np.sum([record["label"] for record in records], 0).astype(int).tolist()
@@ -138,5 +169,6 @@ class TypedMentions(TaskExamples):
         for record in records:
             remarks["cut"] += len(record["first"]) > size
             ids, types = tokenizer.frame(record["first"][:size])
-            groups.append([taskrows.row_of(ids, types, label=record["label"], label_weights=1.0)])
+            fields = {"mention_places": framed(tokenizer, record["mention_places"], size)}
+            groups.append([taskrows.row_of(ids, types, label=record["label"], label_weights=1.0, **fields)])
         return groups, +remarks

@@ -55,6 +55,8 @@ class TaskExamples(slots.Examples):
     spelling: Spelled | None = dataclasses.field(default=None, repr=False)  # prepared data do not depend on it
 
     labelled: ClassVar[bool] = True
+    mentions: ClassVar[int] = 0
+    """Entities that are marked in each text; their tokens are the field `mention_places` (`formats.marked.placed`)."""
 
     @property
     def alphabet(self) -> int | None:

@@ -65,6 +65,7 @@ class Kind:
     config       number of scores -> fields of the published config that size the head of the published class
     taggers      {--tagger: (examples, the default head) -> (head, objective)}: other heads than the default "linear"
     first        name of the task whose predictions `predict` may be given (`--beside`)
+    of_entities  fields of the kind for encoders that read entities beside the words, where the examples mark them
     outcomes     (list of examples, predictions) -> (gold classes, predicted classes), for the confusion matrix
     """
 
@@ -82,6 +83,7 @@ class Kind:
     config: Callable[[int], Mapping[str, Any]] = published_classes
     taggers: Mapping[str, Callable[[Any, Any], tuple[Any, Any]]] = dataclasses.field(default_factory=dict)
     first: str = ""
+    of_entities: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     outcomes: Callable[[Sequence[Any], Sequence[Any]], tuple[list[str], list[str]]] | None = None
 
 
@@ -100,13 +102,14 @@ def _built_in() -> None:
     discover("ptm_jax.tasks.kinds")
 
 
-def kind_of(examples: Any) -> Kind:
-    """The kind of the class of `examples`, or of the nearest class that it inherits. Raises UserError where none is
-    registered."""
+def kind_of(examples: Any, encoder: Any = None) -> Kind:
+    """The kind of the class of `examples`, or of the nearest class that it inherits; for an encoder, as it reads marked
+    entities. Raises UserError where none is registered."""
     _built_in()
     for each in type(examples).__mro__:
         if each in _KINDS:
-            return _KINDS[each]
+            beside = encoder is not None and encoder.reads_mentions and examples.mentions
+            return dataclasses.replace(_KINDS[each], **_KINDS[each].of_entities) if beside else _KINDS[each]
     raise unknown("kind of examples", type(examples).__name__, (each.__name__ for each in _KINDS))
 
 
@@ -130,6 +133,15 @@ def scores_of_fields(model: Any, head: str, spec: TaskExamples, groups: Sequence
         for place, number in enumerate(chosen):
             found[number] = jax.tree.map(lambda part, place=place: part[place], scores)
     return found
+
+
+def class_scores(model: Any, spec: TaskExamples, groups: Sequence[Sequence[Any]], batch: int) -> list[Any]:
+    """The scores of each group of rows by the head of their kind."""
+    encoder = model.module.encoder
+    head = kind_of(spec, encoder).head
+    if encoder.reads_mentions and spec.mentions:
+        return scores_of_fields(model, head, spec, groups, batch)
+    return head_scores.scored(model, head, groups, batch)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from ptm_jax.inference.classifying import Prediction, predicted
-from ptm_jax.inference.head_scores import scored
+from ptm_jax.nn.heads.entity_states import EntityClasses
 from ptm_jax.nn.heads.tasks import SequenceHead
 from ptm_jax.objectives.downstream import Classification
 from ptm_jax.tasks.formats.labelled import Labelled
-from ptm_jax.tasks.kinds.base import Kind, Metrics, json_lines, register, rows_of
+from ptm_jax.tasks.kinds.base import Kind, Metrics, class_scores, json_lines, register, rows_of
 from ptm_jax.tasks.metrics import measures, squad
 
 BOOLEANS = {"boolq": ("false", "true"), "wic": ("false", "true"), "wsc": ("False", "True")}
@@ -26,7 +26,7 @@ BOOLEANS = {"boolq": ("false", "true"), "wic": ("false", "true"), "wsc": ("False
 
 def predict(model, spec: Labelled, examples, length: int, batch: int):
     groups, remarks = rows_of(model, spec, examples, length)
-    scores = scored(model, "classify", groups, batch)
+    scores = class_scores(model, spec, groups, batch)
     if not spec.labels:
         return [Prediction("", {}, float(row[0])) for row in scores], remarks
     return [predicted(spec.labels, row) for row in scores], remarks
@@ -122,6 +122,11 @@ KIND = register(
         named=True,
         pooled=True,
         bare=False,
+        of_entities={
+            "head": "related",
+            "new_head": lambda spec, summary: EntityClasses(classes=spec.outputs, count=2, bias=False, dropout=0.1),
+            "objective": lambda spec: Classification(head="related"),
+        },
         outcomes=measures.labels_of,
     )
 )

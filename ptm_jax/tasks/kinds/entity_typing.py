@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ptm_jax.inference.head_scores import scored
+from ptm_jax.nn.heads.entity_states import EntityClasses
 from ptm_jax.nn.heads.tasks import SequenceHead
 from ptm_jax.objectives.downstream import Classification
 from ptm_jax.tasks.catalogue import Task, catalogue
 from ptm_jax.tasks.formats.marked import TypedMentions
-from ptm_jax.tasks.kinds.base import Kind, Metrics, register, rows_of
+from ptm_jax.tasks.kinds.base import Kind, Metrics, class_scores, register, rows_of
 from ptm_jax.tasks.metrics.measures import harmonic
 
 OPEN_ENTITY = ("entity", "event", "group", "location", "object", "organization", "person", "place", "time")
@@ -23,7 +23,7 @@ OPEN_ENTITY = ("entity", "event", "group", "location", "object", "organization",
 def predict(model: Any, spec: TypedMentions, examples: Sequence[Any], length: int, batch: int):
     """Returns the types with a positive score of each mention."""
     groups, remarks = rows_of(model, spec, examples, length)
-    scores = scored(model, "classify", groups, batch)
+    scores = class_scores(model, spec, groups, batch)
     return [frozenset(name for name, score in zip(spec.labels, row, strict=True) if score > 0) for row in scores], remarks
 
 
@@ -60,6 +60,11 @@ register(
         measures={"typing": typing},
         lines=lines,
         pooled=True,
+        of_entities={
+            "head": "typed",
+            "new_head": lambda spec, summary: EntityClasses(classes=spec.outputs, dropout=0.1),
+            "objective": lambda spec: Classification(head="typed", kind="labels"),
+        },
     )
 )
 catalogue.add(

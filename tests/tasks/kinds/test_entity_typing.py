@@ -1,15 +1,47 @@
 """Types of mentions: the formats of Open Entity and FIGER, the measures by hand, TACRED's score."""
 
+import dataclasses
 import json
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from ptm_jax import systems
 from ptm_jax.core.errors import UserError
 from ptm_jax.tasks.catalogue import catalogue
+from ptm_jax.tasks.formats.marked import framed, placed
 from ptm_jax.tasks.kinds import entity_typing
+from ptm_jax.tasks.kinds.base import kind_of
 from ptm_jax.tasks.metrics import measures
+from ptm_jax.tuning import finetuning
+from support.marking import marked, tokenizer
+
+
+def test_places_of_marked_entities_are_those_of_their_tokens():
+    text = "She saw [E2] new Paris [/E2], and [E1] Bob [/E1] left."
+    own = tokenizer(text)
+    record = placed(own, [text], 2)[0]
+    ids, _ = own.frame(record["first"])
+    assert np.array_equal(record["first"], own.encode_batch([text])[0])
+    for number in (1, 2):
+        places = framed(own, record["mention_places"], 99)[number - 1]
+        assert places[places >= 0].tolist() == marked(own, ids, number)
+        cut = framed(own, record["mention_places"], 20)[number - 1]
+        assert np.array_equal(cut, np.where(places <= 20, places, -1))
+
+
+def test_an_encoder_beside_entities_takes_the_heads_that_read_them():
+    """LUKE reads entities at the marks of tacred and open_entity, and words elsewhere; BERT reads words."""
+    luke, bert = (systems.get(name) for name in ("luke_mini", "bert_mini"))
+    heads = {"open_entity": ("typed", "classify"), "tacred": ("related", "classify"), "mr": ("classify", "classify")}
+    for name, expected in heads.items():
+        examples = catalogue.get(name).examples
+        examples = dataclasses.replace(examples, labels=("a", "b")) if examples.labels == "found" else examples
+        for system, head in zip((luke, bert), expected, strict=True):
+            made = finetuning.headed(system, examples)
+            kind = kind_of(examples, made.towers["main"].encoder)
+            assert [*made.towers["main"].heads] == [head] == [kind.head] and kind.objective(examples).head == head
 
 
 def test_the_two_published_formats(tmp_path):
@@ -34,9 +66,8 @@ def test_the_two_published_formats(tmp_path):
         list(spec.read(tmp_path / "bad.json"))
     found = catalogue.get("figer").examples.settled([str(tmp_path / "test.json")] * 2)
     assert found.labels == ("location", "place")
-    assert np.array_equal(
-        found.encode(SimpleNamespace(encode_batch=lambda texts: [np.arange(3)]), [first])[0]["label"], [1, 1]
-    )
+    record = found.encode(tokenizer(first.text), [first])[0]
+    assert np.array_equal(record["label"], [1, 1]) and record["mention_places"].shape == (1, 30)
 
 
 def test_measures_by_hand():
