@@ -40,6 +40,11 @@ def is_elmo(folder: str | os.PathLike) -> bool:
     return folder.is_dir() and any(folder.glob(OPTIONS)) and any(folder.glob(WEIGHTS))
 
 
+def writes(encoder: Any) -> bool:
+    """Returns whether the layout of an encoder's export is this one."""
+    return isinstance(encoder, BiLanguageLSTM)
+
+
 def read(folder: str | os.PathLike) -> tuple[System, Params, OpenWords]:
     """Returns (system without a head, {tower: parameters}, tokenizer). Raises UserError with the file and the place."""
     folder = Path(folder)
@@ -171,12 +176,15 @@ def _parameters(path: Path, encoder: BiLanguageLSTM) -> Iterator[tuple[str, np.n
             yield from zip(places, read_(*(_array(path, file, *part) for part in sets.items())), strict=True)
 
 
-def write(folder: Path, module: Model, params: Params, examples: Spelled) -> None:
+def write(folder: Path, module: Model, params: Params, examples: Spelled, dtype: str = "float32") -> None:
     """Writes the encoder of a model as the folder that AllenNLP reads; `examples` are its rows. The softmax is left out,
     and the vector of character 0, for which the network reads 0.
 
-    Raises UserError for another network than ELMo's (`systems.elmo.network`), and for a task's head."""
+    Raises UserError for another network than ELMo's (`systems.elmo.network`), a task's head, and another type."""
     import h5py
+
+    if dtype != "float32":
+        raise UserError(f"--dtype is {dtype}; ELMo's folder has float32")
 
     options = _options(module, examples)
     folder.mkdir(parents=True, exist_ok=True)

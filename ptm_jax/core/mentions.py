@@ -21,6 +21,7 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.facts import CorpusFact
 from ptm_jax.core.graph_folder import LINES, is_graph
 from ptm_jax.core.reading import broken, read_bytes, shown
+from ptm_jax.core.tries import Trie
 from ptm_jax.core.types import Array
 
 LARGEST = 4_000_000_000
@@ -136,27 +137,19 @@ class Lexicon(CorpusFact):
 
 def trie(names: Mapping[tuple[int, ...], Sequence[int]], starts: np.ndarray) -> np.ndarray:
     """Returns the table of `Lexicon` for names of ids and the ids that begin a word [V] bool."""
-    size, width = len(starts), len(next(iter(names.values())))
-    level = sorted({name[:1] for name in names})
-    nodes, spans, prefixes = list(level), {}, {name[:n] for name in names for n in range(1, len(name) + 1)}
-    children: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
-    for prefix in sorted(prefixes):
-        children.setdefault(prefix[:-1], []).append(prefix)
-    for node in nodes:  # grows: the children of a node stand side by side
-        own = children.get(node, [])
-        spans[node] = len(nodes), len(nodes) + len(own)
-        nodes += own
-    table = np.zeros((size + 1 + len(nodes), 3 + width), np.int32)
+    size, values = len(starts), np.array([*names.values()], np.int64)
+    made = Trie.of([*names], size)  # the children of a node stand side by side
+    parents, tokens = np.divmod(made.keys, size)
+    ends = np.searchsorted(parents, np.arange(len(made.accepts)), "right")
+    spans = np.stack([np.searchsorted(parents, np.arange(len(made.accepts))), ends], 1)
+    table = np.zeros((size + 1 + len(tokens), 3 + values.shape[1]), np.int32)
     table[:size, 0] = starts
-    for number, node in enumerate(level):
-        table[node[0], 1] = size + 1 + number
-    most = max(stop - start for start, stop in spans.values())
-    table[size, :3] = -1, max(map(len, names)), most
-    for number, node in enumerate(nodes):
-        row = table[size + 1 + number]
-        row[:3] = node[-1], *(size + 1 + end for end in spans[node])
-        if node in names:
-            row[3:] = names[node]
+    table[tokens[: ends[0]], 1] = size + 1 + np.arange(ends[0])
+    table[size, :3] = -1, max(map(len, names)), np.diff(spans[1:]).max()
+    nodes = table[size + 1 :]
+    nodes[:, 0], nodes[:, 1:3] = tokens, size + 1 + spans[1:]
+    named = made.accepts[1:] >= 0
+    nodes[named, 3:] = values[made.accepts[1:][named]]
     return table
 
 

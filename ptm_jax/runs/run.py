@@ -27,7 +27,6 @@ from ptm_jax.core.system import Experiment, System
 from ptm_jax.core.types import Params, Vocab
 from ptm_jax.data.corpora.store import Corpus, open_corpus
 from ptm_jax.data.tokenizers import saved
-from ptm_jax.encoders.recurrent import BiLanguageLSTM
 from ptm_jax.runs import card
 from ptm_jax.train import differing, initial, workdirs
 from ptm_jax.train.checkpoints import Checkpoints, restore_params
@@ -308,6 +307,10 @@ def generation_of(model: str | os.PathLike) -> list[Path]:
     return [file] if file.is_file() else []
 
 
+LAYOUTS = ((elmo_folder.writes, elmo_folder.write),)
+"""(whether an encoder has a layout of another library, what writes it) of those without a class in Transformers."""
+
+
 def export(
     out: str | os.PathLike,
     model: Any,
@@ -318,19 +321,18 @@ def export(
     max_shard_bytes: int = 5_000_000_000,
     run: Run | None = None,
 ) -> list[Path]:
-    """Writes a model as a Hugging Face directory with copies of the files `beside`, or ELMo's network as AllenNLP's folder
-    (`elmo_folder.write`), atomically. Returns its files.
+    """Writes a model as a Hugging Face directory with copies of the files `beside`, or in a layout of `LAYOUTS`, atomically.
+    Returns its files.
 
     The folder has a model card from the record of `run`, and the files of sentence-transformers where the model came from
     such a folder, or classifies the mean of the states. Raises UserError."""
     from ptm_jax.data.tokenizers.published import write_published
 
-    if isinstance(model.module.encoder, BiLanguageLSTM):
-        if dtype != "float32":
-            raise UserError(f"--dtype is {dtype}; ELMo's folder has float32")
-        with drafted(out) as draft:
-            elmo_folder.write(draft, model.module, model.params[model.tower], model.examples)
-        return [file for file in Path(out).absolute().rglob("*") if file.is_file()]
+    for own, write in LAYOUTS:
+        if own(model.module.encoder):
+            with drafted(out) as draft:
+                write(draft, model.module, model.params[model.tower], model.examples, dtype)
+            return [file for file in Path(out).absolute().rglob("*") if file.is_file()]
     with drafted(out) as draft:
         sentence = model.sentence
         module, params, last = sentence_folder.parted(model.module, model.params[model.tower])

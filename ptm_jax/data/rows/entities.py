@@ -10,8 +10,8 @@ import numpy as np
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.facts import CorpusFact
 from ptm_jax.core.graph_store import open_graph
+from ptm_jax.core.tries import Trie
 from ptm_jax.data.corpora.store import Block
-from ptm_jax.data.graphs.linking import Trie
 from ptm_jax.data.rows.columns import Column, WithColumns
 
 EDGE = np.dtype([("node", "<i4"), ("token", "<i4"), ("entity", "<i4"), ("prior", "<f4")])

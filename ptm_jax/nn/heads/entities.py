@@ -10,8 +10,9 @@ import jax.numpy as jnp
 from ptm_jax.core import slots
 from ptm_jax.core.constraint import constrain
 from ptm_jax.core.precision import Precision
+from ptm_jax.nn.heads.vocabulary import transformed
 from ptm_jax.nn.initializers import TruncatedNormal
-from ptm_jax.nn.layers import Activation, Dense, LayerNorm, activate
+from ptm_jax.nn.layers import Activation, Dense
 
 
 class Relations(slots.Head, nn.Module):
@@ -50,8 +51,7 @@ class EntityScores(slots.Head, nn.Module):
 
     @nn.compact
     def __call__(self, hidden, candidates, *, table=None, context=None):
-        h = Dense(self.width, initializer=self.initializer, precision=self.precision, name="dense")(hidden)
-        h = LayerNorm(self.eps, name="norm")(activate(self.activation, h)).astype(jnp.float32)
+        h = transformed(self, hidden, self.width).astype(jnp.float32)
         vectors = self.param("entities", self.initializer, (self.size, self.width))
         return jnp.einsum("...d,...cd->...c", h, constrain(vectors, "words", None)[candidates])
 

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 from ptm_jax.core import slots
 from ptm_jax.core.precision import Precision
 from ptm_jax.nn.heads.tasks import TaskHead
-from ptm_jax.nn.heads.vocabulary import Readout
+from ptm_jax.nn.heads.vocabulary import Readout, transformed
 from ptm_jax.nn.initializers import Normal, Zeros
-from ptm_jax.nn.layers import Activation, Dense, LayerNorm, activate
+from ptm_jax.nn.layers import Activation
 
 
 class EntityWords(slots.Head, nn.Module):
@@ -34,8 +34,7 @@ class EntityWords(slots.Head, nn.Module):
 
     @nn.compact
     def __call__(self, hidden, entities, *, table=None, context=None):
-        dense = Dense(entities.shape[-1], initializer=self.initializer, precision=self.precision, name="dense")
-        h = LayerNorm(self.eps, name="norm")(activate(self.activation, dense(hidden)))
+        h = transformed(self, hidden, entities.shape[-1])
         return Readout(h, entities, self.param("bias", Zeros(), (self.size,)), self.precision)
 
 

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 
 from ptm_jax.core import slots
 from ptm_jax.core.precision import Precision
+from ptm_jax.nn.heads.vocabulary import transformed
 from ptm_jax.nn.initializers import TruncatedNormal, Zeros
-from ptm_jax.nn.layers import Activation, Dense, LayerNorm, activate
+from ptm_jax.nn.layers import Activation
 
 
 class VectorClasses(slots.ClassHead, nn.Module):
@@ -30,8 +31,7 @@ class VectorClasses(slots.ClassHead, nn.Module):
     @nn.compact
     def __call__(self, hidden, *, table=None, context=None):
         width = hidden.shape[-1]
-        h = Dense(width, initializer=self.initializer, precision=self.precision, name="dense")(hidden)
-        h = LayerNorm(self.eps, name="norm")(activate(self.activation, h))
+        h = transformed(self, hidden, width)
         vectors = self.param("vectors", self.initializer, (self.classes, width))
         scores = h.astype(jnp.float32) @ vectors.T  # few classes, so float32 costs nothing
         return scores + self.param("bias", Zeros(), (self.classes,))

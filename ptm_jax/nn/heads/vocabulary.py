@@ -75,6 +75,13 @@ class WordHead(slots.Head, slots.Kernel, nn.Module):
         return ((encoded.extra or {}).get("words", encoded.hidden)[:, :1],)
 
 
+def transformed(head: Any, hidden: Any, width: int) -> Any:
+    """Returns states [.., width]: a dense layer, activation and norm, the parameters `dense` and `norm` of `head`, with its
+    fields (BERT's prediction head)."""
+    h = Dense(width, initializer=head.initializer, precision=head.precision, name="dense")(hidden)
+    return LayerNorm(head.eps, name="norm")(activate(head.activation, h))
+
+
 class MLMHead(WordHead):
     """Dense (to the table's width), activation and norm, then the tied table and a bias: BERT, RoBERTa, ALBERT.
 
@@ -94,8 +101,7 @@ class MLMHead(WordHead):
     @nn.compact
     def __call__(self, hidden, *, table, context=None):
         width = self.width or table.shape[-1]
-        h = Dense(width, initializer=self.initializer, precision=self.precision, name="dense")(hidden)
-        h = LayerNorm(self.eps, name="norm")(activate(self.activation, h))
+        h = transformed(self, hidden, width)
         if not self.tied:
             table = self.param("table", self.initializer, (self.vocab.size, table.shape[-1]))
         if width > table.shape[-1]:
