@@ -7,7 +7,8 @@ r"""The accuracy of a tagger over the layers of LD-Net that it keeps (row 40 of 
     at most n that tagger trains on, with a mask of the layers; those whose z became 0 are removed
 
 The language model reads the text of `benchmarks.frozen`. As in the authors' code, n counts both directions, and the mask is
-trained after the tagger. A finished run is not repeated: results.jsonl in the workdir has a line for each.
+trained after the tagger. A finished run is not repeated: results.jsonl in the workdir has a line for each. The page also has
+the accuracy on the way to the smallest n, every `EVERY` steps.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ from ptm_jax.encoders.dense_recurrent import WAYS, DenseBiLSTM, pruned
 from ptm_jax.inference import loading
 from ptm_jax.systems.elmo import WORDS as VOCAB
 from ptm_jax.systems.ld_net import ld_net, selecting
-from ptm_jax.tasks import evaluating
-from ptm_jax.tasks.catalogue import catalogue
-from ptm_jax.tuning import finetuning, selection
+from ptm_jax.train import loop
+from ptm_jax.tuning import finetuning
 
 TASK = "ud"
+EVERY = 12
 
 
 def language_model(args: argparse.Namespace) -> System:
@@ -71,36 +72,42 @@ def experiment(way: str, args: argparse.Namespace, seed: int, folder: Path) -> E
         system = selecting(system, strength=args.strength, most=most, rate=args.mask_rate)
     recipe = dataclasses.replace(system.recipe, optimizer=AdamW(weight_decay=0.0))
     system = dataclasses.replace(system, recipe=recipe)
-    return dataclasses.replace(config, system=system, precision="float32", save_every=0, log_every=25, metrics=())
+    fields = {"precision": "float32", "save_every": 0, "log_every": EVERY, "eval_every": 0 if most is None else EVERY}
+    return dataclasses.replace(config, system=system, metrics=(), **fields)
 
 
-def smaller(model: Any) -> tuple[Any, dict[str, Any]]:
-    """Returns a tagger without the layers whose z is 0, and facts of what is left of its encoder."""
-    tower, params = model.module, model.params["main"]
-    encoder, facts = tower.encoder, {}
+def heldout(folder: Path) -> list[dict[str, float]]:
+    """Returns the held-out values of every evaluation of a run."""
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [line["values"] for line in lines if line["split"] == "heldout"]
+
+
+def smaller(model: Any) -> dict[str, Any]:
+    """Returns facts of the encoder of a tagger without the layers whose z is 0: how many are left, their parameters, words
+    a second, and the greatest difference of a state to that of the whole encoder."""
+    encoder, params, facts = model.module.encoder, model.params["main"]["encoder"], {}
+    small, kept = encoder, params
     if encoder.selects:
-        z = np.clip(np.asarray(params["encoder"]["mask"]), 0.0, 1.0)
+        z = np.clip(np.asarray(params["mask"]), 0.0, 1.0)
         chosen = {way: tuple(np.flatnonzero(row).tolist()) for way, row in zip(WAYS, z, strict=True)}
-        encoder, kept = pruned(encoder, params["encoder"], chosen)
-        tower, params = dataclasses.replace(tower, encoder=encoder), {**params, "encoder": kept}
+        small, kept = pruned(encoder, params, chosen)
         facts = {"chosen": chosen, "z": [round(float(one), 3) for one in z[z > 0]]}
-        towers = {**model.system.towers, "main": tower}
-        model = dataclasses.replace(model, system=dataclasses.replace(model.system, towers=towers), params={"main": params})
-    own = {name: tree for name, tree in params["encoder"].items() if name.startswith(WAYS)}
-    facts |= {"layers": [len(encoder.right), len(encoder.left)], "parameters": paths.count(own)}
-    return model, facts | {"words_per_second": speed(encoder, params["encoder"])}
+    own = {name: tree for name, tree in kept.items() if name.startswith(WAYS)}
+    facts |= {"layers": [len(small.right), len(small.left)], "parameters": paths.count(own)}
+    states, facts["words_per_second"] = timed(small, kept)
+    return facts | ({"difference": float(np.abs(states - timed(encoder, params, 1)[0]).max())} if encoder.selects else {})
 
 
-def speed(encoder: DenseBiLSTM, params: Any, rows: int = 32, times: int = 15) -> float:
-    """Returns the words a second of the encoder alone, of the fastest of `times` batches."""
-    ids = np.random.default_rng(0).integers(3, WORDS, (rows, LENGTH)).astype(np.int32)
-    batch = {"input_ids": ids, "segment_ids": np.ones_like(ids), "rows": np.arange(rows)}
+def timed(encoder: DenseBiLSTM, params: Any, times: int = 15) -> tuple[np.ndarray, float]:
+    """Returns the states of an encoder on a batch of random words, and words a second of the fastest of `times` passes."""
+    ids = np.random.default_rng(0).integers(3, WORDS, (32, LENGTH)).astype(np.int32)
+    batch = {"input_ids": ids, "segment_ids": np.ones_like(ids), "rows": np.arange(len(ids))}
     run, seconds = jax.jit(lambda given: encoder.apply({"params": params}, given).hidden), []
     for _ in range(times + 1):
         start = time.perf_counter()
-        run(batch).block_until_ready()
+        states = run(batch).block_until_ready()
         seconds.append(time.perf_counter() - start)
-    return rows * LENGTH / min(seconds)
+    return np.asarray(states), ids.size / min(seconds)
 
 
 def one(way: str, seed: int, args: argparse.Namespace) -> None:
@@ -109,15 +116,13 @@ def one(way: str, seed: int, args: argparse.Namespace) -> None:
     base = args.workdir / f"all_{seed}"
     if folder != base:
         shutil.rmtree(folder, ignore_errors=True)
-    found = selection.finetune(experiment(way, args, seed, base), folder, TASK, quiet=True)
-    if found.ended == "stopped":
+    if loop.train(experiment(way, args, seed, base), folder, quiet=True).stopped:
         raise SystemExit(f"stopped in {folder}; the same command goes on")
-    line = {"task": TASK, "way": way, "seed": seed, "score": 100 * found.main}
+    held = heldout(folder)
+    line = {"task": TASK, "way": way, "seed": seed, "score": 100 * held[-1]["accuracy"]}
     if way != "words":
-        model, facts = smaller(loading.load(folder))
-        task = dataclasses.replace(catalogue.get(TASK), examples=model.system.examples)
-        again = evaluating.evaluate(model, task, evaluating.heldout_of(task, labelled(TASK, args, seed)))
-        line |= facts | {"score": 100 * again.metrics[task.metrics[0]], "before_removal": 100 * found.main}
+        line |= smaller(loading.load(folder))
+        line["way_down"] = [(values["layers"], 100 * values["accuracy"]) for values in held if "layers" in values]
     line["cpu_seconds"] = time.process_time() - start
     print(json.dumps(line), flush=True)
     with (args.workdir / FILE).open("a") as out:
@@ -146,17 +151,29 @@ def table(found: dict[tuple[str, str, int], dict], ways: list[str]) -> str:
     return "\n".join(lines)
 
 
+def steps(found: dict[tuple[str, str, int], dict], way: str) -> str:
+    """Returns the table of the accuracy while the layers go, in Markdown: a row for each number of layers that stay, with
+    the last evaluation that had it."""
+    lines = [f"| seed | layers that stay, on the way to {way}: accuracy |", "|---|---|"]
+    for (_, other, seed), line in sorted(found.items()):
+        if other == way:
+            last = {round(layers): accuracy for layers, accuracy in line["way_down"]}
+            lines.append(f"| {seed} | {', '.join(f'{count}: {last[count]:.1f}' for count in sorted(last, reverse=True))} |")
+    return "\n".join(lines)
+
+
 def page(args: argparse.Namespace, ways: list[str]) -> str:
     """Returns the page of the runs that are finished."""
     facts = (
         f"A language model of {args.layers} densely connected LSTMs of {args.width} units in each direction, {args.steps} "
         f"steps of 32 rows of 32 words. {args.labels} tagged sentences of English ParTUT, which the seed draws; "
         f"{args.epochs:g} epochs, then {args.mask_epochs:g} with the mask: strength {args.strength:g}, its rate "
-        f"{args.lr * args.mask_rate:g}, the tagger's {args.lr:g}. Accuracy of the tags of the 156 held-out sentences, after "
-        f"the layers were removed. Parameters and speed are those of the encoder without its table of words."
+        f"{args.lr * args.mask_rate:g}, the tagger's {args.lr:g}. Accuracy of the tags of the 156 held-out sentences. "
+        f"Parameters and speed are those of the encoder without its table of words."
     )
     title = "# A tagger over the layers of LD-Net that it keeps"
-    return f"{title}\n\n{facts}\n\n{table(results(args.workdir / FILE), ways)}\n"
+    found = results(args.workdir / FILE)
+    return f"{title}\n\n{facts}\n\n{table(found, ways)}\n\n{steps(found, ways[-1])}\n"
 
 
 def main() -> None:
