@@ -173,9 +173,10 @@ class MixedStream:
     def _whole(self, task: int, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The batch with the fields and dtypes of all tasks."""
         rows, width = batch["input_ids"].shape
+        blank = {name: value for part in self._examples.parts.values() for name, value in part.fill.items()} | {"task": task}
         found = {"rows": batch["rows"]}
         for name, (shape, dtype) in self._fields(width).items():
-            there = batch.get(name, np.full((rows, *shape), task if name == "task" else 0))
+            there = batch.get(name, np.full((rows, *shape), blank.get(name, 0)))
             found[name] = there.astype(dtype)
         return found
 
