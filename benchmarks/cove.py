@@ -143,7 +143,7 @@ def main() -> None:
     args = parser.parse_args()
     start = time.process_time()
     made = selection.finetune(translation(args), args.workdir / "translation", TRANSLATION, quiet=True)
-    bleu = ", ".join(f"{name} {value:.1f}" for name, value in made.metrics.items())
+    bleu = ", ".join(f"{name} {100 * value:.1f}" for name, value in made.metrics.items())
     print(f"translation model: {bleu} on {made.examples} held-out sentences", flush=True)
     if made.ended == "stopped":
         return
