@@ -102,10 +102,10 @@ def timed(encoder: DenseBiLSTM, params: Any, times: int = 15) -> tuple[np.ndarra
     """Returns the states of an encoder on a batch of random words, and words a second of the fastest of `times` passes."""
     ids = np.random.default_rng(0).integers(3, WORDS, (32, LENGTH)).astype(np.int32)
     batch = {"input_ids": ids, "segment_ids": np.ones_like(ids), "rows": np.arange(len(ids))}
-    run, seconds = jax.jit(lambda given: encoder.apply({"params": params}, given).hidden), []
+    run, seconds = jax.jit(lambda params, given: encoder.apply({"params": params}, given).hidden), []
     for _ in range(times + 1):
         start = time.perf_counter()
-        states = run(batch).block_until_ready()
+        states = run(params, batch).block_until_ready()
         seconds.append(time.perf_counter() - start)
     return np.asarray(states), ids.size / min(seconds)
 
@@ -188,8 +188,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--labels", type=int, default=400)
     parser.add_argument("--epochs", type=float, default=10.0)
-    parser.add_argument("--mask-epochs", type=float, default=6.0)
-    parser.add_argument("--mask-rate", type=float, default=5.0, help="multiplies the rate of the mask")
+    parser.add_argument("--mask-epochs", type=float, default=4.0)
+    parser.add_argument("--mask-rate", type=float, default=15.0, help="multiplies the rate of the mask")
     parser.add_argument("--strength", type=float, default=0.05 / 18, help="of the penalty, beside nats a word")
     parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("--hidden", type=int, default=96)
