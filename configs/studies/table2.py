@@ -7,8 +7,8 @@ that a model with a larger step takes fewer of them. "none" is BERT at a rate of
 DATA holds glue/sst2 and classification/trec.
 Published figures: compared with the READMEs of zihangdai/xlnet (BERT, XLNet), fairseq (RoBERTa, BART) and
 google-research/electra, and, of ALBERT and GPT, with copies of the tables.
-Status: measured, benchmarks/table2.md: 36 of 45 runs: XLNet alone is above
-the network without pre-training.
+Status: measured, benchmarks/table2.md: XLNet alone is above the network
+without pre-training.
 """
 
 import dataclasses
