@@ -27,11 +27,11 @@ from ptm_jax.cli import options
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Args:
     name: Annotated[
-        Literal["table1", "table2", "table3", "table4", "scaling", "megatron"],
+        Literal["table1", "table2", "table3", "table3_pairs", "table4", "scaling", "megatron"],
         tyro.conf.Positional,
         tyro.conf.arg(metavar="NAME"),
     ]
-    """What to reproduce: table1, table2, table3, table4, scaling, megatron."""
+    """What to reproduce: table1, table2, table3, table3_pairs, table4, scaling, megatron."""
     workdir: Annotated[str, tyro.conf.arg(metavar="DIR")]
     """Folder of the runs and the results."""
     size: Literal["small", "pod"] = "small"
