@@ -39,6 +39,8 @@ class Representation(slots.Wrapper):
     limits the mixture to the last layers; `normalise` normalises each layer first; with `embeddings` they are a layer of the
     mixture, as in ELMo (Peters et al. 2018, Eq. 1).
 
+    A head that reads only the first token sees the same embedding in every row: put `Recurrent` after "embedding".
+
     Without this adaptation the heads read the top layer. With `FeatureExtraction` only the mixture and the heads are
     trained.
     """
