@@ -9,17 +9,17 @@ The ways of use are those of table4, at BERT's fine-tuning rate.
 import dataclasses
 
 from ptm_jax.adapt.freezing import FeatureExtraction
-from ptm_jax.adapt.representation import Representation
+from ptm_jax.adapt.representation import Recurrent, Representation
 from ptm_jax.core.system import Experiment
 from ptm_jax.systems import get
 from ptm_jax.tuning.studies import Axis, Budget, Study, Transfer
 
 WAYS = {
-    "embedding ft": (Representation(kind="embedding"),),
-    "embedding fe": (Representation(kind="embedding"), FeatureExtraction()),
+    "embedding ft": (Representation(kind="embedding"), Recurrent()),
+    "embedding fe": (Representation(kind="embedding"), Recurrent(), FeatureExtraction()),
     "top ft": (),
-    "top fe": (FeatureExtraction(),),
-    "all fe": (Representation(), FeatureExtraction()),
+    "top fe": (Recurrent(), FeatureExtraction()),
+    "all fe": (Representation(), Recurrent(), FeatureExtraction()),
 }
 base = get("bert_base")
 base = dataclasses.replace(base, recipe=dataclasses.replace(base.recipe, phases=base.recipe.phases[-1:]))
