@@ -15,11 +15,12 @@ from ptm_jax.convert.family import family_of
 from ptm_jax.convert.hub import locate
 from ptm_jax.convert.records import ends
 from ptm_jax.convert.sentence_folder import sentence_of
-from ptm_jax.core import slots
+from ptm_jax.core import slots, spec
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.recipe import AdamW, Linear, Phase, Recipe
 from ptm_jax.core.spec import with_field
 from ptm_jax.core.system import Experiment, System, adapted
+from ptm_jax.core.types import Vocab
 from ptm_jax.data.rows.spelled import Spelled
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.encoders.model import Model
@@ -72,13 +73,14 @@ def experiment(
     kind = kind_of(examples)
     if kind.writes and examples.start is None:
         examples = dataclasses.replace(examples, start=_start(model))
-    system = with_head(model, examples)
+    tokenizer = _tokenizer(model)
+    system = _with_specials(with_head(model, examples), tokenizer)
     kind = kind_of(examples, system.towers["main"].encoder)
     objective = kind.objective(examples := _spelled(examples, system.examples))
     if tagger != "linear":
         system, objective = _tagged(system, examples, tagger)
     length = min(length, system.towers["main"].encoder.limit or length)
-    steps = steps or math.ceil(epochs * math.ceil(examples.count(data, _tokenizer(model), length) / batch))
+    steps = steps or math.ceil(epochs * math.ceil(examples.count(data, tokenizer, length) / batch))
     system = dataclasses.replace(
         system,
         name=f"{task}_{Path(model).name}",
@@ -233,6 +235,15 @@ def _tokenizer(init: str | os.PathLike) -> Any:
     if checkpoint.is_published(folder):
         return tokenizer_of(folder)
     return Run.at(folder).tokenizer()
+
+
+def _with_specials(system: System, tokenizer: Any) -> System:
+    """The system with the special tokens of the tokenizer, which config.json lacks. Its vocabulary keeps its size. One that
+    is too small for the tokenizer stays as it is, and the run refuses it."""
+    if tokenizer is None:
+        return system
+    own = lambda old: old if old.size < tokenizer.vocab.size else dataclasses.replace(tokenizer.vocab, size=old.size)
+    return dataclasses.replace(system, towers=spec.respell(dict(system.towers), Vocab, own))
 
 
 def with_head(init: str, examples: TaskExamples) -> System:

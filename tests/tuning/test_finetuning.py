@@ -135,6 +135,14 @@ def test_a_run_keeps_the_towers_that_are_used(published, tmp_path):
         finetuning.experiment("sst2", (("teacher", str(folder)),), data)
 
 
+def test_an_experiment_has_the_special_tokens_of_the_models_vocabulary(published, tmp_path):
+    config = finetuning.experiment("sst2", str(published), [str(written(tmp_path / "sst2", count=8, dev=4))])
+    vocab = config.system.towers["main"].encoder.embed.vocab
+    pieces = json.loads((published / "tokenizer.json").read_text())["model"]["vocab"]
+    assert (vocab.cls, vocab.sep, vocab.mask) == (pieces["[CLS]"], pieces["[SEP]"], pieces["[MASK]"])
+    assert vocab.size == json.loads((published / "config.json").read_text())["vocab_size"]
+
+
 @pytest.mark.parametrize("lr", [-1.0, float("nan"), float("inf")])
 def test_a_learning_rate_that_cannot_be(tmp_path, lr):
     with pytest.raises(UserError, match="lr .*; they must be positive, lr finite and at least 0"):
