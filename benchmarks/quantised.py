@@ -3,10 +3,11 @@
     python -m benchmarks.quantised --model runs/sst2 --data ../shared/data/glue/sst2 --out benchmarks/
     python -m benchmarks.quantised --model runs/sst2 --data ... --folders q8bert=small/q8bert qbert=small/qbert
 
-`--folders` are models that `ptm compress` made of the model. The peers run the float32 graph of `ptm export --format onnx`,
-and what `onnxruntime.quantization` makes of it: dynamic int8, and static int8 with the ranges of 64 training texts, by
-columns; they need onnxruntime, openvino and jax2onnx. Throughput is that of held-out texts in rows of `--length` tokens, the
-programs in turns, the best of `--rounds`.
+`--folders` are models that `ptm compress` made of the model. Two graphs are the peers': that of `ptm export --format onnx`
+("ours"), and that which torch traces of Transformers' BertModel with the same weights and head ("torch's"), in which
+onnxruntime fuses attention, layer norms and gelu. Their int8 is what `onnxruntime.quantization` makes: dynamic, and static with the
+ranges of 64 training texts, by columns. The peers need torch, transformers, onnxruntime, openvino and jax2onnx. Throughput is
+that of held-out texts in rows of `--length` tokens, the programs in turns, the best of `--rounds`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import jax
 import numpy as np
 
 import ptm_jax
+from ptm_jax.cli.main import main as cli
 from ptm_jax.compress.quantisation import Int8
 from ptm_jax.inference import serving
 from ptm_jax.inference.pretrained import Pretrained, _forward
@@ -65,20 +67,32 @@ def ours(model: Pretrained) -> Callable[[dict[str, np.ndarray]], np.ndarray]:
     return call
 
 
-def peers(model: Pretrained, given: dict[str, np.ndarray], folder: Path) -> dict[str, tuple[Callable[..., Any], int]]:
-    """Returns {name: (function, bytes of the file)} of the peers that are installed. Prints why another cannot run."""
+def peers(
+    model: Pretrained, checkpoint: str, texts: list[str], length: int, folder: Path
+) -> dict[str, tuple[Callable[..., Any], int]]:
+    """Returns {name: (function, bytes of the file)} of the peers that are installed. Prints why another cannot run.
+    `texts` are those that static int8 takes its ranges from."""
     found: dict[str, tuple[Callable[..., Any], int]] = {}
-    files = {name: folder / f"{name}.onnx" for name in ("float32", "dynamic int8", "static int8")}
+    ours, torchs, fused = (folder / f"{name}.onnx" for name in ("ours", "torchs", "fused"))
+    dynamic, fused_dynamic, static = (folder / f"{name}.onnx" for name in ("dynamic", "fused_dynamic", "static"))
     steps: list[Callable[[], None]] = [
-        lambda: _float32(files, model),
-        lambda: _dynamic(files),
-        lambda: _static(files, given),
-        lambda: found.update({f"ONNX Runtime, {name}": _runtime(file) for name, file in files.items() if file.exists()}),
-        *(
-            lambda name=name: found.update({f"OpenVINO, {name}": _openvino(files[name])})
-            for name in ("float32", "static int8")
-        ),
+        lambda: _own_graph(ours, model),
+        lambda: _torch_graph(torchs, model, checkpoint, folder),
+        lambda: _fused(torchs, fused),
+        lambda: _dynamic(ours, dynamic),
+        lambda: _dynamic(fused, fused_dynamic),
+        lambda: _static(torchs, static, rows_of(model, texts[:CALIBRATION], length)),
     ]
+    for name, (program, file) in {
+        "ONNX Runtime, float32, our graph": (_runtime, ours),
+        "ONNX Runtime, float32, torch's graph": (_runtime, fused),
+        "ONNX Runtime, dynamic int8, our graph": (_runtime, dynamic),
+        "ONNX Runtime, dynamic int8, torch's graph": (_runtime, fused_dynamic),
+        "ONNX Runtime, static int8, torch's graph": (_runtime, static),
+        "OpenVINO, float32, torch's graph": (_openvino, torchs),
+        "OpenVINO, static int8, torch's graph": (_openvino, static),
+    }.items():
+        steps.append(lambda name=name, program=program, file=file: found.update({name: program(file)}))
     for step in steps:
         try:
             step()
@@ -87,30 +101,66 @@ def peers(model: Pretrained, given: dict[str, np.ndarray], folder: Path) -> dict
     return found
 
 
-def _float32(files: dict[str, Path], model: Pretrained) -> None:
-    files["float32"].write_bytes(serving.onnx(serving.graph(model), model.limit))
+def _own_graph(file: Path, model: Pretrained) -> None:
+    file.write_bytes(serving.onnx(serving.graph(model), model.limit))
 
 
-def _dynamic(files: dict[str, Path]) -> None:
+def _torch_graph(file: Path, model: Pretrained, checkpoint: str, folder: Path) -> None:
+    """Traces Transformers' model under a head on the mean or the first state."""
+    import torch
+    import transformers
+
+    cli(["export", checkpoint, "--out", str(folder / "transformers")])
+    head = model.module.heads["classify"]
+    if head.summary.at != "mean" or head.summary.activation != "none":
+        raise ValueError(f"a head on {head.summary.at} is not written in torch here")
+
+    class Classifier(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.encoder = transformers.AutoModel.from_pretrained(folder / "transformers", attn_implementation="eager")
+            values = model.params[model.tower]["heads_classify"]["classes"]
+            self.classes = torch.nn.Linear(*values["kernel"].shape)
+            self.classes.weight.data = torch.tensor(np.asarray(values["kernel"]).T)
+            self.classes.bias.data = torch.tensor(np.asarray(values["bias"]))
+
+        def forward(self, input_ids, attention_mask, token_type_ids):
+            states = self.encoder(input_ids, attention_mask, token_type_ids).last_hidden_state
+            kept = attention_mask[..., None].to(states.dtype)
+            return self.classes((states * kept).sum(1) / kept.sum(1))
+
+    rows = {name: torch.ones(2, 32, dtype=torch.int32) for name in ("input_ids", "attention_mask", "token_type_ids")}
+    axes = {name: {0: "batch", 1: "length"} for name in rows}
+    names = {"input_names": list(rows), "output_names": ["classify"], "dynamic_axes": axes}
+    torch.onnx.export(Classifier().eval(), tuple(rows.values()), str(file), dynamo=False, opset_version=17, **names)
+
+
+def _fused(file: Path, out: Path) -> None:
+    from onnxruntime.transformers import optimizer
+
+    optimizer.optimize_model(str(file), model_type="bert").save_model_to_file(str(out))
+
+
+def _dynamic(file: Path, out: Path) -> None:
     from onnxruntime import quantization
 
-    quantization.quantize_dynamic(files["float32"], files["dynamic int8"], per_channel=True)
+    quantization.quantize_dynamic(file, out, per_channel=True)
 
 
-def _static(files: dict[str, Path], given: dict[str, np.ndarray]) -> None:
+def _static(file: Path, out: Path, given: dict[str, np.ndarray]) -> None:
     from onnxruntime import quantization
     from onnxruntime.quantization import shape_inference
 
     class Reader(quantization.CalibrationDataReader):
-        rows = iter([{name: value[i : i + 1] for name, value in given.items()} for i in range(CALIBRATION)])
+        rows = iter([{name: value[i : i + 1] for name, value in given.items()} for i in range(len(given["input_ids"]))])
 
         def get_next(self):
             return next(self.rows, None)
 
-    prepared = files["float32"].with_name("prepared.onnx")
-    shape_inference.quant_pre_process(files["float32"], prepared, skip_symbolic_shape=True)
+    prepared = file.with_name("prepared.onnx")
+    shape_inference.quant_pre_process(file, prepared, skip_symbolic_shape=True)
     kinds = {"op_types_to_quantize": ["MatMul", "Gemm"], "per_channel": True}
-    quantization.quantize_static(prepared, files["static int8"], Reader(), **kinds)
+    quantization.quantize_static(prepared, out, Reader(), **kinds)
 
 
 def _runtime(file: Path) -> tuple[Callable[..., Any], int]:
@@ -154,10 +204,14 @@ def _bytes(model: Pretrained) -> int:
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
     """Returns {"settings", "rows"}: of each program its score, bytes and sequences per second by batch."""
-    model, task = ptm_jax.load(best_checkpoint(args.model)), catalogue.get(args.task)
+    checkpoint = str(best_checkpoint(args.model))
+    model, task = ptm_jax.load(checkpoint), catalogue.get(args.task)
     examples = evaluating.task_for(model, task).examples.examples(heldout_of(task, (str(args.data),)), Remarks(), True)
     texts, labels = [one.first for one in examples], np.array([model.examples.labels.index(one.label) for one in examples])
     given = rows_of(model, texts, args.length)
+    trained = evaluating.task_for(model, task).examples.examples(
+        heldout_of(task, (str(args.data),), "train"), Remarks(), True
+    )
     models = {"ptm_jax, float32": model}
     models["ptm_jax, int8 (dynamic)"] = Pretrained(model.system, Int8().whole(model.params), model.tokenizer)
     for name, _, folder in (one.partition("=") for one in args.folders):
@@ -165,7 +219,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as place:
         calls = {name: ours(one) for name, one in models.items()}
         sizes = {name: _bytes(one) for name, one in models.items()}
-        for name, (call, size) in peers(model, given, Path(place)).items():
+        for name, (call, size) in peers(model, checkpoint, [one.first for one in trained], args.length, Path(place)).items():
             calls[name], sizes[name] = call, size
         rows = {name: {"bytes": sizes[name]} for name in calls}
         for batch in BATCHES:
@@ -225,6 +279,8 @@ def main() -> None:
     print(json.dumps(found["settings"]), page(found), sep="\n")
     if args.out is not None:
         (args.out / "quantised.json").write_text(json.dumps(found, indent=1) + "\n")
+        head = f"# Int8 beside other runtimes\n\n`python -m benchmarks.quantised`: {json.dumps(found['settings'])}\n\n"
+        (args.out / "quantised.md").write_text(head + page(found))
 
 
 if __name__ == "__main__":
