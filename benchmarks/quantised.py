@@ -3,11 +3,11 @@
     python -m benchmarks.quantised --model runs/sst2 --data ../shared/data/glue/sst2 --out benchmarks/
     python -m benchmarks.quantised --model runs/sst2 --data ... --folders q8bert=small/q8bert qbert=small/qbert
 
-`--folders` are models that `ptm compress` made of the model. Two graphs are the peers': that of `ptm export --format onnx`
-("ours"), and that which torch traces of Transformers' BertModel with the same weights and head ("torch's"), in which
-onnxruntime fuses attention, layer norms and gelu. Their int8 is what `onnxruntime.quantization` makes: dynamic, and static with the
-ranges of 64 training texts, by columns. The peers need torch, transformers, onnxruntime, openvino and jax2onnx. Throughput is
-that of held-out texts in rows of `--length` tokens, the programs in turns, the best of `--rounds`.
+`--folders` are models that `ptm compress` made of the model. The peers have two graphs. "Our graph" is that of
+`ptm export --format onnx`. "Torch's graph" is traced from Transformers' BertModel with the same weights and head;
+onnxruntime fuses its attention, layer norms and gelu. Their int8 is that of `onnxruntime.quantization`: dynamic, and
+static with the ranges of 64 training texts, by columns. The peers need torch, transformers, onnxruntime, openvino and
+jax2onnx. Throughput is that of held-out texts in rows of `--length` tokens, the programs in turns, the best of `--rounds`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import sys
 import tempfile
 import time
@@ -27,6 +26,7 @@ import jax
 import numpy as np
 
 import ptm_jax
+from ptm_jax.bench import record
 from ptm_jax.cli.main import main as cli
 from ptm_jax.compress.quantisation import Int8
 from ptm_jax.inference import serving
@@ -233,7 +233,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
                 ]
                 chosen = np.concatenate(parts).argmax(1)
                 rows[name]["accuracy"] = float((chosen == labels[: len(chosen)]).mean())
-    settings = {"cores": len(os.sched_getaffinity(0)), "processor": platform.processor() or platform.machine()}
+    settings = {"cores": len(os.sched_getaffinity(0)), "processor": record.processor()}
     return {"settings": {**settings, "length": args.length, "jax": jax.__version__}, "rows": rows}
 
 

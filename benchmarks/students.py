@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +22,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from ptm_jax.bench import record
 from ptm_jax.compress.quantisation import Int8
 from ptm_jax.convert import checkpoint
 from ptm_jax.convert.config import Config
@@ -119,7 +119,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
             rows[name][f"spread_{size}"] = [float(value) for value in np.quantile(ratios, (0.25, 0.75))]
             if name.endswith(", int8"):
                 rows[name][f"over_float32_{size}"] = float(np.median(seconds[name.removesuffix(", int8")] / own))
-    settings = {"cores": len(os.sched_getaffinity(0)), "processor": platform.processor() or platform.machine()}
+    settings = {"cores": len(os.sched_getaffinity(0)), "processor": record.processor()}
     settings |= {"length": args.length, "rounds": args.rounds, "jax": jax.__version__, "load": os.getloadavg()[0]}
     return {"settings": {**settings, "batches": args.batches}, "rows": rows}
 
