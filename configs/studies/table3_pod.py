@@ -11,14 +11,10 @@ import dataclasses
 from ptm_jax.core.recipe import Phase
 from ptm_jax.systems import get
 from ptm_jax.tuning import finetuning, model_facts
-from ptm_jax.tuning.smaller_runs import Compressed, Stage
+from ptm_jax.tuning.smaller_runs import Compressed
 from ptm_jax.tuning.studies import Axis, Study
 
-
-def by(*methods, **fields):
-    return Compressed(stages=tuple(Stage(method=method) for method in methods), **fields)
-
-
+by = Compressed.by
 METHODS = {
     "teacher": None,
     "int8": by("int8"),

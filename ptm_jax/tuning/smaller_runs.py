@@ -56,6 +56,11 @@ class Compressed:
         if not self.stages:
             raise ValueError("a compression has no stage; give stages=(Stage(method=...),)")
 
+    @classmethod
+    def by(cls, *methods: str, steps: int | None = None, **fields: Any) -> Compressed:
+        """One method, or several one after another, of `steps` each; fields: of the value."""
+        return cls(stages=tuple(Stage(method=method, steps=steps) for method in methods), **fields)
+
     @property
     def methods(self) -> str:
         return ", then ".join(stage.method or "fine-tuning" for stage in self.stages)
