@@ -30,7 +30,8 @@ from ptm_jax.bench import record
 from ptm_jax.cli.main import main as cli
 from ptm_jax.compress.quantisation import Int8
 from ptm_jax.inference import serving
-from ptm_jax.inference.pretrained import Pretrained, _forward
+from ptm_jax.inference.forward_pass import forward
+from ptm_jax.inference.pretrained import Pretrained
 from ptm_jax.runs.run import best_checkpoint
 from ptm_jax.tasks import evaluating
 from ptm_jax.tasks.catalogue import catalogue
@@ -60,9 +61,7 @@ def ours(model: Pretrained) -> Callable[[dict[str, np.ndarray]], np.ndarray]:
         batch = {"input_ids": given["input_ids"], "segment_ids": given["attention_mask"]}
         batch |= {"token_type_ids": given["token_type_ids"], "rows": np.arange(rows, dtype=np.int32)}
         batch["positions"] = np.broadcast_to(np.arange(length, dtype=np.int32), (rows, length))
-        return np.asarray(
-            _forward(model.module, None, ("scores/classify",), model.params[model.tower], batch)["scores/classify"]
-        )
+        return np.asarray(forward(model.module, None, ("scores/classify",), model.weights, batch)["scores/classify"])
 
     return call
 

@@ -30,6 +30,7 @@ from ptm_jax.core import towers
 from ptm_jax.core.paths import count
 from ptm_jax.core.streams import stream
 from ptm_jax.core.towers import Tower
+from ptm_jax.inference.layerwise import layerwise
 
 TEACHER = "BERT-base"
 BERT = {"model_type": "bert", "architectures": ["BertForSequenceClassification"], "vocab_size": 30522, "pad_token_id": 0}
@@ -71,7 +72,7 @@ def program(module: Any, params: Any, batch: dict[str, np.ndarray]) -> Callable[
         tower = Tower(module, params)
         return tower.read("classify", tower(batch), batch)
 
-    params = jax.tree.map(jax.numpy.asarray, params)
+    params = jax.tree.map(jax.numpy.asarray, layerwise(module, params))
     made = jax.jit(scores).lower(params, batch).compile()
     return lambda: jax.block_until_ready(made(params, batch))
 

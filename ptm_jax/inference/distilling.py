@@ -81,7 +81,7 @@ def _states(model: Any, ids: np.ndarray, pool: Pool, progress: bool | None) -> n
         batch = model._batch(np.concatenate([part, np.repeat(part[:1], BATCH - len(part), 0)]))
         # Buckets are longer than a token and its frame: what lies behind is cut off.
         cut = {key: value[:, :width] if value.ndim > 1 else value for key, value in batch.items()}
-        states = np.asarray(_hidden(model.module, model.params[model.tower], cut))[: len(part)]
+        states = np.asarray(_hidden(model.module, model.weights, cut))[: len(part)]
         found.append(states.mean(1) if pool == "mean" else states[:, 0 if pool == "first" else -1])
     return np.concatenate(found)
 

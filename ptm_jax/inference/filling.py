@@ -87,7 +87,7 @@ def _likeliest(model: Any, rows: Sequence[np.ndarray], top: int) -> list[list[tu
         positions[number, : len(place)] = place
     count = min(bucket(top, 8), model.vocab.size)
     static = model.module, _head(model), count, (*model.vocab.specials, *_unknown(model))
-    best, probabilities = _fill(*static, model.params[model.tower], batch, positions)
+    best, probabilities = _fill(*static, model.weights, batch, positions)
     best, probabilities = np.asarray(best)[..., :top], np.asarray(probabilities)[..., :top]
     return [[(best[r, p], probabilities[r, p]) for p in range(len(place))] for r, place in enumerate(places)]
 

@@ -14,17 +14,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from ptm_jax.convert.config import Config
 from ptm_jax.convert.sentence_folder import Pooling, Sentence
 from ptm_jax.core import paths, slots
 from ptm_jax.core.errors import UserError, unknown
-from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Params, Vocab
 from ptm_jax.encoders.seq2seq import EncoderDecoder
 from ptm_jax.inference import answering, classifying, filling, generating, inputs, tags, token_states, vectors
+from ptm_jax.inference.forward_pass import forward, token_nll
+from ptm_jax.inference.layerwise import layerwise
 from ptm_jax.inference.outputs import Output
 from ptm_jax.nn.attention.multihead import with_maps
 from ptm_jax.runs import growing, run
@@ -85,6 +85,11 @@ class Pretrained:
     def module(self) -> Any:
         """The network of `tower`."""
         return self.system.towers[self.tower]
+
+    @functools.cached_property
+    def weights(self) -> Any:
+        """The parameters of `tower` in the shape that this device reads fastest (`inference.layerwise`)."""
+        return layerwise(self.module, self.params[self.tower])
 
     @property
     def examples(self) -> slots.Examples:
@@ -156,7 +161,7 @@ class Pretrained:
         wanted = (*(name for name, yes in asked.items() if yes), *(f"scores/{name}" for name in scored))
         module = with_maps(self.module) if attention else self.module
         try:
-            found = _forward(module, self.head, wanted, self.params[self.tower], batch)
+            found = forward(module, self.head, wanted, self.weights, batch)
         except KeyError as error:
             if self.examples is not self.system.examples or error.args[0] not in self.examples.spec(length, self.vocab):
                 raise
@@ -347,7 +352,7 @@ class Pretrained:
         means = np.zeros(len(rows))
         self._check(rows, least=2)
         for chosen, ids, mask in inputs.padded_batches(rows, batch_size, self.vocab.pad):
-            found = _token_nll(self.module, self.head, self.params[self.tower], self._batch(ids, mask))
+            found = token_nll(self.module, self.head, self.weights, self._batch(ids, mask))
             means[chosen] = np.asarray(found)[: len(chosen)]
         return np.exp(means)
 
@@ -370,31 +375,3 @@ class Pretrained:
         if self.tokenizer is None:
             raise UserError("this model has no tokenizer, so it takes arrays only; give Pretrained one to use texts")
         return self.tokenizer
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _forward(module, head, wanted: tuple[str, ...], params, batch) -> dict[str, Any]:
-    tower = Tower(module, params)
-    encoded = tower(batch)
-    whole = lambda layers, last: jnp.concatenate([layers[:-1], last[None]])
-    makers = {
-        "hidden": lambda: encoded.hidden,
-        "layers": lambda: whole(encoded.layers, encoded.hidden),
-        "source_layers": lambda: whole(encoded.extra["source_layers"], encoded.extra["source"]),
-        **{name: lambda name=name: encoded.extra[name] for name in ("source", "source_attention", "cross_attention")},
-        "attention": lambda: encoded.attention,
-        "pooled": lambda: tower.head("pool", encoded.hidden),
-        "vectors": lambda: encoded.extra["vectors"][:, 0],
-        "logits": lambda: tower.read(head, encoded, batch).logits(),
-    }
-    read = lambda name: tower.read(name.removeprefix("scores/"), encoded, batch)
-    return {name: makers[name]() if name in makers else read(name) for name in wanted}
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _token_nll(module, head, params, batch):
-    """Returns the mean -log p of the tokens after the first [B], in nats."""
-    tower = Tower(module, params)
-    nll = tower.head(head, tower(batch).hidden[:, :-1]).nll(batch["input_ids"][:, 1:])
-    real = batch["segment_ids"][:, 1:]
-    return (nll * real).sum(1) / jnp.maximum(real.sum(1), 1)

@@ -47,7 +47,7 @@ def _states(model: Any, rows: Sequence[np.ndarray], memory: Any) -> tuple[list[n
     batch = model._batch(*inputs.rectangle(rows, model.vocab.pad))
     if memory is not None:
         batch["carry"] = memory
-    layers, memory = _forward(model.module, model.params[model.tower], batch)
+    layers, memory = _forward(model.module, model.weights, batch)
     if layers is None:
         raise UserError(f"the layers of {model.system.name} differ in width; leave layers out")
     layers, frame = np.asarray(layers), inputs.framed(model, np.array([-1], np.int32))

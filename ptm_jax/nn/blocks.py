@@ -213,17 +213,33 @@ class Stack(slots.Layered, nn.Module):
         return Encoded(hidden, layers, attention, cache=cache)
 
     def _layers(self, scanned, layer, x, cache, context):
+        if not self.is_initializing() and "0" in self.get_variable("params", "block"):
+            return self._each(x, cache, context)
         return scanned(layer, self.layers, self.share)(self.block, x, cache, context)
+
+    @property
+    def separable(self) -> bool:
+        """Whether each layer has parameters of its own in a plain loop, so that `apart` suits them."""
+        return type(self) is Stack and not self.share and self.shared is None
 
     @property
     def alike(self) -> bool:
         """Whether the layers are blocks that differ in nothing but their parameters: `apart` and `ByLayer` suit them."""
-        plain = isinstance(self.block, Block) and type(self.block.attention) is Attention
-        return type(self) is Stack and plain and not self.share and self.shared is None
+        return self.separable and isinstance(self.block, Block) and type(self.block.attention) is Attention
 
-    def apart(self, params):
-        """Returns parameters [N, ...] of the block as those of each layer, by its number: {"0": ..., "1": ...}."""
-        return {str(number): jax.tree.map(lambda leaf, i=number: leaf[i], params) for number in range(self.layers)}
+    def apart(self, params, view=lambda leaf: leaf):
+        """Returns parameters [N, ...] of the block as those of each layer, by its number: {"0": ..., "1": ...}. `view` is
+        applied to each array of a layer."""
+        return {str(i): jax.tree.map(lambda leaf, i=i: view(leaf[i]), params) for i in range(self.layers)}
+
+    def _each(self, x, cache, context):
+        """The layers one after another, with parameters that are `apart`."""
+        block, params, results = self.block.clone(parent=None, name=None), self.get_variable("params", "block"), []
+        for number in range(self.layers):
+            own = jax.tree.map(lambda leaf, i=number: leaf[i], cache)
+            x, probabilities, own = block.apply({"params": params[str(number)]}, x, context, own)
+            results.append((x, probabilities, own))
+        return x, jax.tree.map(lambda *parts: jnp.stack(parts), *results)
 
     def _one_by_one(self, x, cache, context):
         """The layers with parameters that are `apart` and a cache each, without arrays of N layers."""

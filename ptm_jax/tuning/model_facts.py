@@ -81,7 +81,7 @@ class _Timed:
         every = [group[0] for group in groups]
         padded = taskrows.padded([every[i % len(every)] for i in range(max(BATCHES))], spec, model.vocab, self.length, 32)
         self._rows = {name: np.asarray(value) for name, value in padded.items()}
-        self._params = jax.tree.map(jax.numpy.asarray, model.params[model.tower])
+        self._params = jax.tree.map(jax.numpy.asarray, model.weights)
         self._programs: dict[int, Callable[..., Any]] = {}
 
     def _part(self, rows: int, number: int = 0) -> Rows:

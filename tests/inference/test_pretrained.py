@@ -17,7 +17,7 @@ from ptm_jax.core.types import Vocab
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.data.tokenizers.vocabularies import make
 from ptm_jax.data.tokenizers.words import spellings
-from ptm_jax.inference import pretrained
+from ptm_jax.inference import forward_pass
 from ptm_jax.inference.pretrained import Pretrained
 from ptm_jax.nn.embeddings.adaptive import AdaptiveHead
 from ptm_jax.tuning.ensembles import Ensemble
@@ -64,10 +64,10 @@ def test_padding_changes_nothing(bert, roberta):
 
 def test_other_lengths_in_a_bucket_do_not_recompile(bert):
     bert(ids_of(bert, 3, 10))
-    before = pretrained._forward._cache_size()
+    before = forward_pass.forward._cache_size()
     for rows, length in ((4, 16), (3, 1), (4, 13)):
         assert bert(ids_of(bert, rows, length)).hidden.shape == (rows, length, 16)
-    assert pretrained._forward._cache_size() == before
+    assert forward_pass.forward._cache_size() == before
     assert bert(ids_of(bert, 1, LIMIT)).hidden.shape == (1, LIMIT, 16)
 
 

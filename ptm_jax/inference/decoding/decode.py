@@ -33,6 +33,7 @@ from ptm_jax.core.types import Array, record
 from ptm_jax.inference.decoding import beams
 from ptm_jax.inference.decoding import logits as rules
 from ptm_jax.inference.decoding.settings import Decoded, Generation, adjusted, bucket, grown_to_the_end
+from ptm_jax.inference.layerwise import replaced
 from ptm_jax.kernels.choice import platform
 from ptm_jax.nn.attention.multihead import KeyValues
 from ptm_jax.nn.blocks import Stack
@@ -147,13 +148,8 @@ def _by_layer(module: Any, params: Any, cache: Any) -> tuple[Any, Any]:
     path, stack = list(module.encoder.stacks.items())[-1] if module.encoder.stacks else ("", None)  # the decoder's
     if platform() != "cpu" or not (isinstance(stack, Stack) and stack.alike):
         return params, cache
-    *above, last = f"encoder/{path}/block".split("/")
-    params = copied = dict(params)
-    for name in above:
-        copied[name] = dict(copied[name])
-        copied = copied[name]
     dtype = next((part.dtype for _, part in spec.walk(stack) if isinstance(part, Precision)), jnp.float32)
-    copied[last] = by_columns(stack.apart(copied[last]), CORES, dtype)
+    params = replaced(params, f"encoder/{path}/block", lambda block: by_columns(stack.apart(block), CORES, dtype))
     parts = lambda part: part.by_layer() if isinstance(part, KeyValues) else part
     return params, jax.tree.map(parts, cache, is_leaf=lambda part: isinstance(part, KeyValues))
 

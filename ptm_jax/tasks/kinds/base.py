@@ -129,7 +129,7 @@ def scores_of_fields(model: Any, head: str, spec: TaskExamples, groups: Sequence
         rows = [row for number in chosen for row in groups[number]]
         width = bucket(max(len(row["input_ids"]) for row in rows), inputs.SHORTEST, limit)
         fields = taskrows.padded(rows, spec, model.vocab, width, bucket(len(chosen)) * each)
-        scores = jax.tree.map(np.asarray, _forward(model.module, head, model.params[model.tower], fields))
+        scores = jax.tree.map(np.asarray, _forward(model.module, head, model.weights, fields))
         for place, number in enumerate(chosen):
             found[number] = jax.tree.map(lambda part, place=place: part[place], scores)
     return found
