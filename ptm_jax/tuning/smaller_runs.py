@@ -57,9 +57,9 @@ class Compressed:
             raise ValueError("a compression has no stage; give stages=(Stage(method=...),)")
 
     @classmethod
-    def by(cls, *methods: str, steps: int | None = None, **fields: Any) -> Compressed:
-        """One method, or several one after another, of `steps` each; fields: of the value."""
-        return cls(stages=tuple(Stage(method=method, steps=steps) for method in methods), **fields)
+    def by(cls, *methods: str, of: Mapping[str, str] | None = None, speed: float | None = None, **fields: Any) -> Compressed:
+        """One method, or several one after another; fields: of each `Stage`, as steps and lr."""
+        return cls(stages=tuple(Stage(method=method, **fields) for method in methods), of=of or {}, speed=speed)
 
     @property
     def methods(self) -> str:
