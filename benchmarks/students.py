@@ -35,6 +35,9 @@ from ptm_jax.inference.layerwise import layerwise
 TEACHER = "BERT-base"
 BERT = {"model_type": "bert", "architectures": ["BertForSequenceClassification"], "vocab_size": 30522, "pad_token_id": 0}
 DISTILBERT = {"model_type": "distilbert", "architectures": ["DistilBertForSequenceClassification"], "vocab_size": 30522}
+DISTILBERT_SIZES = {
+    "n_layers": 6, "dim": 768, "hidden_dim": 3072, "n_heads": 12, "max_position_embeddings": 512, "pad_token_id": 0
+}  # fmt: skip
 
 
 def bert(layers: int, width: int, hidden: int) -> dict[str, Any]:
@@ -48,7 +51,7 @@ MOBILEBERT = {
 }  # fmt: skip
 MODELS = {
     TEACHER: bert(12, 768, 3072),
-    "DistilBERT": {**DISTILBERT, "n_layers": 6, "dim": 768, "hidden_dim": 3072, "n_heads": 12, "pad_token_id": 0},
+    "DistilBERT": {**DISTILBERT, **DISTILBERT_SIZES},
     "MiniLM": bert(6, 768, 3072),
     "MobileBERT": {
         **BERT, "model_type": "mobilebert", "architectures": ["MobileBertForSequenceClassification"], **MOBILEBERT

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from ptm_jax.core.constraint import current
 
 Compute = Literal["float32", "bfloat16"]
-Impl = Literal["auto", "reference", "xla", "pallas", "splash", "cudnn", "tokamax"]
+Impl = Literal["auto", "reference", "xla", "native", "pallas", "splash", "cudnn", "tokamax"]
 """Implementations of a computation that has a kernel (`kernels.choice`)."""
 
 

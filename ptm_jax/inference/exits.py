@@ -19,6 +19,7 @@ from ptm_jax.core.types import Encoded
 from ptm_jax.encoders.context import context_of
 from ptm_jax.inference import inputs
 from ptm_jax.inference.pretrained import Output, Pretrained
+from ptm_jax.kernels import choice
 
 HEAD = "classify"
 
@@ -120,6 +121,7 @@ def _embed(module, params, batch):
 
 
 @functools.partial(jax.jit, static_argnums=0)
+@choice.forward_only()
 def _layer(module, params, states, batch, layer):
     encoder = module.encoder
     context = context_of(batch, encoder.direction, False)

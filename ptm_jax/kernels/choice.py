@@ -4,6 +4,7 @@
 
     reference   the definition of correct results; holds every score; the only one that returns probabilities
     xla         computes by blocks, on every platform
+    native      our kernel in C++ for CPUs; the gradient is the definition's
     pallas      our kernel for TPU or GPU
     splash      JAX's kernel for TPU, for rows without order
     cudnn       NVIDIA's kernel, for plain attention
@@ -12,6 +13,7 @@
 "auto" selects for attention:
 
     devices              scores per row and head   selected    reason
+    cpu, `forward_only`  any                       native      scores stay in the cache; if the kernel computes this case
     cpu                  at most SHORT, 192^2      reference   at least as fast as a loop over small blocks (measured)
     cpu                  more                      xla         blocks stay in the cache, products have two dimensions
     tpu, gpu, attached   any                       the fastest that this device finds right (`kernels.deciding`)
@@ -23,8 +25,10 @@ is raised as a UserError.
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import get_args
 
 import jax
@@ -35,6 +39,17 @@ from ptm_jax.core.precision import Impl
 
 IMPLS: tuple[str, ...] = get_args(Impl)
 SHORT = 192 * 192
+_forward_only: contextvars.ContextVar[bool] = contextvars.ContextVar("forward_only", default=False)
+
+
+@contextlib.contextmanager
+def forward_only() -> Iterator[None]:
+    """Programs traced inside are predictions, of which no gradient is taken: "auto" may choose kernels for these."""
+    token = _forward_only.set(True)
+    try:
+        yield
+    finally:
+        _forward_only.reset(token)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +94,8 @@ def choose(impl: str, platform: str, queries: int, keys: int, refusal: Callable[
 
     Raises UserError if `refusal` returns a reason against the named implementation."""
     if named(impl) == "auto":
+        if platform == "cpu" and _forward_only.get() and refusal("native") is None:
+            return "native"
         return "xla" if platform == "cpu" and queries * keys > SHORT else "reference"
     if why := refusal(impl):
         raise UserError(f"impl={impl!r} cannot compute this attention: {why}")

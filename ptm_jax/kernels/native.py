@@ -45,7 +45,7 @@ def refusal(source: Path, target: str) -> str | None:
 def _compiled(compiler: str, source: Path) -> Path:
     """Returns the shared library of a source, the compiler, the processor and jaxlib's headers; compiled once."""
     flags = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags")][:1]
-    texts = [path.read_text() for path in (source, *sorted(source.parent.glob("*.h")))]
+    texts = [path.read_text() for path in (source, *sorted([*source.parent.glob("*.h"), *source.parent.parent.glob("*.h")]))]
     facts = [*texts, compiler, *FLAGS, *flags, jax.__version__]
     folder = (cache.folder() or Path(tempfile.mkdtemp())) / "native"
     path = folder / f"{source.stem}-{hashlib.sha256(chr(0).join(facts).encode()).hexdigest()[:20]}.so"

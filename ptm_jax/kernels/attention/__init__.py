@@ -23,7 +23,7 @@ from ptm_jax.core.constraint import current
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import Array, Visibility
 from ptm_jax.kernels import choice, deciding, reference
-from ptm_jax.kernels.attention import candidates
+from ptm_jax.kernels.attention import candidates, cpu
 from ptm_jax.kernels.attention.arguments import Arguments
 from ptm_jax.kernels.choice import Impl
 from ptm_jax.kernels.scores import Scores
@@ -60,8 +60,10 @@ def attend(
     if impl == "auto" and deciding.asks(platform):
         impl = candidates.best(platform, q, k, args)
     chosen = choice.choose(impl, platform, q.shape[1], k.shape[1], lambda name: _refusal(name, platform, q, k, args))
-    if chosen == "reference":
-        return reference.attention(q, k, v, **given, precision=precision)
+    if chosen == "reference" or (chosen == "native" and q.shape[1] * k.shape[1] <= choice.SHORT):
+        heads, probabilities = reference.attention(q, k, v, **given, precision=precision)
+        # A program that does not read the result of the definition does not compute it.
+        return heads if chosen == "reference" else cpu.attention(q, k, v, args), probabilities
     run = candidates.module_of(chosen, platform).attention
     return run(q, k, v, args) if current() is None else _divided(run, chosen == "xla", q, k, v, args), None
 

@@ -34,6 +34,7 @@ def _module(name: str):
 CANDIDATES = (
     Candidate("reference", lambda: dense),
     Candidate("xla", _module("blocked")),
+    Candidate("native", _module("cpu"), ("cpu",), "CPUs"),
     Candidate("pallas", _module("tpu"), ("tpu",), "TPUs and Hopper GPUs"),
     Candidate("pallas", _module("gpu"), ("gpu",), "TPUs and Hopper GPUs"),
     Candidate("splash", _module("splash"), ("tpu",), "TPUs"),

@@ -5,13 +5,9 @@
 // taken off. Elsewhere products of 16-bit pairs add up in 32 bits. No sum saturates.
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
-#include <condition_variable>
 #include <cstdint>
 #include <cstring>
-#include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -19,7 +15,7 @@
 #include <immintrin.h>
 #endif
 
-#include "xla/ffi/api/ffi.h"
+#include "../parts.h"
 
 namespace ffi = xla::ffi;
 #define INLINE static inline __attribute__((always_inline))
@@ -271,14 +267,6 @@ static void part(const Work& w, int64_t low, int64_t high, int64_t left, int64_t
   }
 }
 
-// Parts that threads take in turn. A task that starts after the last part was taken does nothing, and owns nothing of the caller's.
-struct Parts {
-  std::atomic<int64_t> next{0};
-  int64_t count, done = 0;
-  std::mutex lock;
-  std::condition_variable all;
-};
-
 using Floats = ffi::Buffer<ffi::F32>;
 
 static ffi::Error product(ffi::ThreadPool pool, Floats x, ffi::Buffer<ffi::S8> kernel, Floats scale, Floats inputs, Floats offset,
@@ -292,20 +280,10 @@ static ffi::Error product(ffi::ThreadPool pool, Floats x, ffi::Buffer<ffi::S8> k
   int64_t panels = (w.n + WIDE - 1) / WIDE;
   bool small = w.m * w.k * w.n < 1 << 18;
   int64_t splits = small ? 1 : std::min(panels, blocks >= 2 * threads ? 1 : (2 * threads + blocks - 1) / blocks);
-  auto parts = std::make_shared<Parts>();
-  parts->count = blocks * splits;
-  auto work = [parts, w, splits, panels, rows] {
-    for (int64_t i; (i = parts->next.fetch_add(1)) < parts->count;) {
-      int64_t block = i / splits, s = i % splits;
-      part(w, block * rows, std::min(w.m, (block + 1) * rows), panels * s / splits * WIDE, std::min(w.n, panels * (s + 1) / splits * WIDE));
-      std::lock_guard<std::mutex> hold(parts->lock);
-      if (++parts->done == parts->count) parts->all.notify_all();
-    }
-  };
-  for (int64_t t = 1; t < std::min(threads, parts->count); ++t) pool.Schedule(std::decay_t<decltype(work)>(work));
-  work();
-  std::unique_lock<std::mutex> hold(parts->lock);
-  parts->all.wait(hold, [&] { return parts->done == parts->count; });
+  in_turn(pool, blocks * splits, [w, splits, panels, rows](int64_t i) {
+    int64_t block = i / splits, s = i % splits;
+    part(w, block * rows, std::min(w.m, (block + 1) * rows), panels * s / splits * WIDE, std::min(w.n, panels * (s + 1) / splits * WIDE));
+  });
   return ffi::Error::Success();
 }
 

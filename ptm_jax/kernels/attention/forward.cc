@@ -1,0 +1,181 @@
+// softmax(scale * q k^T + bias) v over the visible keys, in float32, on the threads of a CPU.
+//
+// A part is a row and a head: keys are transposed and values are copied into arrays that stay in the cache. For TALL queries at a
+// time, their scores, the exponentials and the sums of values stay in registers or in the first cache.
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "../parts.h"
+
+namespace ffi = xla::ffi;
+
+constexpr int LANES = 16, TALL = 4, WIDE = 2;  // numbers of a vector; queries, vectors of a tile
+typedef float Vector __attribute__((vector_size(4 * LANES)));
+typedef int32_t Wholes __attribute__((vector_size(4 * LANES)));
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE Vector load(const float* p) {
+  Vector v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+INLINE void store(float* p, const Vector& v) { std::memcpy(p, &v, sizeof v); }
+INLINE Vector all(float x) { return Vector{} + x; }
+
+// 2^x of x in [-126, 0], as 2^n * 2^f with |f| <= 1/2 and Taylor's polynomial of degree 7; the relative error is below 3e-7.
+INLINE Vector power_of_two(Vector x) {
+  const Vector magic = all(12582912.0f);  // 1.5 * 2^23: the sum's last bits are the nearest whole number
+  Vector sum = x + magic, f = x - (sum - magic);
+  Vector p = all(1.5252734e-5f);
+  for (float c : {1.5403530e-4f, 1.3333558e-3f, 9.6181291e-3f, 5.5504109e-2f, 2.4022651e-1f, 6.9314718e-1f, 1.0f}) p = p * f + c;
+  Wholes bits;
+  std::memcpy(&bits, &sum, sizeof bits);
+  Wholes n = (bits - 0x4B400000) << 23, value;
+  std::memcpy(&value, &p, sizeof value);
+  value += n;
+  std::memcpy(&p, &value, sizeof p);
+  return p;
+}
+
+struct Work {
+  const float *q, *k, *v, *bias;
+  const bool* seen;
+  float* y;
+  int64_t heads, queries, keys, width, seen_row, seen_head, bias_row, bias_head;  // the last four: distances, 0 where shared
+  float scale;
+};
+
+// scores[r] [long] of ROWS queries with all keys; `long`, `wide`: keys and width, filled up to whole vectors.
+template <int ROWS>
+INLINE void multiply(const float* a, int64_t a_row, const float* b, int64_t inner, int64_t columns, float* out, int64_t out_row) {
+  int64_t c = 0;
+  for (; c + WIDE * LANES <= columns; c += WIDE * LANES) {
+    Vector sums[ROWS][WIDE] = {};
+    for (int64_t i = 0; i < inner; ++i) {
+      Vector row[WIDE];
+      for (int w = 0; w < WIDE; ++w) row[w] = load(b + i * columns + c + w * LANES);
+#pragma GCC unroll 8
+      for (int r = 0; r < ROWS; ++r) {
+        Vector x = all(a[r * a_row + i]);
+#pragma GCC unroll 2
+        for (int w = 0; w < WIDE; ++w) sums[r][w] += x * row[w];
+      }
+    }
+    for (int r = 0; r < ROWS; ++r)
+      for (int w = 0; w < WIDE; ++w) store(out + r * out_row + c + w * LANES, sums[r][w]);
+  }
+  for (; c < columns; c += LANES) {
+    Vector sums[ROWS] = {};
+    for (int64_t i = 0; i < inner; ++i) {
+      Vector row = load(b + i * columns + c);
+#pragma GCC unroll 8
+      for (int r = 0; r < ROWS; ++r) sums[r] += all(a[r * a_row + i]) * row;
+    }
+    for (int r = 0; r < ROWS; ++r) store(out + r * out_row + c, sums[r]);
+  }
+}
+
+// Makes weights of the scores of a query; returns 1 / their sum, 0 where nothing is visible.
+static float weigh(const Work& w, float* scores, const bool* seen, const float* bias, int64_t longer) {
+  constexpr float UNSEEN = -1e30f, LOG2E = 1.44269504f;
+  for (int64_t j = 0; j < w.keys; ++j) {
+    float score = scores[j] * w.scale + (bias ? bias[j] : 0.0f);
+    scores[j] = seen[j] ? score : UNSEEN;
+  }
+  for (int64_t j = w.keys; j < longer; ++j) scores[j] = UNSEEN;
+  Vector high = all(UNSEEN);
+  for (int64_t j = 0; j < longer; j += LANES) {
+    Vector s = load(scores + j);
+    high = s > high ? s : high;
+  }
+  float top = UNSEEN;
+  for (int i = 0; i < LANES; ++i) top = std::max(top, high[i]);
+  if (top <= UNSEEN) {
+    std::fill(scores, scores + longer, 0.0f);
+    return 0.0f;
+  }
+  Vector sums = {}, least = all(-126.0f), zero = {};
+  for (int64_t j = 0; j < longer; j += LANES) {
+    Vector x = (load(scores + j) - top) * LOG2E;
+    Vector p = power_of_two(x > least ? x : least);
+    p = x > least ? p : zero;
+    sums += p;
+    store(scores + j, p);
+  }
+  float sum = 0;
+  for (int i = 0; i < LANES; ++i) sum += sums[i];
+  return 1 / sum;
+}
+
+template <int ROWS>
+static void tile(const Work& w, const float* q, const float* keys, const float* values, const bool* seen, const float* bias,
+                 float* y, int64_t longer, int64_t wider, float* scores, float* sums) {
+  int64_t step = w.heads * w.width;
+  multiply<ROWS>(q, step, keys, w.width, longer, scores, longer);
+  float rates[ROWS];
+  for (int r = 0; r < ROWS; ++r)
+    rates[r] = weigh(w, scores + r * longer, seen + r * w.keys, bias ? bias + r * w.keys : nullptr, longer);
+  multiply<ROWS>(scores, longer, values, w.keys, wider, sums, wider);
+  for (int r = 0; r < ROWS; ++r)
+    for (int64_t d = 0; d < w.width; ++d) y[r * step + d] = sums[r * wider + d] * rates[r];
+}
+
+static void part(const Work& w, int64_t row, int64_t head) {
+  auto full = [](int64_t n) { return (n + LANES - 1) / LANES * LANES; };
+  int64_t longer = full(w.keys), wider = full(w.width), step = w.heads * w.width;
+  static thread_local std::vector<float> room;
+  room.resize(w.width * longer + w.keys * wider + TALL * (longer + wider));
+  float *keys = room.data(), *values = keys + w.width * longer, *scores = values + w.keys * wider, *sums = scores + TALL * longer;
+  const float *k = w.k + (row * w.keys * w.heads + head) * w.width, *v = w.v + (row * w.keys * w.heads + head) * w.width;
+  for (int64_t j = 0; j < longer; ++j)
+    for (int64_t d = 0; d < w.width; ++d) keys[d * longer + j] = j < w.keys ? k[j * step + d] : 0;
+  for (int64_t j = 0; j < w.keys; ++j) {
+    std::memcpy(values + j * wider, v + j * step, sizeof(float) * w.width);
+    std::fill(values + j * wider + w.width, values + (j + 1) * wider, 0.0f);
+  }
+  const bool* seen = w.seen + row * w.seen_row + head * w.seen_head;
+  const float* bias = w.bias ? w.bias + row * w.bias_row + head * w.bias_head : nullptr;
+  int64_t first = (row * w.queries * w.heads + head) * w.width;
+  auto run = [&](auto function, int64_t i) {
+    function(w, w.q + first + i * step, keys, values, seen + i * w.keys, bias ? bias + i * w.keys : nullptr,
+             w.y + first + i * step, longer, wider, scores, sums);
+  };
+  int64_t i = 0;
+  for (; i + TALL <= w.queries; i += TALL) run(tile<TALL>, i);
+  for (; i < w.queries; ++i) run(tile<1>, i);
+}
+
+using Floats = ffi::Buffer<ffi::F32>;
+
+static ffi::Error attention(ffi::ThreadPool pool, Floats q, Floats k, Floats v, ffi::Buffer<ffi::PRED> seen, Floats bias,
+                            ffi::ResultBuffer<ffi::F32> y, float scale) {
+  auto d = q.dimensions();
+  int64_t rows = d[0], queries = d[1], heads = d[2], width = d[3], keys = k.dimensions()[1], scores = queries * keys;
+  auto of_rows = [&](auto size) { return size[0] > 1 ? size[1] * scores : int64_t{0}; };
+  auto of_heads = [&](auto size) { return size[1] > 1 ? scores : int64_t{0}; };
+  bool biased = bias.dimensions().size() == 4;
+  Work w{q.typed_data(), k.typed_data(), v.typed_data(), biased ? bias.typed_data() : nullptr, seen.typed_data(), y->typed_data(),
+         heads, queries, keys, width, of_rows(seen.dimensions()), of_heads(seen.dimensions()),
+         biased ? of_rows(bias.dimensions()) : 0, biased ? of_heads(bias.dimensions()) : 0, scale};
+  int64_t threads = std::max<int64_t>(1, pool.num_threads()), all = rows * heads;
+  int64_t each = std::max<int64_t>(1, all / (4 * threads)), least = 1 + (1 << 18) / std::max<int64_t>(1, 4 * scores * width);
+  each = std::min(all, std::max(each, least));
+  in_turn(pool, (all + each - 1) / each, [w, all, each](int64_t i) {
+    for (int64_t n = i * each; n < std::min(all, (i + 1) * each); ++n) part(w, n / w.heads, n % w.heads);
+  });
+  return ffi::Error::Success();
+}
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(ptm_attention, attention,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Arg<Floats>()
+                                  .Arg<Floats>()
+                                  .Arg<Floats>()
+                                  .Arg<ffi::Buffer<ffi::PRED>>()
+                                  .Arg<Floats>()
+                                  .Ret<Floats>()
+                                  .Attr<float>("scale"));
