@@ -157,6 +157,8 @@ def run(args: Args, name: str, way: str, seed: int) -> dict[str, Any]:
     config = finetuning.from_scratch(parent, name, recipe, (str(folder),), seed=seed, dropout=0.1)
     began = time.monotonic()
     found = selection.finetune(config, args.runs / f"{name}-{way}-{seed}", name, quiet=True)
+    if found.ended == "stopped":
+        raise SystemExit(f"{name} {way} {seed} was stopped at step {found.step}; the same command goes on with it")
     return {"metric": 100 * found.main, "seconds": round(time.monotonic() - began)}
 
 
