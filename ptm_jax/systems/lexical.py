@@ -97,5 +97,5 @@ def systems() -> Iterator[System]:
     yield sensebert("sensebert_large", 24, 1024, 16)
     small = (2, 128, 2)
     yield miniature(sentilr("", *small), "sentilr_mini", steps=400, lr=2e-3, std=0.08, length=64)
-    mini = miniature(sensebert("", *small), "sensebert_mini", steps=400, lr=2e-3, std=0.08, length=64)
+    mini = miniature(sensebert("", *small), "sensebert_mini", steps=800, lr=2e-3, std=0.08, length=64)
     yield dataclasses.replace(mini, objective=Joint(parts=((1.0, MLM()), (1.0, Supersenses()))))
