@@ -71,8 +71,10 @@ class TripleLoss(slots.Objective):
         return None
 
     def select(self, batch: Batch) -> tuple[Batch, Mapping[str, Array]]:
-        """The rows of the batch's entities, relations and noise; none where all entities are candidates."""
-        if self.candidates == "all":
+        """The rows of the batch's entities, relations and noise. The whole tables are updated where all entities are
+        candidates, and where the batch reads more ids than the tables have rows."""
+        reads = batch["input_ids"].size + batch["noise_ids"].size if self.candidates == "noise" else 0
+        if self.candidates == "all" or 0 < len(self.graph.values) <= reads:
             return batch, {}
         read, ids, noise = renumbered(batch["input_ids"], batch["noise_ids"])
         links, places = renumbered(batch["input_ids"][:, 1::3])

@@ -90,4 +90,4 @@ def systems() -> Iterator[System]:
     yield luke("luke_base", 12, 768, 12)
     yield luke("luke_large", 24, 1024, 16)
     mini = luke("", 2, 128, 2, Entities(entities=255), 32)
-    yield miniature(mini, "luke_mini", steps=300, lr=2e-3, std=0.08, length=64)
+    yield miniature(mini, "luke_mini", steps=600, lr=2e-3, std=0.08, length=64)
