@@ -2,7 +2,7 @@
 
     python -m benchmarks.knowledge --data ../shared/data --wordnet /usr/share/wordnet --valence vader_lexicon.txt --runs DIR
 
-Runs what is missing of knowledge.json, then writes knowledge.md. Each run takes a minute or two on a core. Tasks:
+Runs what is missing of knowledge.json, then writes knowledge.md. A run takes one to nine minutes of a core. Tasks:
 
     sst2      2,000 sentences of SST-2; polarity and part of speech are summands of the embeddings (SentiLR's input).
               Polarity is the sign of a word's mean valence among VADER's ten raters (Hutto and Gilbert 2014, `pip install

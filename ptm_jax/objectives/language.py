@@ -100,7 +100,13 @@ class RegularisedLM(LM):
     change: float = 1.0
 
     def of(self, tower: Tower, encoded: Encoded, batch: Batch) -> Loss:
-        loss, h, raw = super().of(tower, encoded, batch), encoded.hidden, encoded.extra["last"].astype(jnp.float32)
+        return self.penalised(super().of(tower, encoded, batch), encoded, batch)
+
+    def penalised(self, loss: Loss, encoded: Encoded, batch: Batch) -> Loss:
+        """Returns the loss plus the penalties; the loss alone where both weights are 0."""
+        if not self.activation and not self.change:
+            return loss
+        h, raw = encoded.hidden, encoded.extra["last"].astype(jnp.float32)
         size = jnp.square(h.astype(jnp.float32)).mean(-1)
         step = jnp.square(raw[:, 1:] - raw[:, :-1]).mean(-1)
         penalties = (
@@ -111,8 +117,9 @@ class RegularisedLM(LM):
 
     def refusal(self, system: Any) -> str | None:
         encoder = slots.encoder_of(system, self.tower)
-        if encoder is not None and not encoder.keeps_last:
-            return "RegularisedLM reads the last states before dropout, which this encoder does not return; take LM"
+        if (self.activation or self.change) and encoder is not None and not encoder.keeps_last:
+            reads = f"{type(self).__name__} reads the last states before dropout, which this encoder does not return"
+            return f"{reads}; set activation and change to 0"
         return super().refusal(system)
 
 

@@ -15,13 +15,13 @@ from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, Batch, Encoded, Loss
 from ptm_jax.objectives.base import next_memory, token_loss
 from ptm_jax.objectives.entities import needs
-from ptm_jax.objectives.language import LM, followers
+from ptm_jax.objectives.language import RegularisedLM, followers
 
 NEVER = -1e9
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LinkedText(LM):
+class LinkedText(RegularisedLM):
     """-log p(text, entities) of a text whose entities are known (Logan et al. 2019, arXiv 1906.07241, Eq. 3), and -log q of
     the entities in a second tower `proposal`, which has read the token too (section 4.2: the discriminative model).
 
@@ -34,9 +34,11 @@ class LinkedText(LM):
     Reads of each row the candidates `linked_entities`, `linked_segments` [B, C], their names `linked_names` [B, C, A] (ids
     + 1, 0 at the end), their facts `linked_facts` [B, C, F, 2] (relation and tail, 0 for none), and `linked` [B, L], the
     candidate + 1 of a token, 0 for none (`corruptions.linked_text.LinkedNames`). `nll` is that of tokens and entities,
-    `entity_nll` that of entities alone.
+    `entity_nll` that of entities alone. `activation` and `change` weight the penalties of `RegularisedLM` on the states.
     """
 
+    activation: float = 0.0
+    change: float = 0.0
     head: str = "linked"
     proposal: str = "proposal"
 
@@ -56,7 +58,7 @@ class LinkedText(LM):
         entity = -_chosen(entities(mentioned(linked, batch)), linked)
         loss = token_loss(entity - words, weights, name="nll")
         metrics = {**loss.metrics, **token_loss(entity, weights, name="entity_nll").metrics}
-        return dataclasses.replace(loss, metrics=metrics)
+        return self.penalised(dataclasses.replace(loss, metrics=metrics), encoded, batch)
 
     def refusal(self, system: Any) -> str | None:
         if self.proposal not in system.towers:

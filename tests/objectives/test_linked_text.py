@@ -66,18 +66,33 @@ def chance(p, h, b, row, choices, later):
     return total
 
 
-def test_known_entities_are_kglms():
-    def defined(p, b):
-        total, weight = 0.0, 0
-        for row in range(len(b["input_ids"])):
-            choices = dict(enumerate(b["linked"][row].tolist()))
-            del choices[0]
-            weight += len(predicted(b, row))
-            for later, name in enumerate(("main", "proposal")):
-                total -= np.log(chance(p[name], states_of(p[name], b)[row], b, row, choices, later))
-        return [(total, weight)]
+def linked_nll(p, b):
+    """(the sum of -log p of tokens and entities and -log q of entities, the number of predicted tokens)."""
+    total, weight = 0.0, 0
+    for row in range(len(b["input_ids"])):
+        choices = dict(enumerate(b["linked"][row].tolist()))
+        del choices[0]
+        weight += len(predicted(b, row))
+        for later, name in enumerate(("main", "proposal")):
+            total -= np.log(chance(p[name], states_of(p[name], b)[row], b, row, choices, later))
+    return total, weight
 
-    check(LinkedText(), defined, PARAMS, towers=("main", "proposal"), leaves=("kinds", "parts", "table", "lm"))
+
+def test_known_entities_are_kglms():
+    leaves = "kinds", "parts", "table", "lm"
+    check(LinkedText(), lambda p, b: [linked_nll(p, b)], PARAMS, towers=("main", "proposal"), leaves=leaves)
+
+
+def test_penalties_of_the_states_are_means_of_squares():
+    b = {name: np.array(value) for name, value in batch_of(3).items()}
+    towers = {name: PlainTower(jax.tree.map(jnp.asarray, p)) for name, p in PARAMS.items()}
+    loss = LinkedText(activation=2.0, change=0.5)(towers, {name: jnp.asarray(value) for name, value in b.items()}, None)
+    states, segments = states_of(PARAMS["main"], b), b["segment_ids"]
+    raw, follows = states @ PARAMS["main"]["match"], (segments[:, 1:] == segments[:, :-1]) & (segments[:, 1:] > 0)
+    size = np.square(states).mean(-1)[segments > 0].mean()
+    change = np.square(raw[:, 1:] - raw[:, :-1]).mean(-1)[follows].mean()
+    total, weight = linked_nll(PARAMS, b)
+    np.testing.assert_allclose(loss.sum / loss.weight, total / weight + 2.0 * size + 0.5 * change, rtol=1e-5)
 
 
 def toy():
