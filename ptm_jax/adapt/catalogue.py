@@ -13,6 +13,7 @@ from ptm_jax.adapt.averaging import NTASGD, SelfDistillation, SelfEnsemble
 from ptm_jax.adapt.box import Bounded
 from ptm_jax.adapt.freezing import BitFit, FeatureExtraction, Frozen, Restart
 from ptm_jax.adapt.information import InformationBottleneck
+from ptm_jax.adapt.linkers import Linkers
 from ptm_jax.adapt.lora import LoRA
 from ptm_jax.adapt.max_norm import MaxNorm
 from ptm_jax.adapt.pals import PALs
@@ -50,6 +51,7 @@ NAMES: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "label_gain": (LinearGain, (30,)),
     "feature": (FeatureExtraction, (190, 205)),
     "frozen": (lambda: Frozen(pattern="/encoder/"), (190,)),
+    "linkers": (Linkers, (99,)),
     "max_norm": (MaxNorm, (20,)),
     "bounded": (Bounded, (40,)),
     "restart": (Restart, (196, 197, 198)),

@@ -41,3 +41,8 @@ def moving(names: Iterable[str]) -> tuple[str, ...]:
 def row_type(spec: Spec) -> np.dtype:
     """Returns the structured NumPy type of one row, with one entry per field."""
     return np.dtype([(name, dtype, shape) for name, (shape, dtype) in spec.items()])
+
+
+def gold_of(source: int) -> str:
+    """Returns the field of the true entities of an encoder's linker number `source`: gold_entities, gold_entities_1, ..."""
+    return f"gold_entities_{source}" if source else "gold_entities"

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from ptm_jax.core import slots
 from ptm_jax.core.batch import put, rows_of, segments_of
-from ptm_jax.core.fields import move_with_tokens, moving
+from ptm_jax.core.fields import gold_of, move_with_tokens, moving
 from ptm_jax.core.lexicons import Entities, TypedNames
 from ptm_jax.core.streams import named
 from ptm_jax.core.types import Array, Batch, Vocab
@@ -52,15 +52,16 @@ class EntityNoise(slots.Corruption):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GoldEntities(slots.Corruption):
-    """Writes `gold_entities` [B, L]: the likeliest entity of every name at its first token, 0 elsewhere. It stands before
+    """Writes `gold_of(source)` [B, L]: the likeliest entity of every name at its first token, 0 elsewhere. It stands before
     the masking. Without annotated text this is what a linker can learn from: `Entities.fill` adds candidates to names that
-    have one."""
+    have one. `source` is the number of the linker in the encoder, whose lexicon this is."""
 
     lexicon: Entities = Entities()
+    source: int = 0
 
     def __call__(self, key: Array, batch: Batch) -> Batch:
         found = self.lexicon.find(batch["input_ids"], segments_of(batch))
-        return {**batch, "gold_entities": jnp.where(found.starts, found.values[..., 0], 0)}
+        return {**batch, gold_of(self.source): jnp.where(found.starts, found.values[..., 0], 0)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from ptm_jax.core.lexicons import Entities
 from ptm_jax.core.types import Batch, Encoded
 from ptm_jax.corruptions.base import capacity, places
 from ptm_jax.encoders.context import Embedded, context_of
-from ptm_jax.encoders.spreading import spread
+from ptm_jax.encoders.spreading import gathered, spread
 from ptm_jax.nn.blocks import Stack
 from ptm_jax.nn.embeddings.summed import Embeddings
 from ptm_jax.nn.initializers import Normal
@@ -70,7 +70,9 @@ class KnowledgeTransformer(Embedded):
         return {f"knowledge_{number}/entities": part.lexicon for number, part in enumerate(self.knowledge)}
 
     def of_plain(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        return spread(params, {f"parts_{number}": stack.layers for number, stack in enumerate(self.parts)})
+        """Returns layers of a plain Transformer, or of one with knowledge at other places, as those of `parts`."""
+        own = {f"parts_{number}": stack.layers for number, stack in enumerate(self.parts)}
+        return spread(gathered(params, "parts"), own)
 
     @property
     def linkers(self) -> tuple[Any, ...]:

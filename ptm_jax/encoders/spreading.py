@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import collections
+import re
 from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
 
 from ptm_jax.core.errors import UserError
 
@@ -26,3 +30,15 @@ def spread(params: Mapping[str, Any], stacks: Mapping[str, int]) -> dict[str, An
             found[name.replace("stack", place, 1)] = leaf[start : start + count]
             start += count
     return found
+
+
+def gathered(params: Mapping[str, Any], parts: str) -> dict[str, Any]:
+    """Returns the layers of `parts`_0/..., `parts`_1/..., each [N, ...], as those of one `stack/...`; other paths stay."""
+    found: dict[str, Any] = {}
+    several: dict[str, dict[int, Any]] = collections.defaultdict(dict)
+    for name, leaf in params.items():
+        if place := re.fullmatch(rf"{parts}_(\d+)/(.+)", name):
+            several[f"stack/{place[2]}"][int(place[1])] = leaf
+        else:
+            found[name] = leaf
+    return found | {name: np.concatenate([some[n] for n in sorted(some)]) for name, some in several.items()}

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from ptm_jax.core import slots
 from ptm_jax.core.errors import unknown
+from ptm_jax.core.fields import gold_of
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Batch, Encoded, Loss, Ratio
 from ptm_jax.objectives.base import OnePass, binary_loss, corruptions_of, gather, nll_of, token_loss
@@ -76,11 +77,12 @@ class EntityLinking(OnePass):
     """The loss of the true entity among the candidates of each mention, from the scores of an encoder's linker number
     `source` (Peters et al. 2019, arXiv 1909.04164, Eq. 3 and 4; `extra["linking"]` of `encoders.knowledge`).
 
-    loss   "softmax": -log softmax(score)[true]; "margin": the mean over candidates of max(0, margin - score) of the true one
-           and of max(0, margin + score) of the others
+    loss   "softmax": -log softmax(score)[true] of the mentions whose true entity is a candidate; "margin": the mean over
+           candidates of max(0, margin - score) of the true one and of max(0, margin + score) of the others, also of mentions
+           whose true entity is none of them (allenai/kb, kb/entity_linking.py)
 
-    Reads `gold_entities` [B, L], the entity at the first token of every mention, 0 where it is not known. `linking_guess` is
-    the loss of a guess among the candidates.
+    Reads `gold_of(source)` [B, L], the entity at the first token of every mention: 0 where it is not known, -1 for none.
+    `linking_guess` is the loss of a guess among the candidates. The metrics of linker 1 are `linking_1_nll`, and so on.
     """
 
     tower: str = "main"
@@ -95,23 +97,28 @@ class EntityLinking(OnePass):
     def of(self, tower: Tower, encoded: Encoded, batch: Batch) -> Loss:
         found = encoded.extra["linking"][self.source]
         scores, candidates = found["scores"].astype(jnp.float32), found["candidates"]
-        gold = jnp.take_along_axis(batch["gold_entities"], found["first"], 1)
+        gold = jnp.take_along_axis(batch[gold_of(self.source)], found["first"], 1)
         true = (candidates == gold[..., None]) & (candidates > 0)
         known = true.any(-1) & found["used"]
-        count = (candidates > 0).sum(-1)
+        count, name = (candidates > 0).sum(-1), f"linking_{self.source}" if self.source else "linking"
         if self.loss == "softmax":
             place, weights = true.argmax(-1), known.astype(jnp.float32)
             nll = jnp.where(known, nll_of(scores, place), 0.0)
-            loss = token_loss(nll, weights, scores.argmax(-1) == place, "linking_nll")
+            loss = token_loss(nll, weights, scores.argmax(-1) == place, f"{name}_nll")
         else:
-            weights = (known[..., None] & (candidates > 0)).astype(jnp.float32)
+            weights = ((found["used"] & (gold != 0))[..., None] & (candidates > 0)).astype(jnp.float32)
             hinge = jax.nn.relu(self.margin - jnp.where(true, scores, -scores))
-            loss = token_loss(jnp.where(weights > 0, hinge, 0.0), weights, (scores > 0) == true, "linking_hinge")
+            loss = token_loss(jnp.where(weights > 0, hinge, 0.0), weights, (scores > 0) == true)
+            both = loss.metrics["nll"], loss.metrics["accuracy"]
+            loss = dataclasses.replace(loss, metrics={f"{name}_hinge": both[0], f"{name}_accuracy": both[1]})
         guess = jnp.where(known, jnp.log(jnp.maximum(count, 1)), 0.0).sum()
-        return dataclasses.replace(loss, metrics={**loss.metrics, "linking_guess": Ratio(guess, known.sum())})
+        return dataclasses.replace(loss, metrics={**loss.metrics, f"{name}_guess": Ratio(guess, known.sum())})
 
     def refusal(self, system: Any) -> str | None:
         encoder = slots.encoder_of(system, self.tower)
         if encoder is not None and len(encoder.linkers) <= self.source:
             return "EntityLinking reads the scores of a linker, which this encoder has not; take KnowBERT's"
+        written = [part.source for part in corruptions_of(system) if type(part).__name__ == "GoldEntities"]
+        if written and self.source not in written:
+            return f"there is no known entity of linker {self.source}; add GoldEntities(source={self.source}) to corruption"
         return needs(system, "GoldEntities", "known entity")

@@ -89,7 +89,7 @@ ORDER = {
     "linked_text": "kglm kglm_mini",
     "luke": "luke_base luke_large luke_mini",
     "latent_relations": "lrlm lrlm_mini",
-    "knowledge": "knowbert_wiki knowbert_wordnet knowbert_mini",
+    "knowledge": "knowbert_wiki knowbert_wordnet knowbert_wiki_wordnet knowbert_mini",
     "subgraphs": "bert_mk bert_mk_mini",
     "story_truth": "commonsense_gpt2_triples commonsense_gpt2 commonsense_gpt2_mini",
     "memories": "kt_net kt_net_mini",

@@ -36,7 +36,9 @@ MORE = {
     "vote": "self_distillation(kind=vote, last=2)",
     "top": "mix(top=2)",
 }
-CASES = {name: f"{name}({SMALL.get(name, '')})" for name in catalogue.NAMES} | MORE
+ELSEWHERE = {"linkers"}
+"""Of encoders with linkers: tests/adapt/test_linkers.py."""
+CASES = {name: f"{name}({SMALL.get(name, '')})" for name in catalogue.NAMES if name not in ELSEWHERE} | MORE
 PAIRS = 2
 """Token types: some adaptations read pairs of texts."""
 

@@ -1,35 +1,22 @@
 """Objectives of triples and entities against their definitions in numpy."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from ptm_jax.core.types import Encoded
 from ptm_jax.objectives.entities import DEA, ERD, EntityLinking
 from ptm_jax.objectives.latent_relations import LatentRelations
-from ptm_jax.objectives.triples import KE, LRC
-from support.plain_towers import LEXICAL, check, hidden, logistic, nll, params_of, pooled, states_of
+from ptm_jax.objectives.triples import LRC
+from support.plain_towers import LEXICAL, batch_of, check, hidden, logistic, nll, params_of, pooled, states_of
 
 pytestmark = pytest.mark.rotate
 PARAMS = {"main": params_of(0, tuple(LEXICAL))}
-softplus = lambda x: np.log1p(np.exp(x))
 
 
 def over(weights, loss):
     places = np.argwhere(weights > 0)
     return [(sum(loss(*place) for place in places), len(places))]
-
-
-def test_knowledge_embeddings_are_keplers():
-    def ke(p, b):
-        h, t, other = (states_of(p, b, name)[:, 0] for name in ("head", "tail", "other"))
-        distance = lambda i, h, t: np.abs(h[i] + p["relations"][b["relation"][i]] - t[i]).sum()
-
-        def loss(i):
-            wrong = distance(i, h, other) if b["other_side"][i] else distance(i, other, t)
-            return softplus(distance(i, h, t) - 4) + softplus(4 - wrong)
-
-        return over((b["head_segment_ids"] > 0).any(1), loss)
-
-    check(KE(), ke, PARAMS, leaves=("relations",))
 
 
 def test_lexical_relations_are_liberts():
@@ -66,23 +53,49 @@ def test_replaced_entities_are_wklms():
 
 @pytest.mark.parametrize("kind", ["softmax", "margin"])
 def test_linking_is_knowberts(kind):
+    """The true entity of one mention is none, of another no candidate: with margins all of their candidates are wrong."""
+
     def linking(p, b):
-        states, total, count = states_of(p, b), 0.0, 0
+        states, total, count, outside = states_of(p, b), 0.0, 0, 0
         for i, j in np.argwhere(b["mlm_weights"] > 0):
             at = b["mlm_positions"][i, j]
             scores, some, gold = states[i, at] @ p["tag"], b["candidates"][i, j], b["gold_entities"][i, at]
-            if gold == 0 or gold not in some:
-                continue
             scores, some = scores[some > 0], some[some > 0]
+            outside += gold != 0 and gold not in some
+            if gold == 0 or (kind == "softmax" and gold not in some):
+                continue
             if kind == "softmax":
                 total, count = total + nll(scores, [*some].index(gold)), count + 1
             else:
                 sign = np.where(some == gold, 1, -1)
                 total, count = total + np.maximum(0, 0.2 - sign * scores).sum(), count + len(some)
-        assert count
+        assert count and outside > 1
         return [(total, count)]
 
-    check(EntityLinking(loss=kind), linking, PARAMS, leaves=("tag",))
+    batch = batch_of()
+    places = batch["mlm_positions"][1][batch["mlm_weights"][1] > 0]
+    gold = batch["gold_entities"].at[1, places[:2]].set(jnp.array([-1, 9])[: len(places[:2])])
+    check(EntityLinking(loss=kind), linking, PARAMS, leaves=("tag",), batch={**batch, "gold_entities": gold})
+
+
+def test_each_linker_has_its_true_entities_and_its_metrics():
+    """Two linkers with scores 1, 0, -2 and 0, 3: the second entity is true for both."""
+    linker = lambda scores: {
+        "scores": jnp.array([[scores]]),
+        "candidates": jnp.array([[[7, 8, 9][: len(scores)]]]),
+        "first": jnp.array([[1]]),
+        "used": jnp.array([[True]]),
+    }
+    encoded = Encoded(None, extra={"linking": (linker([1.0, 0.0, -2.0]), linker([0.0, 3.0]))})
+    batch = {"gold_entities": jnp.array([[0, 8]]), "gold_entities_1": jnp.array([[0, 8]])}
+    margin, softmax = (
+        EntityLinking(loss="margin").of(None, encoded, batch),
+        EntityLinking(source=1).of(None, encoded, batch),
+    )
+    assert float(margin.sum) == pytest.approx(1.2 + 0.2 + 0) and float(margin.weight) == 3
+    assert float(softmax.sum) == pytest.approx(np.log(1 + np.exp(-3))) and float(softmax.weight) == 1
+    assert {*margin.metrics} == {"linking_hinge", "linking_accuracy", "linking_guess"}
+    assert {*softmax.metrics} == {"linking_1_nll", "linking_1_accuracy", "linking_1_guess"}
 
 
 def segmentations(size, spans):

@@ -172,7 +172,7 @@ class PlainTower:
                 "entity_table": self.params["table"],
                 "subgraphs": subgraphs_of(states, both, batch),
             }
-            | ({"linking": (linking_of(states, self.params, batch),)} if "candidates" in batch else {}),
+            | ({"linking": (linking_of(states, self.params, batch),) * 2} if "candidates" in batch else {}),
         )
 
     def read(self, name, encoded, batch, key=None):
@@ -318,6 +318,7 @@ def batch_of(seed: int = 1) -> dict[str, jax.Array]:
         "linked_facts": FACTS,
         "gold_entities": [[0, 2, 0, 6, 0, 1], [3, 0, 0, 0, 0, 0], [0] * 6],
         "rating_label": draw.integers(0, 5, B),
+        "gold_entities_1": [[0, 3, 0, 5, 0, 1], [2, 0, 0, 0, 0, 0], [0] * 6],
         "allowed_senses": draw.integers(0, 1 << 21, (B, L, 2)) * (draw.random((B, L, 1)) < 0.8),
         "again": [[0, 1, 1, 0, 0, 1], [0, 0, 1, 1, 0, 0], [0] * 6],
     }

@@ -24,6 +24,29 @@ IB_BERT = (
 EXACT = {
     **{name: size for sizes in PEERS.values() for name, size in sizes.items()},
     "kbert_base": 102_882_442,  # BERT's parameters alone
+    # BERT, and of a graph (Peters et al. 2019, section 3.3) E vectors of width W, the layers to W and back, pooling, four
+    # norms, two layers of 1,024 units, the network of product and prior, the norm of the states
+    **{
+        name: 110_106_428
+        + sum(
+            E * W + 769 * W + W + 1 + 6 * W + 2 * (4 * W * (W + 1) + 2 * 1024 * W + 1024 + 5 * W) + 401 + (W + 3) * 768
+            for E, W in graphs
+        )
+        for name, graphs in {
+            "knowbert_wiki": [(470_120, 300)],
+            "knowbert_wordnet": [(264_969, 200)],
+            "knowbert_wiki_wordnet": [(470_120, 300), (264_969, 200)],
+        }.items()
+    },
+    # Zhang et al. 2019, section 4.2: 114 million in BERT and six layers with attention of width 100 and its part of 3,072;
+    # the vectors of entities, which a head has again
+    "ernie_thu": 110_106_428
+    + 6 * (4 * 100 * 101 + 101 * 3072 + 3073 * 100 + 4 * 100)
+    + 2 * 5_040_987 * 100
+    + 769 * 100
+    + 2 * 100,
+    # BERT of 1,526 fewer words without NSP and its pooling, and two states of a mention
+    "wklm_base": 110_106_428 - 1526 * 769 - 768 * 769 - 2 * 769 + 2 * 768 + 1,
     # RoBERTaForMaskedLM of 50,267 words, whose second table the tie removes; 500,000 entities of width 256, a head for them,
     # and three more matrices of queries
     **{
