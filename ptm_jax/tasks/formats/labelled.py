@@ -46,6 +46,7 @@ class Labelled(TaskExamples):
     format                 a name in `tasks.formats.tabular.FORMATS`; "": table or JSON, detected from the file
     keep                   truncation of long texts: "head", or "ends", a quarter from the beginning and the rest from the
                            end (Sun et al. 2019, section 5.3.1: 128 and 382 tokens)
+    marks                  what stands beside marked entities (`tasks.formats.marked.MARKS`)
 
     Fields: input_ids, segment_ids (1 on tokens), positions, token_type_ids [L] int32, `label` [] int32 (float32 for a
     number), `label_weights` [] float32, 0 in padding rows of the last batch; of formats that mark entities also
@@ -65,8 +66,10 @@ class Labelled(TaskExamples):
     skip: tuple[str, ...] = ()
     format: str = ""
     keep: Literal["head", "ends"] = "head"
+    marks: marked.Marks = "entities"
 
     def __post_init__(self):
+        marked.check_marks(self.marks)
         if self.format and self.format not in tabular.FORMATS:
             raise unknown("format", self.format, tabular.FORMATS)
         if self.mentions and self.keep != "head":
@@ -134,7 +137,8 @@ class Labelled(TaskExamples):
         return dataclasses.replace(self, labels=tuple(sorted(named)))
 
     def texts(self, example: Example) -> Iterator[str]:
-        yield from filter(None, (example.first, example.second))
+        first = marked.written(example.first, self.marks, self.mentions)[0] if self.mentions else example.first
+        yield from filter(None, (first, example.second))
 
     def encode(self, tokenizer: Any, examples: Sequence[Example]) -> list[Record]:
         first = tokenizer.encode_batch([e.first for e in examples])
@@ -146,7 +150,7 @@ class Labelled(TaskExamples):
         ]
         if not self.mentions:
             return records
-        found = marked.placed(tokenizer, [e.first for e in examples], self.mentions)
+        found = marked.placed(tokenizer, [e.first for e in examples], self.mentions, self.marks)
         return [{**record, **row} for record, row in zip(records, found, strict=True)]
 
     def frequencies(self, records: Sequence[Record]) -> list[int]:

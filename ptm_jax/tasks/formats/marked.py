@@ -6,21 +6,22 @@
     open_entity  thunlp/ERNIE's JSON list of sent, start, end (characters) and labels; lines of the authors' JSON objects
                  with left_context_token, mention_span, right_context_token and y_str (Choi et al. 2018); FIGER as ERNIE's
 
-Entities stand between [E1] [/E1] and [E2] [/E2], as Baldini Soares et al. (2019, arXiv 1906.03158) mark them; ERNIE writes
-[HD], [TL] and [ENT].
+Entities stand between [E1] [/E1] and [E2] [/E2], as Baldini Soares et al. (2019, arXiv 1906.03158) mark them; `MARKS` has
+others, which the examples write in their place.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from ptm_jax.core.errors import UserError, closest
+from ptm_jax.core.errors import UserError, closest, unknown
 from ptm_jax.data.tokenizers import pieces
 from ptm_jax.inference import head_scores
 from ptm_jax.tasks.formats import tabular, taskrows
@@ -44,20 +45,52 @@ PAIRS = "tacred", "fewrel"
 """Formats that mark two entities."""
 MENTION = 30
 """Tokens of a mention at most (studio-ousia/luke: max_mention_length)."""
+Marks = Literal["entities", "ernie"]
+MARKS: dict[tuple[str, int], tuple[tuple[str, str], ...]] = {
+    ("entities", 1): (("[E1]", "[/E1]"),),
+    ("entities", 2): (("[E1]", "[/E1]"), ("[E2]", "[/E2]")),
+    ("ernie", 1): (("\u3002", "\u3002"),),
+    ("ernie", 2): (("#", "#"), ("$", "$")),
+}
+"""{(marks, entities of a text): what stands before and behind each}. ERNIE's paper names its marks [ENT], of a typed
+mention, and [HD] and [TL], of head and tail (Zhang et al. 2019, section 3.6). thunlp/ERNIE takes these pieces of BERT's
+vocabulary for them."""
 
 
-def placed(tokenizer: Any, texts: Sequence[str], mentions: int) -> list[Record]:
-    """Returns the ids of each text, `first` [T], and the places of its marked entities with their marks, `mention_places`
-    [mentions, 30] int32, -1 for none (Yamada et al. 2020, sections 4.1 and 4.2)."""
+def written(text: str, marks: Marks, mentions: int) -> tuple[str, list[tuple[int, int]]]:
+    """Returns a text with [E1] [/E1] [E2] [/E2] in other `marks`, and the characters [start, end) of each marked entity."""
+    pairs, out = MARKS[marks, mentions], ""
+    spans = [[0, 0] for _ in pairs]
+    for part in re.split(rf"(\[/?E[1-{mentions}]\])", text):
+        if not re.fullmatch(rf"\[/?E[1-{mentions}]\]", part):
+            out += part
+            continue
+        number, closes = int(part[-2]) - 1, "/" in part
+        if not closes:
+            spans[number][0] = len(out)
+        out += pairs[number][closes]
+        if closes:
+            spans[number][1] = len(out)
+    return out, [(start, end) for start, end in spans]
+
+
+def placed(tokenizer: Any, texts: Sequence[str], mentions: int, marks: Marks = "entities") -> list[Record]:
+    """Returns the ids of each text with its `marks`, `first` [T], and the places of its marked entities with their marks,
+    `mention_places` [mentions, 30] int32, -1 for none (Yamada et al. 2020, sections 4.1 and 4.2)."""
+    every = [written(text, marks, mentions) for text in texts]
     found = []
-    for text, read in zip(texts, pieces.pieces_of(tokenizer, texts), strict=True):
+    for (_, spans), read in zip(every, pieces.pieces_of(tokenizer, [text for text, _ in every]), strict=True):
         row = np.full((mentions, MENTION), -1, np.int32)
-        for number in range(mentions):
-            start, end = text.find(f"[E{number + 1}]"), text.find(mark := f"[/E{number + 1}]") + len(mark)
+        for number, (start, end) in enumerate(spans):
             inside = np.flatnonzero((read.starts < end) & (read.ends > start))[:MENTION]
             row[number, : len(inside)] = inside
         found.append({"first": read.ids, "mention_places": row})
     return found
+
+
+def check_marks(marks: str) -> None:
+    if marks not in get_args(Marks):
+        raise unknown("marks", marks, get_args(Marks))
 
 
 def framed(tokenizer: Any, found: np.ndarray, size: int) -> np.ndarray:
@@ -122,6 +155,7 @@ class TypedMentions(TaskExamples):
 
     labels   the types by index; "found": those of the data, in alphabetical order
     format   a name in `tasks.formats.tabular.FORMATS` of rows with `text` and a list `labels`
+    marks    what stands beside the mention (`MARKS`)
 
     Fields: as `tasks.formats.labelled`, with `label` [C] float32 of 0 and 1, and `mention_places` [1, 30] int32.
     """
@@ -131,6 +165,10 @@ class TypedMentions(TaskExamples):
 
     labels: tuple[str, ...] | Literal["found"] = "found"
     format: str = "open_entity"
+    marks: Marks = "entities"
+
+    def __post_init__(self):
+        check_marks(self.marks)
 
     def spec(self, length: int, vocab: Any) -> dict[str, Any]:
         fields = {"label": ((self.outputs,), np.float32), "label_weights": ((), np.float32)}
@@ -154,11 +192,11 @@ class TypedMentions(TaskExamples):
         return dataclasses.replace(self, labels=tuple(sorted(named)))
 
     def texts(self, example: Mention) -> Iterator[str]:
-        yield example.text
+        yield written(example.text, self.marks, self.mentions)[0]
 
     def encode(self, tokenizer: Any, examples: Sequence[Mention]) -> list[Record]:
         hot = [np.array([name in (e.labels or ()) for name in self.labels], np.float32) for e in examples]
-        found = placed(tokenizer, [example.text for example in examples], self.mentions)
+        found = placed(tokenizer, [example.text for example in examples], self.mentions, self.marks)
         return [{**row, "label": label} for row, label in zip(found, hot, strict=True)]
 
     def frequencies(self, records: Sequence[Record]) -> list[int]:

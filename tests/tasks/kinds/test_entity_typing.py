@@ -10,7 +10,8 @@ import pytest
 from ptm_jax import systems
 from ptm_jax.core.errors import UserError
 from ptm_jax.tasks.catalogue import catalogue
-from ptm_jax.tasks.formats.marked import framed, placed
+from ptm_jax.tasks.formats.labelled import Example
+from ptm_jax.tasks.formats.marked import Mention, framed, placed
 from ptm_jax.tasks.kinds import entity_typing
 from ptm_jax.tasks.kinds.base import kind_of
 from ptm_jax.tasks.metrics import measures
@@ -29,6 +30,33 @@ def test_places_of_marked_entities_are_those_of_their_tokens():
         assert places[places >= 0].tolist() == marked(own, ids, number)
         cut = framed(own, record["mention_places"], 20)[number - 1]
         assert np.array_equal(cut, np.where(places <= 20, places, -1))
+
+
+def test_the_marks_of_ernie_are_pieces_of_berts_vocabulary():
+    """The texts of thunlp/ERNIE: run_typing.py has a Chinese full stop for [ENT], run_fewrel.py # for [HD], $ for [TL]."""
+    typed = dataclasses.replace(catalogue.get("open_entity").examples, marks="ernie")
+    pairs = dataclasses.replace(catalogue.get("tacred").examples, labels=("a",), marks="ernie")
+    cases = {
+        typed: (
+            Mention("She saw [E1] new Paris [/E1].", frozenset(), ""),
+            "She saw \u3002 new Paris \u3002.",
+            ["\u3002 new Paris \u3002"],
+        ),
+        pairs: (
+            Example("[E2] Ann [/E2] met [E1] Bob # [/E1] $.", None, "a", ""),
+            "$ Ann $ met # Bob # # $.",
+            ["# Bob # #", "$ Ann $"],
+        ),
+    }
+    for spec, (example, text, inside) in cases.items():
+        assert next(iter(spec.texts(example))) == text
+        own = tokenizer(text)
+        (record,) = spec.encode(own, [example])
+        assert np.array_equal(record["first"], own.encode_batch([text])[0])
+        for places, expected in zip(record["mention_places"], inside, strict=True):
+            assert own.decode(record["first"][places[places >= 0]]).strip() == expected
+    with pytest.raises(UserError, match="unknown marks 'erny'; there are: entities, ernie. Did you mean"):
+        dataclasses.replace(typed, marks="erny")
 
 
 def test_an_encoder_beside_entities_takes_the_heads_that_read_them():
