@@ -16,21 +16,22 @@ from ptm_jax.objectives.entities import needs
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SubgraphTriples(OnePass):
-    """The margin loss of the facts of a row's entities, max(0, margin + d(e, r, t) - d(e, r, t')) with d = |e + r - t|_1 of
-    the states of nodes (He et al. 2019, arXiv 1912.00147, Eq. 4 and 5). t' is the tail of the same number of the mention
-    before, around the row; a fact counts where that is there and another entity. Deviation: the paper encodes corrupted
-    triples by themselves."""
+    """The margin loss of the facts of a row's entities, max(0, margin + d(h, r, t) - d of a wrong triple) with
+    d = |h + r - t|_1 of the states of nodes (He et al. 2019, arXiv 1912.00147, Eq. 4 and 5). In the wrong triple the other
+    end of the fact, its head or its tail, is that of the same number of the mention before, around the row; a fact counts
+    where that is there and another entity. Deviation: the paper encodes corrupted triples by themselves."""
 
     tower: str = "main"
     margin: float = 1.0
 
     def of(self, tower: Tower, encoded: Encoded, batch: Batch) -> Loss:
         read = encoded.extra["subgraphs"]
-        translated = read.entities[:, :, None] + read.relations
-        distance = lambda tails: jnp.abs(translated - tails).sum(-1)
-        other, ids = (jnp.roll(x, 1, 1) for x in (read.tails, read.ids))
+        signs = read.signs[:, None]
+        translated = signs * read.entities[:, :, None] + read.relations
+        distance = lambda others: jnp.abs(translated - signs * others).sum(-1)
+        other, ids = (jnp.roll(x, 1, 1) for x in (read.others, read.ids))
         weights = read.there & jnp.roll(read.there, 1, 1) & (ids != read.ids)
-        right, wrong = distance(read.tails), distance(other)
+        right, wrong = distance(read.others), distance(other)
         loss = jnp.where(weights, jax.nn.relu(self.margin + right - wrong), 0.0)
         return token_loss(loss, weights.astype(jnp.float32), right < wrong, "subgraph_loss")
 

@@ -92,7 +92,7 @@ ORDER = {
     "knowledge": "knowbert_wiki knowbert_wordnet knowbert_wiki_wordnet knowbert_mini",
     "subgraphs": "bert_mk bert_mk_mini",
     "story_truth": "commonsense_gpt2_triples commonsense_gpt2 commonsense_gpt2_mini",
-    "memories": "kt_net kt_net_mini",
+    "memories": "kt_net_first kt_net kt_net_mini",
     "lexical": "sentilr_base sensebert_base sensebert_large sentilr_mini sensebert_mini",
     "graph_vectors": """
         transe transh distmult conve transe_mini transh_mini

@@ -1,5 +1,7 @@
 """True and fake stories, against every row that each kind may become; the sentences of triples."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -37,35 +39,32 @@ def parts(before, row, document):
 def test_stories_are_true_or_one_of_three_fakes():
     before = batch()
     out, kinds = corrupting.numpied(FakeStories(vocab=VOCAB), 0, before), []
+    moved = 0
     for row in range(len(before["rows"])):
         own, rest, label = parts(before, row, 1), parts(before, row, 2), out["truth_labels"][row]
         real = out["segment_ids"][row] > 0
         found = out["input_ids"][row][real].tolist()
         joined = lambda story: [word for part in [*story, *rest] for word in part][:LENGTH]
-        given = {0: [own], 1: None, 2: rest, 3: own}[label]
         if label == 1:
             story = out["input_ids"][row][out["segment_ids"][row] == 1].tolist()
-            size = sum(map(len, own))
-            assert sorted(story) == sorted(word for part in own for word in part) and found[size:] == joined(own)[size:]
-            numbers = out["sentences"][row][out["segment_ids"][row] == 1]
-            order = [n for i, n in enumerate(numbers) if i == 0 or n != numbers[i - 1]]
-            assert len(order) == len({*order}) == len(own)  # whole sentences
+            orders = [own[:1] + [own[i] for i in p] for p in itertools.permutations(range(1, len(own)))]
+            assert story in [[word for part in one for word in part] for one in orders]
+            assert found[len(story) :] == joined(own)[len(story) :]
+            moved += story != [word for part in own for word in part]
         elif label == 0:
             assert found == joined(own)
+        elif label == 3:
+            assert found in [joined([*own[: j + 1], own[j], *own[j + 1 :]]) for j in range(1, len(own))]
         else:
-            able = [
-                [*own[:j], donor, *own[j + 1 :]]
-                for j in range(len(own))
-                for d, donor in enumerate(given)
-                if label == 2 or d != j
-            ]
+            donors = lambda j: rest[j : j + 1] or rest
+            able = [[*own[:j], donor, *own[j + 1 :]] for j in range(1, len(own)) for donor in donors(j)]
             assert found in [joined(story) for story in able]
-        assert out["truth_weights"][row] == 1 and (label == 0 or len(own) > 1) and (label != 2 or rest)
+        assert out["truth_weights"][row] == 1 and len(own) > (0, 2, 1, 1)[label] and (label != 2 or rest)
         assert out["positions"][row][real].tolist() == [
             n for size in np.bincount(out["segment_ids"][row][real])[1:] for n in range(size)
         ]
         kinds += [label] if len(own) > 1 and rest else []
-    assert {*kinds} == {0, 1, 2, 3}
+    assert {*kinds} == {0, 1, 2, 3} and moved
 
 
 def test_triples_are_sentences(tmp_path):

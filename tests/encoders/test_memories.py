@@ -5,11 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from ptm_jax import systems
 from ptm_jax.core import facts
 from ptm_jax.core.lexicons import Entities
 from ptm_jax.corruptions.name_cloze import NameCloze
 from ptm_jax.nn.memories import ConceptMemory, SelfMatching
-from support import corrupting
+from support import corrupting, splitting
 from support.corrupting import VOCAB
 
 pytestmark = pytest.mark.rotate
@@ -23,12 +24,18 @@ def test_memories_are_means_of_concepts_and_a_sentinel():
     ids, segments = jnp.asarray(IDS[:3, :12]), jnp.asarray(SEGMENTS[:3, :12])
     states = np.random.default_rng(0).normal(size=(3, 12, 6)).astype(np.float32)
     p = jax.tree.map(lambda x: x * 9, layer.init(jax.random.key(0), states, ids, segments)["params"])
+    assert not p["sentinel"].any()
+    p["sentinel"] = jnp.asarray(np.random.default_rng(1).normal(size=5), jnp.float32)
     found = layer.apply({"params": p}, states, ids, segments)
     values = np.asarray(layer.lexicon.find(ids, segments).values)[..., :3]
     assert (values[..., 0] > 0).any() and (values[..., 0] == 0).any()
     table, sentinel, kernel = (np.asarray(x) for x in (p["entities"], p["sentinel"], p["relevance"]["kernel"]))
     for row, place in np.ndindex(values.shape[:2]):
-        concepts = [*(table[i] for i in values[row, place] if i), sentinel]
+        concepts = [table[i] for i in values[row, place] if i]
+        if not concepts:
+            assert not found[row, place].any()
+            continue
+        concepts.append(sentinel)
         weights = softmax(np.array([c @ (states[row, place] @ kernel) for c in concepts]))
         np.testing.assert_allclose(found[row, place], weights @ np.array(concepts), atol=1e-5)
 
@@ -48,6 +55,25 @@ def test_matching_is_dual():
         a = np.array([softmax(line) for line in scores])
         v, far = a @ x, (a @ a) @ x
         np.testing.assert_allclose(found[row], np.concatenate([x, v, x - v, x * v, far, x - far], -1), atol=1e-5)
+
+
+def test_weights_of_matching_begin_as_in_paddle():
+    w = np.asarray(
+        SelfMatching().init(jax.random.key(0), np.zeros((1, 2, 3000), np.float32), np.ones((1, 2, 2), bool))["params"][
+            "match"
+        ]
+    )
+    for row, variance in zip(w, (2 / 3001, 2 / 3001, 2 / 6000), strict=True):
+        assert np.abs(row).max() <= (3 * variance) ** 0.5 and abs(row.var() / variance - 1) < 0.1
+
+
+def test_the_first_stage_trains_what_bert_lacks():
+    system = systems.get("kt_net_first")
+    (frozen,) = system.adapt
+    trained = {path for path in splitting.parameters("kt_net_first") if frozen.trainable(path, 0)}
+    ours = {f"main/encoder/memories_{n}/{name}" for n in (0, 1) for name in ("relevance/kernel", "sentinel")}
+    span = {path for path in splitting.parameters("kt_net_first") if path.startswith("main/heads_span/")}
+    assert trained == ours | {"main/encoder/matching/match"} | span and len(span) == 2
 
 
 def test_a_repeated_name_is_hidden_and_its_first_mention_asked_for():

@@ -131,11 +131,12 @@ def linking_of(states, p, batch):
 
 
 def subgraphs_of(states, both, batch):
-    """Every token is an entity with two facts."""
+    """Every token is an entity with two facts, of one as the head and of one as the tail."""
     pair = lambda one, other: jnp.stack([one, other], 2)
     there = batch.get("segment_ids", jnp.ones(states.shape[:2], jnp.int32)) > 0
     links, tails = pair(both["forward"], both["backward"]), pair(both["backward"], states)
-    return Subgraphs(states, links, tails, pair(there, there), pair(batch["input_ids"], batch["input_ids"] + 1))
+    ids = pair(batch["input_ids"], batch["input_ids"] + 1)
+    return Subgraphs(states, links, tails, pair(there, there), ids, jnp.array([1.0, -1.0]))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -61,7 +61,7 @@ def unwritten(system, mini: bool, words: list[str]) -> list[str]:
     """What a person must write: facts of the record, tests, the order of the catalogue."""
     name, numbers = system.name, {row.number for row in survey.rows()}
     tests = {path.name: path.read_text(encoding="utf8") for path in HERE.glob("test_*.py")}
-    counted = any(re.search(rf'"{re.escape(name)}":\s*[\d(]', text) for text in tests.values())
+    counted = any(re.search(rf'"{re.escape(name)}":\s*[\dA-Z(]', text) for text in tests.values())
     family = [one for one in systems.names() if {*systems.get(one).rows} & {*system.rows}]
     baseline = objective(system.objective).baseline
     named = bool(baseline) or f'"{name}"' in tests["test_training.py"]

@@ -1,7 +1,8 @@
 """Triples of a graph as sentences, by a template for each relation (Guan et al. 2020, arXiv 2001.05139, section 3.3).
 
 A source `sentences:DIR` reads the training triples of a compiled graph (`ptm prepare --graph`), one document each. The
-templates are those of ConceptNet's and ATOMIC's relations; any other relation stands between head and tail by its own words.
+templates are our own, for ConceptNet's and ATOMIC's relations: the authors publish the sentences, not the templates, and not
+with their code. Any other relation stands between head and tail by its own words.
 """
 
 from __future__ import annotations
