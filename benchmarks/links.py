@@ -30,6 +30,7 @@ from ptm_jax.core.spec import with_field
 from ptm_jax.core.system import Experiment, System
 from ptm_jax.data.corpora.prepare import prepare
 from ptm_jax.data.corpora.store import Corpus
+from ptm_jax.mesh import rules
 from ptm_jax.tasks import completion
 from ptm_jax.train import differing, loop, setup
 from ptm_jax.train.step import program
@@ -194,8 +195,9 @@ def ours(args: Args, corpus: Corpus, model: str, given: Setting) -> Any:
     config = Experiment(system=work, data=(str(corpus.dir),), heldout=0.0, precision="float32")
     config = differing.resolve(config, corpus.vocab)
     config = dataclasses.replace(config, system=setup.facts.fill(config.system, lambda: corpus))
-    made, stream = program(config.system, 0), setup.stream(config, corpus, 0)
+    stream = setup.stream(config, corpus, 0)
     batches = [next(stream) for _ in range(8)]
+    made, _ = program(config.system, 0).on(rules.make_mesh(), "replicated", batches[0])  # with the kernels of a run
     step, state = jax.jit(made.step, donate_argnums=0), jax.jit(made.init)(batches[0])
     box = [state]
 

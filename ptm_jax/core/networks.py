@@ -221,6 +221,8 @@ class Head(Slot):
     averages         whether it returns the mean of the states of a row
     relations        whose rows are the vectors of relations that a head of triples reads (`nn.heads.graph_vectors`): the
                      encoder's alone ("shared"), or also those of a table of its own ("own"); None: no head of triples
+    native_score     name of its score of triples in `kernels.triples`, or None: the kernel does not compute it
+    tolerance        of the constraint on relations that such a score may have
     """
 
     reads_head: ClassVar[str | None] = None
@@ -231,6 +233,8 @@ class Head(Slot):
     gives_rows: ClassVar[bool] = False
     averages: ClassVar[bool] = False
     relations: ClassVar[Literal["shared", "own"] | None] = None
+    native_score: ClassVar[str | None] = None
+    tolerance: ClassVar[float] = 0.0
 
     @property
     def outputs(self) -> int | None:

@@ -149,10 +149,13 @@ class Objective(Slot):
     given       names of towers that are never trained, such as a teacher; a run must start with a model for each
     baseline    the metric to compare with the loss of predicting word or class frequencies, or None
     reads_once  whether its only forward pass is of the batch as it is: an encoder may then select rows of its tables
+    triples     what it scores triples of a graph by, for link prediction: "vectors" of a table, the "texts" of triples,
+                the "descriptions" of entities; "pairs": the relation of a pair of entities; None: it scores none
     impl        "plain": no kernel of `native`; "native": no step without it
     """
 
     tower: str = "main"
+    triples: Literal["vectors", "texts", "descriptions", "pairs"] | None = None
     head: str | None = None
     kind: str = "classes"
     baseline: str | None = None
@@ -174,7 +177,7 @@ class Objective(Slot):
         return batch, {}
 
     def native(self, system: Any) -> tuple[str, tuple[str, ...]] | None:
-        """Returns the name of a kernel that makes the updates of this loss on a CPU (`kernels.words.STEPS`) and the paths of
+        """Returns the name of a kernel that makes the updates of this loss on a CPU (`train.in_place.STEPS`) and the paths of
         the parameters that it updates; None: gradient and optimizer alone."""
         return None
 

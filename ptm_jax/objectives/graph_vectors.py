@@ -39,6 +39,8 @@ class TripleLoss(slots.Objective):
                  its relation
     own          whether the head has a table of relations of its own (`nn.heads.graph_vectors`)
     decay        weight of the squared lengths of relations (Yang et al. 2015, section 4: 0.0001)
+    impl         who computes TransE, TransH and DistMult with noise on a CPU: "native" is `kernels.triples`, "plain" XLA;
+                 "auto" is native where the host has a C++ compiler. They differ by rounding
     """
 
     loss: Literal["margin", "softmax", "binary"] = "margin"
@@ -53,6 +55,9 @@ class TripleLoss(slots.Objective):
     head: str = "triple"
     graph: Graph = Graph(words=0)
     known: KnownTriples = KnownTriples()
+    impl: Literal["auto", "plain", "native"] = "auto"
+
+    triples = "vectors"
 
     def __post_init__(self):
         if self.loss == "binary" and self.candidates == "noise":
@@ -69,6 +74,14 @@ class TripleLoss(slots.Objective):
                 f"TripleLoss has own={self.own}, and its head another table of relations; set objective.own={not self.own}"
             )
         return None
+
+    def native(self, system: Any) -> tuple[str, tuple[str, ...]] | None:
+        """The kernel of triples, for noise and a score that it computes (`slots.Objective.native`)."""
+        head, encoder = slots.heads_of(system, self.tower)[self.head], slots.encoder_of(system, self.tower)
+        if self.impl == "plain" or self.candidates == "all" or head.native_score is None or not encoder.bare:
+            return None
+        own = (f"{self.tower}/heads_{self.head}/table",) if self.own else ()
+        return None if encoder.subwords is not None else ("triples", (f"{self.tower}/encoder/token", *own))
 
     def select(self, batch: Batch) -> tuple[Batch, Mapping[str, Array]]:
         """The rows of the batch's entities, relations and noise. The whole tables are updated where all entities are

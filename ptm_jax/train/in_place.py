@@ -1,4 +1,4 @@
-"""Steps of a kernel that makes the updates of a loss itself, in place of gradient and optimizer (`kernels.words`)."""
+"""Steps of a kernel that makes the updates of a loss itself, in place of gradient and optimizer (`kernels.updates`)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import first_match, flatten, unflatten
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Batch, Params
-from ptm_jax.kernels import words
+from ptm_jax.kernels import triples, words
 from ptm_jax.train import schedules
 
+STEPS = {**words.STEPS, **triples.STEPS}
 Native = tuple[str, tuple[str, ...]]
 """The name of a kernel, and the paths of the parameters that it updates."""
 
@@ -35,13 +36,13 @@ def kernel_of(system: System, mesh: Mesh) -> Native | None:
 
 def _refusal(system: System, mesh: Mesh, name: str) -> str | None:
     recipe = system.recipe
-    if not words.STEPS[name].makes(recipe):
+    if not STEPS[name].makes(recipe):
         return f"it makes no updates of {type(recipe.optimizer).__name__} with these settings"
     if (recipe.clip, recipe.accumulate) != (None, 1) or system.wrappers or system.ties:
         return "it makes plain updates alone, without clip, accumulate, wrappers and ties"
     if mesh.size > 1 or mesh.devices.flat[0].platform != "cpu":
         return "it runs on one device, a CPU"
-    return words.refusal(name)
+    return STEPS[name].refusal()
 
 
 def step(system: System, native: Native, state: Any, batch: Batch) -> tuple[Params, Any, dict[str, Any]]:
@@ -52,9 +53,9 @@ def step(system: System, native: Native, state: Any, batch: Batch) -> tuple[Para
     rate = schedules.build(recipe.schedule, recipe.lr, recipe.steps)(state.step)
     rates = {path: jnp.asarray(rate * first_match(recipe.lr_rules, path, 1.0)) for path in chosen}
     tables = {path: params[path] for path in chosen}
-    run = words.STEPS[name].run
-    tables, moved, metrics = run(system, tables, moments, batch, rates)
+    run, count = STEPS[name].run, state.opt_state["count"]
+    tables, moved, metrics = run(system, tables, moments, batch, rates, count)
     metrics["tokens"] = jnp.sum(batch["segment_ids"] > 0)
     moved = {part: unflatten({**moments[part], **leaves}) for part, leaves in moved.items()}
-    after = {**state.opt_state, **moved, "count": state.opt_state["count"] + recipe.updates}
+    after = {**state.opt_state, **moved, "count": count + recipe.updates}
     return unflatten({**params, **tables}), after, metrics

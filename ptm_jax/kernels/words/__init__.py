@@ -9,9 +9,9 @@ additions in the cache, on all cores, in place; results do not depend on the num
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping
+import functools
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,7 @@ from ptm_jax.core import slots
 from ptm_jax.core.recipe import SGD, Adagrad
 from ptm_jax.core.types import Array, Batch, Ratio
 from ptm_jax.kernels import native
+from ptm_jax.kernels.updates import Arrays, Step
 
 TARGETS = {"sampling": "ptm_words_descend", "cells": "ptm_words_cells", "bags": "ptm_words_bags"}
 
@@ -109,18 +110,7 @@ def classify(
     return tuple(call(*tables, *given, jnp.reshape(rate, (1,)).astype(jnp.float32), updates=np.int64(updates)))
 
 
-Arrays = Mapping[str, Array]
-
-
-class Step(NamedTuple):
-    """A kernel in the trainer. `makes(recipe)`: whether it makes the updates of a recipe. `run(system, tables, moments,
-    batch, rates) -> (tables, moments, metrics)`: tables and rates by path, moments by name and path."""
-
-    makes: Callable[[Any], bool]
-    run: Callable[..., tuple[Arrays, Mapping[str, Arrays], dict[str, Ratio]]]
-
-
-def _sampling(system: Any, tables: Arrays, moments: Any, batch: Batch, rates: Arrays):
+def _sampling(system: Any, tables: Arrays, moments: Any, batch: Batch, rates: Arrays, count: Array):
     objective, updates = system.objective, system.recipe.updates
     numbers = {"updates": updates, "window": objective.window, "k": objective.k, "means": objective.predicts == "centre"}
     numbers["limit"] = system.recipe.optimizer.row_limit
@@ -131,7 +121,7 @@ def _sampling(system: Any, tables: Arrays, moments: Any, batch: Batch, rates: Ar
     return dict(zip(tables, found, strict=True)), {}, metrics
 
 
-def _cells(system: Any, tables: Arrays, moments: Any, batch: Batch, rates: Arrays):
+def _cells(system: Any, tables: Arrays, moments: Any, batch: Batch, rates: Arrays, count: Array):
     cells, updates = (batch["input_ids"], batch["context_ids"], *system.objective.targets(batch)), system.recipe.updates
     own = tuple(moments["nu"][path] for path in tables)
     *found, sums = fit(tuple(tables.values()), own, cells, jnp.stack(list(rates.values())), updates=updates)
@@ -140,7 +130,7 @@ def _cells(system: Any, tables: Arrays, moments: Any, batch: Batch, rates: Array
     return next(split), {"nu": next(split)}, metrics
 
 
-def _bags(system: Any, tables: Arrays, moments: Any, batch: Batch, rates: Arrays):
+def _bags(system: Any, tables: Arrays, moments: Any, batch: Batch, rates: Arrays, count: Array):
     objective, updates = system.objective, system.recipe.updates
     head = slots.heads_of(system, objective.tower)[objective.head]
     rows, weights = slots.encoder_of(system, objective.tower).rows(batch), objective.weights(batch)
@@ -154,10 +144,13 @@ def _bags(system: Any, tables: Arrays, moments: Any, batch: Batch, rates: Arrays
     return dict(zip(tables, found, strict=True)), {}, metrics
 
 
+def _plain(recipe: Any) -> bool:
+    return isinstance(recipe.optimizer, SGD) and not recipe.optimizer.momentum and not recipe.lr_rules
+
+
+_own = lambda name: functools.partial(refusal, name)
 STEPS = {
-    "sampling": Step(
-        lambda recipe: isinstance(recipe.optimizer, SGD) and not recipe.optimizer.momentum and not recipe.lr_rules, _sampling
-    ),
-    "bags": Step(lambda recipe: recipe.optimizer == SGD() and not recipe.lr_rules, _bags),
-    "cells": Step(lambda recipe: recipe.optimizer == Adagrad(initial=1.0, eps=0.0, scaled=True), _cells),
+    "sampling": Step(_plain, _own("sampling"), _sampling),
+    "bags": Step(lambda recipe: recipe.optimizer == SGD() and not recipe.lr_rules, _own("bags"), _bags),
+    "cells": Step(lambda recipe: recipe.optimizer == Adagrad(initial=1.0, eps=0.0, scaled=True), _own("cells"), _cells),
 }

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <vector>
 
-#include "vectors.h"
+#include "../vectors.h"
 
 constexpr int PARTS = 8;  // of the vectors of an update, taken by threads one after another
 

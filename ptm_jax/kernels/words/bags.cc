@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "adding.h"
-#include "vectors.h"
+#include "../vectors.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace ffi = xla::ffi;

@@ -12,39 +12,11 @@
 #include <thread>
 #include <vector>
 
-#ifdef __AVX__
-#include <immintrin.h>
-#endif
-
 #include "threads.h"
-#include "vectors.h"
+#include "../vectors.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace ffi = xla::ffi;
-
-INLINE Vec root(Vec v) {
-#if defined(__AVX512F__) && LANES == 16
-  return (Vec)_mm512_sqrt_ps((__m512)v);
-#elif defined(__AVX__) && LANES == 8
-  return (Vec)_mm256_sqrt_ps((__m256)v);
-#else
-  Vec r;
-  for (int i = 0; i < LANES; ++i) r[i] = __builtin_sqrtf(v[i]);
-  return r;
-#endif
-}
-
-static float dot(const float* a, const float* b, int width) {
-  Vec one = Vec{}, two = Vec{};
-  int d = 0;
-  for (; d + 2 * LANES <= width; d += 2 * LANES) {
-    one += load(a + d) * load(b + d);
-    two += load(a + d + LANES) * load(b + d + LANES);
-  }
-  float total = sum(one + two);
-  for (; d < width; ++d) total += a[d] * b[d];
-  return total;
-}
 
 // value -= step / sqrt(past); past += step ** 2, step = scale * slope. Returns the sum of the squared steps.
 static float descend_row(float* value, float* past, const float* slope, float scale, int width) {

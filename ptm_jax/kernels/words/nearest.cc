@@ -5,7 +5,7 @@
 #endif
 
 #include "threads.h"
-#include "vectors.h"
+#include "../vectors.h"
 
 INLINE Vec numbers(const int8_t* p) {
 #if defined(__AVX512F__) && LANES == 16

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "adding.h"
-#include "vectors.h"
+#include "../vectors.h"
 
 constexpr int CHUNK = 16;  // distinct words that a thread reads at a time
 

@@ -13,7 +13,7 @@
 #include "adding.h"
 #include "ngrams.h"
 #include "threads.h"
-#include "vectors.h"
+#include "../vectors.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace ffi = xla::ffi;

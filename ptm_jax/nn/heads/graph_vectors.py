@@ -81,6 +81,10 @@ class Translation(TripleScore):
 
     norm: Literal[1, 2] = 1
 
+    @property
+    def native_score(self):
+        return "l1" if self.norm == 1 else "l2"
+
     @nn.compact
     def __call__(self, x, r, links, sides, c, ids, paired, *, table=None, context=None):
         q = x + jnp.where(sides[..., None], -r, r)
@@ -99,6 +103,14 @@ class Hyperplanes(TripleScore):
     epsilon: float = 1e-3
     relations = "own"
 
+    @property
+    def native_score(self):
+        return "planes" if self.norm == 2 else None
+
+    @property
+    def tolerance(self):
+        return self.epsilon
+
     @nn.compact
     def __call__(self, x, r, links, sides, c, ids, paired, *, table=None, context=None):
         w = unit(self._rows(links, Normal(self.width**-0.5)))
@@ -116,6 +128,8 @@ class Hyperplanes(TripleScore):
 
 class Product(TripleScore):
     """DistMult. It scores a triple and its reverse alike."""
+
+    native_score = "product"
 
     @nn.compact
     def __call__(self, x, r, links, sides, c, ids, paired, *, table=None, context=None):

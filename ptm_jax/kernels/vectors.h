@@ -1,5 +1,5 @@
 // Vectors of the registers' size, 8 or 16 numbers: the compiler is given the processor (-march=native). Small products, sums of
-// vectors with factors, and the logistic function.
+// vectors with factors, square roots and the logistic function.
 
 #pragma once
 
@@ -7,6 +7,10 @@
 #include <cstdint>
 #include <cstring>
 #include <vector>
+
+#ifdef __AVX__
+#include <immintrin.h>
+#endif
 
 #ifndef LANES
 #ifdef __AVX512F__
@@ -28,6 +32,30 @@ INLINE Vec all(float x) { return x - Vec{}; }
 INLINE float sum(Vec v) {
   float total = 0;
   for (int i = 0; i < LANES; ++i) total += v[i];
+  return total;
+}
+
+INLINE Vec root(Vec v) {
+#if defined(__AVX512F__) && LANES == 16
+  return (Vec)_mm512_sqrt_ps((__m512)v);
+#elif defined(__AVX__) && LANES == 8
+  return (Vec)_mm256_sqrt_ps((__m256)v);
+#else
+  Vec r;
+  for (int i = 0; i < LANES; ++i) r[i] = __builtin_sqrtf(v[i]);
+  return r;
+#endif
+}
+
+static float dot(const float* a, const float* b, int width) {
+  Vec one = Vec{}, two = Vec{};
+  int d = 0;
+  for (; d + 2 * LANES <= width; d += 2 * LANES) {
+    one += load(a + d) * load(b + d);
+    two += load(a + d + LANES) * load(b + d + LANES);
+  }
+  float total = sum(one + two);
+  for (; d < width; ++d) total += a[d] * b[d];
   return total;
 }
 
