@@ -2,9 +2,10 @@
 
     tacred       a JSON list of objects with token, subj_start, subj_end, obj_start, obj_end (inclusive) and relation
     fewrel       a JSON object of {relation: instances} with tokens, h and t (name, entity, places), or a list of instances
-                 with the relation in `label` (thunlp/ERNIE)
-    open_entity  thunlp/ERNIE's JSON list of sent, start, end (characters) and labels; lines of the authors' JSON objects
-                 with left_context_token, mention_span, right_context_token and y_str (Choi et al. 2018); FIGER as ERNIE's
+                 with the relation in `label`
+    both         thunlp/ERNIE's JSON list of text, ents (two of name, start, end in characters) and label
+    open_entity  thunlp/ERNIE's JSON list of sent, start, end (characters) and labels, also of FIGER; lines of the authors'
+                 JSON objects with left_context_token, mention_span, right_context_token and y_str (Choi et al. 2018)
 
 Entities stand between [E1] [/E1] and [E2] [/E2], as Baldini Soares et al. (2019, arXiv 1906.03158) mark them; `MARKS` has
 others, which the examples write in their place.
@@ -25,8 +26,8 @@ from ptm_jax.core.errors import UserError, closest, unknown
 from ptm_jax.data.tokenizers import pieces
 from ptm_jax.inference import head_scores
 from ptm_jax.tasks.formats import tabular, taskrows
-from ptm_jax.tasks.formats.tabular import Row, format_of, needs
-from ptm_jax.tasks.formats.taskdata import Remarks, TaskExamples
+from ptm_jax.tasks.formats.tabular import Fields, Row, format_of, needs
+from ptm_jax.tasks.formats.taskdata import Remarks, TaskExamples, note
 from ptm_jax.tasks.formats.taskrows import Record
 
 
@@ -39,6 +40,18 @@ def marked(place: str, words: Sequence[str], *spans: tuple[int, int]) -> str:
         out[start] = f"[E{number}] {out[start]}"
         out[end - 1] = f"{out[end - 1]} [/E{number}]"
     return " ".join(out)
+
+
+def between(place: str, text: str, *spans: tuple[int, int]) -> str:
+    """Returns a text with the characters [start, end) of each span between [E1] [/E1], [E2] [/E2]. Raises UserError."""
+    edges = []
+    for number, (start, end) in enumerate(spans, 1):
+        if not 0 <= start < end <= len(text):
+            raise UserError(f"{place}: the mention from {start} to {end} lies outside the {len(text)} characters")
+        edges += [(end, 0, f" [/E{number}]"), (start, 1, f"[E{number}] ")]
+    for position, _, mark in sorted(edges, reverse=True):
+        text = text[:position] + mark + text[position:]
+    return text
 
 
 PAIRS = "tacred", "fewrel"
@@ -102,11 +115,23 @@ def framed(tokenizer: Any, found: np.ndarray, size: int) -> np.ndarray:
 @format_of("tacred")
 def _tacred(path: Path, encoding: str) -> Iterator[Row]:
     for place, record in tabular.rows(path, encoding=encoding):
+        if "ents" in record:
+            yield place, _of_ernie(place, record)
+            continue
         words, *ends = needs(place, record, "token", "subj_start", "subj_end", "obj_start", "obj_end")
         first, last, start, end = map(int, ends)
         text = marked(place, words, (first, last + 1), (start, end + 1))
         label = {"label": record["relation"]} if "relation" in record else {}
         yield place, {"text": text, "index": record.get("id", ""), **label}
+
+
+def _of_ernie(place: str, record: Fields) -> Fields:
+    """A pair of entities of thunlp/ERNIE. A start of 1 stands for 0 there (run_tacred.py, run_fewrel.py)."""
+    text, ents = needs(place, record, "text", "ents")
+    if len(ents) != 2:
+        raise UserError(f"{place}: {len(ents)} entities in ents; expected two, each of a name, a start and an end")
+    spans = [(0 if start == 1 else start, end) for _, start, end, *_ in ents]
+    return {"text": between(place, text, *spans), **({"label": record["label"]} if "label" in record else {})}
 
 
 @format_of("fewrel")
@@ -115,29 +140,34 @@ def _fewrel(path: Path, encoding: str) -> Iterator[Row]:
         found = json.loads(tabular.text_of(path, encoding))
     except ValueError as error:
         raise UserError(f"{path} is not JSON ({error}); expected {{relation: instances}}") from None
-    pairs = found.items() if isinstance(found, dict) else [(one.get("label"), [one]) for one in found]
-    for relation, instances in pairs:
-        for number, record in enumerate(instances, 1):
-            place = f"{path}:{relation}:{number}"
-            words, head, tail = needs(place, record, "tokens", "h", "t")
-            spans = [(entity[2][0][0], entity[2][0][-1] + 1) for entity in (head, tail)]
-            label = {} if relation is None else {"label": relation}
-            yield place, {"text": marked(place, words, *spans), **label}
+    if isinstance(found, dict):
+        every = [
+            (f"{path}:{name}:{n}", {"label": name, **one}) for name, some in found.items() for n, one in enumerate(some, 1)
+        ]
+    else:
+        every = [(f"{path}: entry {number}", record) for number, record in enumerate(found, 1)]
+    for place, record in every:
+        if "ents" in record:
+            yield place, _of_ernie(place, record)
+            continue
+        words, head, tail = needs(place, record, "tokens", "h", "t")
+        spans = [(entity[2][0][0], entity[2][0][-1] + 1) for entity in (head, tail)]
+        label = {"label": record["label"]} if "label" in record else {}
+        yield place, {"text": marked(place, words, *spans), **label}
 
 
 @format_of("open_entity")
 def _open_entity(path: Path, encoding: str) -> Iterator[Row]:
     for place, record in tabular.rows(path, encoding=encoding):
-        if "sent" in record:
-            text, start, end = needs(place, record, "sent", "start", "end")
-            if not 0 <= int(start) < int(end) <= len(text):
-                raise UserError(f"{place}: the mention from {start} to {end} lies outside the {len(text)} characters")
-            parts, names = (text[: int(start)], text[int(start) : int(end)], text[int(end) :]), record.get("labels")
-        else:
+        authors = "sent" not in record
+        if authors:
             left, mention, right = needs(place, record, "left_context_token", "mention_span", "right_context_token")
-            parts, names = (" ".join(left) + " ", mention, " " + " ".join(right)), record.get("y_str")
-        text = f"{parts[0]}[E1] {parts[1]} [/E1]{parts[2]}".strip()
-        yield place, {"text": text, "index": record.get("annot_id", ""), **({} if names is None else {"labels": names})}
+            before, names = "".join(f"{word} " for word in left), record.get("y_str")
+            text, start, end = f"{before}{mention} {' '.join(right)}", len(before), len(before) + len(mention)
+        else:
+            (text, start, end), names = needs(place, record, "sent", "start", "end"), record.get("labels")
+        fields = {"text": between(place, text, (int(start), int(end))).strip(), "index": record.get("annot_id", "")}
+        yield place, {**fields, "finer": authors, **({} if names is None else {"labels": names})}
 
 
 class Mention(NamedTuple):
@@ -153,7 +183,9 @@ class Mention(NamedTuple):
 class TypedMentions(TaskExamples):
     """Rows of a text with a marked mention, and any number of types.
 
-    labels   the types by index; "found": those of the data, in alphabetical order
+    labels   the types by index; "found": those of the data, in alphabetical order. The authors' files of Open Entity have
+             finer types too, which are left out where the types are given
+    least    number of types of a prediction at least: the likeliest, although their scores are negative
     format   a name in `tasks.formats.tabular.FORMATS` of rows with `text` and a list `labels`
     marks    what stands beside the mention (`MARKS`)
 
@@ -164,6 +196,7 @@ class TypedMentions(TaskExamples):
     fill: ClassVar[Mapping[str, float]] = {"mention_places": -1}
 
     labels: tuple[str, ...] | Literal["found"] = "found"
+    least: int = 0
     format: str = "open_entity"
     marks: Marks = "entities"
 
@@ -179,6 +212,10 @@ class TypedMentions(TaskExamples):
             if labels:
                 tabular.need(place, fields, "labels")
             names = frozenset(fields["labels"]) if "labels" in fields else None
+            if names and fields.get("finer") and self.labels != "found":
+                if names - frozenset(self.labels):
+                    note(remarks, "mentions with other types, which are left out", place)
+                names &= frozenset(self.labels)
             for name in sorted(names or ()) if self.labels != "found" and labels else ():
                 if name not in self.labels:
                     raise UserError(f"{place}: the type {name!r} is unknown.{closest(name, self.labels)}")

@@ -1,6 +1,7 @@
 """SuperGLUE's nested and marked tasks as pairs of texts (Wang et al. 2019, arXiv 1905.00537; row 208).
 
-    wic      two sentences with the word between asterisks in each
+    wic      two sentences with the word between asterisks in each; also the original files (Pilehvar and
+             Camacho-Collados 2019): SPLIT.data.txt, or its folder, with SPLIT.gold.txt beside it
     wsc      the text with the pronoun between asterisks, and the noun that it may refer to
     multirc  the passage, and a question with one of its answers; the answers of a question are a group
     record   the passage, and the query with one entity of the passage in its gap; the entities of a query are a group
@@ -18,6 +19,9 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.tasks.formats import tabular
 from ptm_jax.tasks.formats.tabular import Fields, Row, format_of, needs
 
+DATA = ".data.txt"
+"""End of the names of WiC's original files."""
+
 
 def _label(record: Fields) -> Fields:
     return {"label": record["label"]} if "label" in record else {}
@@ -25,7 +29,9 @@ def _label(record: Fields) -> Fields:
 
 @format_of("wic")
 def _wic(path: Path, encoding: str) -> Iterator[Row]:
-    for place, record in tabular.rows(path, encoding=encoding):
+    path = next(iter(sorted(path.glob("*" + DATA))), path) if path.is_dir() else path
+    found = _original_wic(path, encoding) if path.name.endswith(DATA) else tabular.rows(path, encoding=encoding)
+    for place, record in found:
         texts = []
         for number in "12":
             text, start, end = needs(place, record, f"sentence{number}", f"start{number}", f"end{number}")
@@ -35,6 +41,30 @@ def _wic(path: Path, encoding: str) -> Iterator[Row]:
                 raise UserError(f"{place}: the word from {start} to {end} lies {where}")
             texts.append(f"{text[:start]}* {text[start:end]} *{text[end:]}")
         yield place, {"first": texts[0], "second": texts[1], "index": record.get("idx", 0), **_label(record)}
+
+
+def _original_wic(path: Path, encoding: str) -> Iterator[Row]:
+    """The original's lines of a word, its part of speech and places as 2-5, and two texts of words, as SuperGLUE's rows."""
+    gold = path.with_name(path.name.removesuffix(DATA) + ".gold.txt")
+    labels = [line.strip() for _, line in tabular.lines_of(gold, encoding)] if gold.is_file() else None
+    every = list(tabular.lines_of(path, encoding))
+    if labels is not None and len(labels) != len(every):
+        raise UserError(f"{path} has {len(every)} lines and {gold} has {len(labels)}; both must have as many")
+    for (number, line), label in zip(every, labels or [None] * len(every), strict=True):
+        place, cells = f"{path}:{number}", line.split("\t")
+        places = cells[2].split("-") if len(cells) == 5 else ()
+        if len(places) != 2 or not all(one.isdigit() for one in places) or label not in (None, "T", "F"):
+            raise UserError(f"{place}: expected word, part of speech, places as 2-5, and two texts; given {line[:40]!r}")
+        record = {"idx": number - 1} | ({} if label is None else {"label": label == "T"})
+        for side, at, text in zip("12", map(int, places), cells[3:], strict=True):
+            words = text.split(" ")
+            start = len(" ".join([*words[:at], ""]))
+            record |= {
+                f"sentence{side}": text,
+                f"start{side}": start,
+                f"end{side}": start + len("".join(words[at : at + 1])),
+            }
+        yield place, record
 
 
 @format_of("wsc")

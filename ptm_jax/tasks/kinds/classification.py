@@ -81,7 +81,7 @@ def lines(task: Any, examples: Sequence[Any], predictions: Sequence[Prediction])
     elif task.group == "SuperGLUE":
         yield from map(json.dumps, _superglue(task, examples, predictions))
     elif "senses" in task.metrics:
-        yield from (f"{word} {key}" for word, key in likeliest(examples, predictions, "sense").items())
+        yield from (f"{word} {key}" for word, key in likeliest(examples, predictions, "sense").items() if key)
     else:
         yield from json_lines(task, examples, predictions)
 

@@ -54,11 +54,14 @@ def micro_f1(examples, predictions, task) -> dict[str, float]:
     return {"micro_f1": _f1(examples, predictions, labels=list(task.examples.labels), average="micro")}
 
 
+NONE = "no_relation", "NA"
+
+
 def tacred(examples, predictions, task=None) -> dict[str, float]:
-    """Micro F1 of all relations but no_relation (Zhang et al. 2017; the scorer of TACRED)."""
+    """Micro F1 of all relations but no_relation, NA in thunlp/ERNIE's files (Zhang et al. 2017; the scorer of TACRED)."""
     gold, found = labels_of(examples, predictions)
-    same = sum(a == b != "no_relation" for a, b in zip(gold, found, strict=True))
-    f, precision, recall = f_of(same, sum(b != "no_relation" for b in found), sum(a != "no_relation" for a in gold))
+    same = sum(a == b and a not in NONE for a, b in zip(gold, found, strict=True))
+    f, precision, recall = f_of(same, *(sum(label not in NONE for label in labels) for labels in (found, gold)))
     return {"micro_f1": f, "precision": precision, "recall": recall}
 
 
