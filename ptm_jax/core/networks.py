@@ -221,6 +221,7 @@ class Head(Slot):
     averages         whether it returns the mean of the states of a row
     relations        whose rows are the vectors of relations that a head of triples reads (`nn.heads.graph_vectors`): the
                      encoder's alone ("shared"), or also those of a table of its own ("own"); None: no head of triples
+    biased           whether a head of triples has a table `bias` [V] of entities
     native_score     name of its score of triples in `kernels.triples`, or None: the kernel does not compute it
     tolerance        of the constraint on relations that such a score may have
     """
@@ -233,6 +234,7 @@ class Head(Slot):
     gives_rows: ClassVar[bool] = False
     averages: ClassVar[bool] = False
     relations: ClassVar[Literal["shared", "own"] | None] = None
+    biased: ClassVar[bool] = False
     native_score: ClassVar[str | None] = None
     tolerance: ClassVar[float] = 0.0
 

@@ -38,6 +38,7 @@ class TripleLoss(slots.Objective):
     soft         weight of TransH's constraints (Eq. 5): max(0, |e|^2 - 1) of the entities of a triple, and the penalty of
                  its relation
     own          whether the head has a table of relations of its own (`nn.heads.graph_vectors`)
+    biased       whether the head has a bias of every entity
     decay        weight of the squared lengths of relations (Yang et al. 2015, section 4: 0.0001)
     impl         who computes TransE, TransH and DistMult with noise on a CPU: "native" is `kernels.triples`, "plain" XLA;
                  "auto" is native where the host has a C++ compiler. They differ by rounding
@@ -52,6 +53,7 @@ class TripleLoss(slots.Objective):
     soft: float = 0.0
     decay: float = 0.0
     own: bool = False
+    biased: bool = False
     head: str = "triple"
     graph: Graph = Graph(words=0)
     known: KnownTriples = KnownTriples()
@@ -69,10 +71,10 @@ class TripleLoss(slots.Objective):
         head = slots.heads_of(system, self.tower).get(self.head)
         if head is None or head.relations is None:
             return f"TripleLoss needs a head of triples named {self.head!r}; add one of nn.heads.graph_vectors"
-        if (head.relations == "own") != self.own:
-            return (
-                f"TripleLoss has own={self.own}, and its head another table of relations; set objective.own={not self.own}"
-            )
+        own = head.relations == "own"
+        if (own, head.biased) != (self.own, self.biased):
+            given = f"own={self.own} and biased={self.biased}"
+            return f"TripleLoss has {given}, but its head own={own} and biased={head.biased}; set those of the objective"
         return None
 
     def native(self, system: Any) -> tuple[str, tuple[str, ...]] | None:
@@ -94,6 +96,8 @@ class TripleLoss(slots.Objective):
         tables = {f"{self.tower}/encoder/token": read}
         if self.own:
             tables[f"{self.tower}/heads_{self.head}/table"] = links
+        if self.biased:
+            tables[f"{self.tower}/heads_{self.head}/bias"] = read
         return {**batch, "input_ids": ids, "noise_ids": noise, "links": places}, tables
 
     def __call__(self, towers: Mapping[str, Tower], batch: Batch, key: Array) -> Loss:

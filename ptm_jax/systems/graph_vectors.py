@@ -86,7 +86,7 @@ def conve() -> System:
     Adam at 0.001, batches of 128 queries (Dettmers et al. 2018, section 5.2). Deviations: layer normalisation in place of
     batch normalisation (`nn.heads.graph_vectors.Convolution`); a batch has the two queries of 64 triples."""
     head = Convolution(vocab=VOCAB, width=200)
-    loss = TripleLoss(loss="binary", candidates="all", sides="both", smoothing=0.1, own=True)
+    loss = TripleLoss(loss="binary", candidates="all", sides="both", smoothing=0.1, own=True, biased=True)
     adam = recipe(0.001, 64, 1000, AdamW(weight_decay=0.0, eps=1e-8))
     return graph(
         "conve", "Dettmers et al. 2018, arXiv 1707.01476", head, loss, adam, TripleNoise(), Normal((2 / 15_151) ** 0.5)

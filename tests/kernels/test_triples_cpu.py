@@ -104,7 +104,7 @@ def test_parts_on_other_threads_give_the_same_bits():
     ("head", "sizes", "loss", "optimizer"),
     [
         (Hyperplanes, {"norm": 1}, {"own": True}, ADAM),
-        (Convolution, {"height": 4}, {"loss": "binary", "candidates": "all", "own": True}, ADAM),
+        (Convolution, {"height": 4}, {"loss": "binary", "candidates": "all", "own": True, "biased": True}, ADAM),
         (Product, {}, {"impl": "plain"}, ADAM),
         (Product, {}, {}, AdamW()),
         (Product, {}, {}, SGD(momentum=0.9)),
@@ -114,6 +114,26 @@ def test_parts_on_other_threads_give_the_same_bits():
 )
 def test_what_the_kernel_does_not_compute_is_left_to_xla(head, sizes, loss, optimizer):
     assert kernel_of(system(head, sizes, loss, optimizer)) is None
+
+
+def test_rows_of_biases_are_those_of_the_entities():
+    """ConvE with noise, two steps on the rows that were read, is the step on the whole tables."""
+    sizes, loss = {"height": 4, "image": 0.0, "maps": 0.0, "output": 0.0}, {**BOTH, "own": True, "biased": True}
+    work, given = program(system(Convolution, sizes, loss, SGD(), 400), 0), batch(400)
+    dense = dataclasses.replace(work.system.objective, graph=Graph(words=0).filled(np.zeros((9, 2), np.int32)))
+    whole = dataclasses.replace(work, system=dataclasses.replace(work.system, objective=dense))
+    assert len(work.system.objective.select(given)[1]) == 3 and not dense.select(given)[1]
+    rows = plain = jax.jit(work.init)(given)
+    for _ in range(2):
+        rows, plain = jax.jit(work.step)(rows, given)[0], jax.jit(whole.step)(plain, given)[0]
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5, rtol=1e-5), rows.params, plain.params)
+    assert np.asarray(rows.params["main"]["heads_triple"]["bias"]).any()
+
+
+def test_a_loss_with_other_tables_than_its_head_is_refused():
+    wrong = system(Convolution, {"height": 4}, {**BOTH, "own": True}, ADAM)
+    with pytest.raises(UserError, match="own=True and biased=False, but its head own=True and biased=True"):
+        program(wrong, 0)
 
 
 def test_a_named_kernel_that_cannot_make_the_step_is_refused():

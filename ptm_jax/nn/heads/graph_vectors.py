@@ -154,6 +154,7 @@ class Convolution(TripleScore):
     output: float = 0.3
     normalise: bool = True
     relations = "own"
+    biased = True
 
     @nn.compact
     def __call__(self, x, r, links, sides, c, ids, paired, *, table=None, context=None):
