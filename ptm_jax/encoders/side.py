@@ -25,6 +25,7 @@ class SideNetwork(nn.Module):
     `stacks` has the Transformer layers of each adapter, and `reads` the layer that it reads, 0 for the embeddings. A dense
     layer maps the concatenation of the encoder's states and the last adapter's states to [B, L, D]. A network behind another
     one reads the same encoder (`extra["plain"]`, its last states), and joins its states to those that are joined already.
+    Joins are linear, so that these express what a join of the joins of each does, which is published.
     """
 
     stacks: tuple[Stack, ...]

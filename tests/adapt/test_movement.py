@@ -32,6 +32,7 @@ NORM = r"norm/(scale|bias)"
         ("lora(rank=2)", rf"{HEAD}|^lora/main/encoder/stack/block/attention/(query|value)/kernel/"),
         ("pals(width=4, heads=2)", r""),
         ("k_adapter(reads=(0, -1), width=4, heads=2, layers=1)", rf"{HEAD}|/readers_side/"),
+        ("k_adapter(width=4, heads=2, layers=1, trains='network')", r"^(?!.*/readers_side/(down|up|stacks))"),
         ("frozen(pattern='/embed/|/ffn/')", rf"^(?!.*(/embed/|/ffn/))|{HEAD}"),
         ("bitfit", rf"{HEAD}|/bias$"),
         ("pfeiffer(width=3)", rf"{HEAD}|/after_ffn/"),
