@@ -31,6 +31,7 @@ from ptm_jax.adapt.representation import (
     TagLM,
     TruncatedGradient,
 )
+from ptm_jax.adapt.sentence_trees import SentenceTrees
 from ptm_jax.adapt.side import KAdapter
 from ptm_jax.adapt.unfreezing import ChainThaw, GradualUnfreezing, LayerByLayer, SequentialUnfreezing
 from ptm_jax.core.spec.named import Named
@@ -68,6 +69,7 @@ NAMES: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "houlsby": (Houlsby, (201,)),
     "pfeiffer": (Pfeiffer, (202,)),
     "k_adapter": (KAdapter, (202,)),
+    "sentence_trees": (SentenceTrees, (100,)),
     "lora": (LoRA, (202,)),
     "prefix": (Prefix, (202,)),
     "bitfit": (BitFit, (202,)),

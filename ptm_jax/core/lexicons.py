@@ -53,10 +53,18 @@ class WordClasses(Lexicon):
     def entries(self, tokenizer: Any) -> Mapping[str, Sequence[int]]:
         if graph_folder.is_graph(self.path):
             return self._compiled()
-        head = read_bytes(self.path, 1 << 34)[:2000].decode(errors="replace")
         if self.path.name == "index.sense":
             return self._wordnet()
-        return self._scored() if head.startswith("#") and "SentiWordNet" in head else self._listed()
+        if not self.has_scores:
+            return self._listed()
+        row = lambda part, senses: (1 + PARTS.index(part), polarity_of([sense[:2] for sense in senses]), 0, 0)
+        return {name: row(*found) for name, found in self.scored().items()}
+
+    @property
+    def has_scores(self) -> bool:
+        """Whether the file is SentiWordNet's."""
+        head = b"" if graph_folder.is_graph(self.path) else read_bytes(self.path, 1 << 34)[:2000]
+        return head.startswith(b"#") and b"SentiWordNet" in head
 
     def example(self, number: int, vocab: Any) -> Sequence[int]:
         return 1 + number % 5, 1 + number % 3, 1 << number % 24, 1 << number % 21
@@ -90,22 +98,20 @@ class WordClasses(Lexicon):
             found[name] = *first[:2], first[2] | low, first[3] | high
         return found
 
-    def _scored(self) -> dict[str, tuple[int, ...]]:
+    def scored(self) -> dict[str, tuple[str, list[tuple[int, float, str]]]]:
+        """Returns {name: its most frequent part of speech, (rank, score, gloss) of its senses} of SentiWordNet's file."""
         senses = collections.defaultdict(lambda: collections.defaultdict(list))
-        for number, (part, _, plus, minus, terms, *_) in lines(self.path, (6,)):
+        for number, (part, _, plus, minus, terms, gloss) in lines(self.path, (6,)):
             try:
                 score = float(plus) - float(minus)
                 for name, rank in (term.rsplit("#", 1) for term in terms.split()):
-                    senses[name.replace("_", " ")]["a" if part == "s" else part].append((int(rank), score))
+                    senses[name.replace("_", " ")]["a" if part == "s" else part].append((int(rank), score, gloss))
             except ValueError:
                 raise broken(
                     self.path, f"line {number:,} has no scores and terms as good#1; expected SentiWordNet 3.0"
                 ) from None
-        found = {}
-        for name, parts in senses.items():
-            part = max(parts, key=lambda one: (len(parts[one]), one))
-            found[name] = 1 + PARTS.index(part), polarity_of(parts[part]), 0, 0
-        return found
+        best = {name: max(parts, key=lambda one: (len(parts[one]), one)) for name, parts in senses.items()}
+        return {name: (best[name], parts[best[name]]) for name, parts in senses.items()}
 
     def _compiled(self) -> dict[str, tuple[int, ...]]:
         found = {}
@@ -122,11 +128,14 @@ class WordClasses(Lexicon):
         """Returns `parts`, `polarities` [B, L] int32, from 0 as in `PARTS` and `POLARITIES`, and `senses` [B, L, 2] int32,
         the bits of the supersenses that each token's word allows (`allowed`). A word that the lexicon lacks is other,
         neutral, of no supersense."""
-        values = self.find(batch["input_ids"], segments_of(batch)).values
-        known = values[..., 0] > 0
-        parts = jnp.where(known, values[..., 0] - 1, PARTS.index("u"))
-        neutral = POLARITIES.index("0")
-        return {"parts": parts, "polarities": jnp.where(known, values[..., 1] - 1, neutral), "senses": values[..., 2:]}
+        return classes_of(self.find(batch["input_ids"], segments_of(batch)).values)
+
+
+def classes_of(values: Array) -> dict[str, Array]:
+    """Returns `WordClasses.classes` of what was found, [B, L, K]."""
+    known, neutral = values[..., 0] > 0, POLARITIES.index("0")
+    parts = jnp.where(known, values[..., 0] - 1, PARTS.index("u"))
+    return {"parts": parts, "polarities": jnp.where(known, values[..., 1] - 1, neutral), "senses": values[..., 2:4]}
 
 
 def allowed(senses: Array) -> Array:

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 from ptm_jax.core import slots
 from ptm_jax.core.batch import put, rows_of, segments_of
 from ptm_jax.core.fields import move_with_tokens
-from ptm_jax.core.lexicons import PARTS, POLARITIES, WordClasses
+from ptm_jax.core.lexicons import PARTS, POLARITIES, WordClasses, allowed
 from ptm_jax.core.streams import named
 from ptm_jax.core.types import Array, Batch, Vocab
-from ptm_jax.corruptions.base import capacity, check_shares, draws, hide, maskable, places
+from ptm_jax.corruptions.base import best, budget, capacity, check_shares, choose, draws, hide, maskable, places
 
 OTHER, NEUTRAL = PARTS.index("u"), POLARITIES.index("0")
 move_with_tokens("parts", "polarities", "ratings", "allowed_senses")
@@ -28,8 +28,9 @@ class LabelAwareMasking(slots.Corruption):
     the labels of the chosen `parts_labels`, `polarities_labels` [B, P]; `classes_weights` [B, P] is 0 for words that are
     both other and neutral. P = ceil(polar * L); words behind the last place stay.
 
-    With the class of the text in `label` [B], 0 to 4, `ratings` [B, L] holds it on every word (early fusion), 5 elsewhere;
-    in a share `late` of the rows it is 5 everywhere and `rating_label`, `rating_weights` [B] ask for it (late supervision).
+    With the class of the text in `label` [B], 0 to 4, -1 for none (`data.rows.rated`), `ratings` [B, L] holds it on every
+    word (early fusion), 5 elsewhere; in a share `late` of the rows it is 5 everywhere and `rating_label`, `rating_weights`
+    [B] ask for it (late supervision).
     """
 
     vocab: Vocab
@@ -48,12 +49,12 @@ class LabelAwareMasking(slots.Corruption):
     def __call__(self, key: Array, batch: Batch) -> Batch:
         ids, rows = batch["input_ids"], rows_of(batch)
         length, slot = ids.shape[1], jnp.arange(ids.shape[1])
-        allowed, classes = maskable(batch, self.vocab), self.lexicon.classes(batch)
+        words, classes = maskable(batch, self.vocab), self.lexicon.classes(batch)
         edge = jnp.pad(segments_of(batch)[:, 1:] != segments_of(batch)[:, :-1], ((0, 0), (1, 0)), constant_values=True)
         first = jax.lax.cummax(jnp.where(self.lexicon.begins(ids) | edge, slot, 0), axis=1)
         of_word = lambda x: jnp.take_along_axis(x, first, 1)
         wanted = jnp.where(of_word(classes["polarities"]) == NEUTRAL, self.rate, self.polar)
-        chosen = allowed & (of_word(draws(named(key, "choose"), rows, length)) < wanted)
+        chosen = words & (of_word(draws(named(key, "choose"), rows, length)) < wanted)
         positions, weights = places(chosen, capacity(length, self.polar))
         at = lambda x: jnp.take_along_axis(x, positions, 1)
         units = jnp.cumsum(jnp.diff(at(first), axis=1, prepend=at(first)[:, :1]) != 0, 1)
@@ -65,15 +66,16 @@ class LabelAwareMasking(slots.Corruption):
             out[f"{name}_labels"] = labels[name]
         known = (labels["parts"] != OTHER) | (labels["polarities"] != NEUTRAL)
         out["classes_weights"] = weights * known
-        return {**out, **self._ratings(named(key, "late"), batch, allowed)}
+        return {**out, **self._ratings(named(key, "late"), batch, words)}
 
     def _ratings(self, key: Array, batch: Batch, words: Array) -> Batch:
         if "label" not in batch:
             return {}
-        late = draws(key, rows_of(batch), 1)[:, 0] < self.late
-        label = batch["label"].astype(jnp.int32)
-        ratings = jnp.where(words & ~late[:, None], label[:, None], 5)
-        return {"ratings": ratings, "rating_label": label, "rating_weights": (late & words.any(1)).astype(jnp.float32)}
+        late, label = draws(key, rows_of(batch), 1)[:, 0] < self.late, batch["label"].astype(jnp.int32)
+        rated = label >= 0
+        ratings = jnp.where(words & (rated & ~late)[:, None], label[:, None], 5)
+        asked = (rated & late & words.any(1)).astype(jnp.float32)
+        return {"ratings": ratings, "rating_label": jnp.maximum(label, 0), "rating_weights": asked}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -85,3 +87,34 @@ class AllowedSenses(slots.Corruption):
 
     def __call__(self, key: Array, batch: Batch) -> Batch:
         return {**batch, "allowed_senses": self.lexicon.classes(batch)["senses"]}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SingleSenseMasking(slots.Corruption):
+    """`TokenMasking` that favours tokens with a single allowed supersense, whose meaning is clear: it chooses the share
+    `single` of those of a row, but at most the share `most` of the row's predictions, and draws the rest among all others
+    (Levine et al. 2020, arXiv 1908.05646, section 3.5). Reads `allowed_senses`; without them it draws among all tokens."""
+
+    vocab: Vocab
+    rate: float = 0.15
+    single: float = 0.5
+    most: float = 0.4
+    mask: float = 0.8
+    random: float = 0.1
+
+    def __post_init__(self):
+        check_shares(self.rate, self.mask, self.random)
+        if not (0 <= self.single <= 1 and 0 <= self.most <= 1):
+            raise ValueError(f"single is {self.single} and most {self.most}; both are shares")
+
+    def __call__(self, key: Array, batch: Batch) -> Batch:
+        rows, room = rows_of(batch), capacity(batch["input_ids"].shape[1], self.rate)
+        words = maskable(batch, self.vocab)
+        count = budget(words.sum(1), self.rate, room)
+        senses = batch.get("allowed_senses", jnp.zeros((*words.shape, 2), jnp.int32))
+        clear = words & (allowed(senses).sum(-1) == 1)
+        favoured = jnp.floor(jnp.minimum(clear.sum(1) * self.single + 0.5, count * self.most)).astype(jnp.int32)
+        first, used = choose(named(key, "single"), rows, clear, favoured, room)
+        scores = jnp.where(words, draws(named(key, "choose"), rows, words.shape[1]), -1.0)
+        positions, weights = best(put(scores, first, used, 2.0), count, room)
+        return hide(key, batch, positions, weights, self.vocab, (self.mask, self.random))

@@ -9,10 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from ptm_jax import systems
+from ptm_jax.adapt.sentence_trees import SentenceTrees
 from ptm_jax.core import facts, spec
 from ptm_jax.core.lexicons import Branches
 from ptm_jax.core.mentions import trie
 from ptm_jax.core.types import Vocab
+from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.sentence_trees import TreeTransformer, planted
 from ptm_jax.encoders.transformer import transformer
 from ptm_jax.nn.embeddings.summed import LearnedPositions
@@ -124,6 +127,71 @@ def test_the_states_are_those_of_the_trunk():
     ours, theirs = (run(one, bare) for one in (network, base))
     np.testing.assert_allclose(ours.hidden, theirs.hidden, atol=1e-5)
     np.testing.assert_allclose(ours.layers, theirs.layers, atol=1e-5)
+
+
+def defined(tokens, segments, names, room):
+    """K-BERT's tree of a row, token by token (autoliuweijie/K-BERT, brain/knowgraph.py): ids, positions and segments in hard
+    order, the visible matrix, and how many names are without their branches, which have `room`."""
+    flat, place, left, bare = [], 0, room, 0  # of every token: id, position, segment, stem or None, branch or None
+    while place < len(tokens):
+        spans = [range(place, place + size) for size in (3, 2, 1) if place + size <= len(tokens)]
+        named = lambda span: tuple(tokens[i] for i in span) in names and {segments[i] for i in span} == {segments[place]}
+        stem = next((span for span in spans if segments[place] and named(span)), None)
+        mine = stem or spans[-1]
+        flat += [(tokens[i], i, segments[i], stem, None) for i in mine]
+        branches = [] if stem is None else names[tuple(tokens[i] for i in stem)]
+        left -= sum(map(len, branches))
+        bare += stem is not None and left < 0
+        for number, branch in enumerate(branches if left >= 0 else ()):
+            flat += [(token, mine.stop + n, segments[place], stem, number) for n, token in enumerate(branch)]
+        place = mine.stop
+    trunk = lambda token: token[4] is None
+    on_path = lambda a, b: a[3] is not None and a[3] == b[3] and (trunk(a) or trunk(b) or a[4] == b[4])
+    visible = [[(trunk(a) and trunk(b)) or on_path(a, b) for b in flat] for a in flat]
+    return [list(part) for part in zip(*(token[:3] for token in flat), strict=True)], visible, bare
+
+
+def test_random_trees_are_the_originals():
+    draw, room = np.random.default_rng(0), 20
+    words = lambda size: tuple(draw.integers(2, 12, size).tolist())
+    names = {words(draw.integers(1, 4)): [list(words(draw.integers(1, 4))) for _ in range(1 + n % 2)] for n in range(24)}
+    pad = lambda row: [i + 1 for i in row] + [0] * (3 - len(row))
+    held = {name: [1, *np.ravel([pad(row) for row in [*rows, []][:2]])] for name, rows in names.items()}
+    branches = Branches(count=2, width=3).filled(trie(held, np.ones(12, bool)))
+    ids = draw.integers(2, 12, (40, 14))
+    places, border, stop = np.arange(14), draw.integers(5, 12, (40, 1)), draw.integers(9, 15, (40, 1))
+    segments = np.where(places < border, 1, 2) * (places < stop)
+
+    @jax.jit
+    def trees(ids, segments):
+        found = branches.find(ids, segments)
+        ends = (found.first >= 0) & (jnp.pad(found.first[:, 1:], ((0, 0), (0, 1)), constant_values=-1) != found.first)
+        batch = {"input_ids": ids, "segment_ids": segments}
+        return planted(batch, ends, 1 + found.first, found.values[..., 1:].reshape(*ids.shape, 2, 3), room)
+
+    tree, hard = jax.tree.map(np.asarray, trees(jnp.asarray(ids), jnp.asarray(segments)))
+    without = 0
+    for row in range(len(ids)):
+        (flat, soft, of), visible, bare = defined(ids[row].tolist(), segments[row].tolist(), names, room)
+        size, without = len(flat), without + bare
+        assert tree["input_ids"][row, :size].tolist() == flat and tree["segment_ids"][row, :size].tolist() == of
+        assert tree["positions"][row, :size].tolist() == soft
+        assert np.array_equal(tree["visible"][row, :size, :size], visible)
+        assert [flat[i] for i in hard[row]] == ids[row].tolist()
+        assert not tree["segment_ids"][row, size:].any()
+    assert 0 < without < 100
+
+
+def test_a_model_is_given_trees_by_an_adaptation():
+    network, base = model(2)
+    tree, _ = tree_of(TEXT, 8)
+    params, batch = drawn(base, tree), {"input_ids": jnp.array([ids(TEXT)])}
+    given = SentenceTrees(branches=lexicon(), room=8).wrap(Model(encoder=base, heads={}))
+    assert given.encoder == network
+    same = jax.tree.map(jnp.shape, jax.eval_shape(given.encoder.init, jax.random.key(0), batch)["params"])
+    assert same == jax.tree.map(jnp.shape, params), "the parameters of the model that it wraps"
+    with pytest.raises(ValueError, match="is no Transformer that reads both sides"):
+        SentenceTrees().wrap(systems.get("gpt_mini").towers["main"])
 
 
 def test_a_file_is_compiled_with_a_tokenizer(tmp_path):

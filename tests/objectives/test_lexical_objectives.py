@@ -1,11 +1,12 @@
 """Objectives of words' classes against their definitions in numpy, and the masking that knows them."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from ptm_jax.core import facts
 from ptm_jax.core.lexicons import SUPERSENSES
-from ptm_jax.corruptions.lexical import NEUTRAL, OTHER, AllowedSenses, LabelAwareMasking
+from ptm_jax.corruptions.lexical import NEUTRAL, OTHER, AllowedSenses, LabelAwareMasking, SingleSenseMasking
 from ptm_jax.objectives.joint import Joint
 from ptm_jax.objectives.lexical import Rating, Supersenses, WordClassLoss
 from support import corrupting
@@ -100,6 +101,10 @@ def test_label_aware_masking():
     assert abs(late[words.any(1)].mean() - 0.2) < 3 * np.sqrt(0.16 / len(ids))
     label = np.asarray(before["label"])[:, None]
     assert np.array_equal(out["ratings"], np.where(words & ~late[:, None], label, 5))
+    unrated = corrupting.numpied(value, 0, {**before, "label": before["label"].at[::2].set(-1)})
+    assert not unrated["rating_weights"][::2].any() and (unrated["ratings"][::2] == 5).all()
+    for name in ("ratings", "rating_label", "rating_weights"):
+        assert np.array_equal(unrated[name][1::2], out[name][1::2])
 
 
 def test_allowed_senses_are_those_before_masking():
@@ -110,3 +115,33 @@ def test_allowed_senses_are_those_before_masking():
     alone = {name[0]: row for name, row in names.items() if not any((name[0], i) in names for i in range(VOCAB.size))}
     seen = {i: row for i, row in alone.items() if (ids == i).any()}
     assert len(seen) > 10 and all((senses[ids == i] == row[2:]).all(1).any() for i, row in seen.items())
+
+
+def test_masking_favours_words_of_a_single_supersense():
+    """Half of those of a row, at most 40% of its predictions, and any others for the rest."""
+    value, draw = SingleSenseMasking(vocab=VOCAB, rate=0.3), np.random.default_rng(0)
+    before = corrupting.documents(rows=400)
+    ids, words = np.asarray(before["input_ids"]), corrupting.words(before)
+    share = np.array([0.05, 0.9])[np.arange(400) % 2, None]  # in odd rows 40% of the predictions are the bound
+    count = np.where(draw.random(ids.shape) < share, 1, draw.choice([0, 2, 3], ids.shape))
+    senses = np.stack([(1 << np.minimum(count, 2)) - 1, np.where(count == 3, 1 << 20, 0)], -1)
+    assert np.array_equal(count, [[sum(bin(int(b)).count("1") for b in pair) for pair in row] for row in senses])
+    out = corrupting.numpied(value, 0, {**before, "allowed_senses": jnp.asarray(senses, jnp.int32)})
+    chosen = np.zeros(ids.shape, bool)
+    used = out["mlm_weights"] > 0
+    rows = np.broadcast_to(np.arange(400)[:, None], used.shape)
+    chosen[rows[used], out["mlm_positions"][used]] = True
+    clear = words & (count == 1)
+    budget = np.where(words.any(1), np.maximum(1, np.floor(0.3 * words.sum(1) + 0.5)), 0)
+    favoured = np.floor(np.minimum(0.5 * clear.sum(1) + 0.5, 0.4 * budget))
+    assert np.array_equal(chosen.sum(1), budget) and not (chosen & ~words).any()
+    assert ((chosen & clear).sum(1) >= favoured).all()
+    wanted = favoured + (budget - favoured) * (clear.sum(1) - favoured) / np.maximum(words.sum(1) - favoured, 1)
+    for odd in (0, 1):
+        more, expected = (chosen & clear).sum(1)[odd::2].sum(), wanted[odd::2].sum()
+        assert abs(more - expected) < 3 * np.sqrt((wanted - favoured)[odd::2].sum())
+    assert (favoured == np.floor(0.4 * budget))[1::2].mean() > 0.9
+    changed = (out["input_ids"] != ids)[chosen].mean()
+    assert abs(changed - 0.9) < 3 * np.sqrt(0.09 / chosen.sum()) + 0.1 / 353
+    plain = corrupting.numpied(value, 0, before)
+    assert np.array_equal(plain["mlm_weights"].sum(1), budget)

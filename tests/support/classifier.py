@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ptm_jax.adapt import catalogue
+from ptm_jax.core import facts
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.recipe import AdamW, Constant, Phase, Recipe
 from ptm_jax.core.system import System
@@ -45,7 +46,7 @@ def classifier(
     examples = Labelled(first=("a",), second=("b",)) if types else None
     return System(
         name="small", paper="", section="", examples=examples, towers=towers, objective=Classification(), recipe=recipe,
-        adapt=catalogue.read_all(adapt),
+        adapt=facts.stand_ins(catalogue.read_all(adapt), VOCAB),
     )  # fmt: skip
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import flax.linen as nn
 import jax.numpy as jnp
 
@@ -33,13 +35,15 @@ class Ratings(Part):
 
 
 class Senses(Part):
-    """The mean of the vectors of the supersenses that a token's word allows, 0 for other words: S M x of SenseBERT (Levine
-    et al. 2020, arXiv 1908.05646, section 3.2)."""
+    """The sum or the mean of the vectors of the supersenses that a token's word allows, 0 for other words. The sum is S M x
+    of SenseBERT, with M of 0 and 1 (Levine et al. 2020, arXiv 1908.05646, Eq. 8)."""
 
     lexicon: WordClasses = WordClasses()
+    combine: Literal["mean", "sum"] = "mean"
 
     @nn.compact
     def __call__(self, batch, table, width, initializer):
         vectors = self.param("senses", initializer, (len(SUPERSENSES), width))
         some = allowed(self.lexicon.classes(batch)["senses"]).astype(vectors.dtype)
-        return some @ vectors / jnp.maximum(some.sum(-1, keepdims=True), 1)
+        sums = some @ vectors
+        return sums if self.combine == "sum" else sums / jnp.maximum(some.sum(-1, keepdims=True), 1)

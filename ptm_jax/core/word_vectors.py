@@ -1,0 +1,54 @@
+"""Words of a vocabulary, and their vectors in a file of text: word2vec's and fastText's (line `V D` first), or GloVe's."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ptm_jax.core.errors import UserError
+from ptm_jax.core.reading import broken, reading, shown
+
+
+def vectors_in(path: Path, words: Collection[str]) -> dict[str, np.ndarray]:
+    """Returns {word: [D] float32} of those of `words` that the file has; of a word on several lines the first. Numbers of
+    other words are not read. Raises UserError with file and line."""
+    found: dict[str, np.ndarray] = {}
+    width = None
+    with reading(path), path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            name, _, rest = line.rstrip().partition(b" ")
+            if number == 1 and name.isdigit() and rest.strip().isdigit():
+                continue
+            word = name.decode(errors="replace")
+            if word not in words or word in found:
+                continue
+            try:
+                vector = np.array(rest.split(), np.float32)
+            except ValueError:
+                raise broken(path, f"line {number:,} is {shown(line[:80])}; expected a word and its numbers") from None
+            width = width or len(vector)
+            if len(vector) != width or not width or not np.isfinite(vector).all():
+                wrong = f"line {number:,} has {len(vector)} numbers of {shown(word)}"
+                raise broken(path, f"{wrong}; expected {width} finite ones")
+            found[word] = vector
+    if not found:
+        raise UserError(f"{path} has none of the {len(words):,} words; give vectors of this language as text (.vec)")
+    return found
+
+
+def mean_of(vectors: dict[str, np.ndarray], text: str) -> np.ndarray | None:
+    """Returns the mean of the vectors of a text's words, each as it is written or with a capital, [D]; None without any."""
+    some = [vectors.get(word, vectors.get(word.capitalize())) for word in text.split()]
+    some = [vector for vector in some if vector is not None]
+    return np.mean(some, axis=0) if some else None
+
+
+def words_of(tokenizer: Any) -> dict[int, str]:
+    """Returns {id: word} of the pieces that begin a word, without special ones."""
+    special, begins = {*tokenizer.special_pieces.values()}, tokenizer.word_starts()
+    plain = (piece.lstrip("Ġ▁") for piece in tokenizer.pieces)
+    pairs = enumerate(zip(plain, begins, strict=True))
+    return {i: word for i, (word, start) in pairs if word and start and i not in special}

@@ -1,0 +1,72 @@
+"""Rows of rated texts: one document in a row, and its rating (SentiLR)."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from ptm_jax.core import slots
+from ptm_jax.core.errors import UserError
+from ptm_jax.core.facts import CorpusFact
+from ptm_jax.core.fields import Field
+from ptm_jax.data.corpora.store import Block
+from ptm_jax.data.rows import packing
+from ptm_jax.data.rows.examples import COMMON, Fields, Spec
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RatingMarks(CorpusFact):
+    """The ids of every rating at the beginning of a document and behind a space, [C, 2] int32."""
+
+    ratings: tuple[str, ...] = ("1", "2", "3", "4", "5")
+
+    def of_tokenizer(self, tokenizer: Any) -> np.ndarray:
+        rows = [tokenizer.encode_batch([rating, f" {rating}"]) for rating in self.ratings]
+        for rating, ids in zip(self.ratings, rows, strict=True):
+            if any(len(row) != 1 for row in ids):
+                raise UserError(f"the tokenizer has no piece {rating!r} for a rating; ptm prepare a vocabulary of this text")
+        return np.array([[int(row[0]) for row in ids] for ids in rows], np.int32)
+
+    def stand_in(self, vocab: Any) -> np.ndarray:
+        last = [i for i in range(vocab.size) if i not in vocab.specials][-len(self.ratings) :]
+        return np.repeat(np.array(last, np.int32)[:, None], 2, 1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rated(slots.Examples):
+    """A document in each row, between `begin` and `end`, and its rating: `label` [R] int32, 0, 1, ... in the order of
+    `marks.ratings`, -1 for none (thu-coai/SentiLARE, pretrain/data_label.py).
+
+    A document begins with its rating, which stands in no row ("4 The room was clean."). A document longer than a row goes on
+    in further rows with its rating, where the original cuts it; one that continues from another block has none.
+    """
+
+    marks: RatingMarks = RatingMarks()
+    begin: str = "cls"
+    end: str = "sep"
+
+    def spec(self, length: int, vocab) -> Spec:
+        """Returns the fields. Raises UserError where the vocabulary lacks a special token or rows are too short."""
+        packing.special(vocab, self.begin), packing.special(vocab, self.end)
+        packing.room(length, 2)
+        return {**packing.fields(length, *COMMON), "label": Field()}
+
+    def rows(self, block: Block, *, length: int, vocab, rng: np.random.Generator) -> Fields:
+        """Returns the fields [R, ...] in random order."""
+        starts, sizes = block.document_tokens[:-1].astype(np.int64), np.diff(block.document_tokens)
+        is_mark = (block.tokens[starts][:, None, None] == self.marks.values).any(-1) & ~np.asarray(block.continued)[:, None]
+        rated = is_mark.any(1)
+        labels, starts, sizes = np.where(rated, is_mark.argmax(1), -1), starts + rated, sizes - rated
+        room = packing.room(length, 2)
+        labels = np.repeat(labels, -(-sizes // room)).astype(np.int32)
+        starts, sizes = packing.cut(starts, sizes, room)
+        row = rng.permutation(len(starts))
+        out = packing.empty(len(starts), length, vocab.pad, "segment_ids", "positions")
+        begin, end = packing.special(vocab, self.begin), packing.special(vocab, self.end)
+        if len(starts):
+            packing.pieces(out, block.tokens, starts, sizes, row, np.zeros_like(row), begin=begin, end=end)
+        out["label"] = np.empty(len(starts), np.int32)
+        out["label"][row] = labels
+        return out
