@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -52,6 +53,23 @@ def texts(folder: Path) -> Iterator[tuple[str, ...]]:
             yield name, text
 
 
+def lexical(folder: Path) -> Iterator[tuple[str, ...]]:
+    """Yields every pair of aliases of one entity as synonyms, and those of an entity and its hypernym as hypernyms, once."""
+    graph = open_graph(folder)
+    texts, places = list(graph.alias_texts), list(graph.entity_aliases)
+    words = [[texts[place] for place in some] for some in places]
+    hypernym = list(graph.relations).index("hypernym") if "hypernym" in list(graph.relations) else -1
+    triples = graph.triples()
+    same = ((first, "synonym", second) for some in words for first, second in itertools.combinations(some, 2))
+    above = (
+        (first, "hypernym", second)
+        for head, _, tail in triples[triples[:, 1] == hypernym].tolist()
+        for first, second in itertools.product(words[head], words[tail])
+        if first != second
+    )
+    yield from dict.fromkeys(itertools.chain(same, above))
+
+
 def senses(folder: Path) -> Iterator[tuple[str, list[tuple[list[str], float]]]]:
     """Yields every alias with the types and the polarity of each of its entities, the likeliest first; 0 where the graph has
     no polarities."""
@@ -67,4 +85,4 @@ def _types(graph: GraphStore) -> list[list[str]]:
     return [[names[kind] for kind in some] for some in graph.entity_types]
 
 
-LINES = {"triples": triples, "aliases": aliases, "types": types, "texts": texts}
+LINES = {"triples": triples, "aliases": aliases, "types": types, "texts": texts, "lexical": lexical}

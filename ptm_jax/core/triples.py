@@ -6,10 +6,9 @@ import dataclasses
 import functools
 import hashlib
 import importlib.resources
-import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -20,8 +19,6 @@ from ptm_jax.core.graph_store import hashed, open_graph
 from ptm_jax.core.mentions import lines
 from ptm_jax.core.reading import broken, reading, shown
 
-SKETCH = 16
-"""Numbers that describe the spelling of an entity's name (`sketch`)."""
 CHUNK = 1 << 16
 """Texts that are encoded together."""
 
@@ -29,12 +26,15 @@ CHUNK = 1 << 16
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Triples(CorpusFact):
     """Triples of numbers of head, relation and tail, and the first `width` tokens of their texts, in one array [X] int32: N,
-    E and R, then what `triples`, `entities`, `relations` and `sketches` return. It is kept in the corpus, memory-mapped.
+    E and R, then what `triples`, `entities` and `relations` return. It is kept in the corpus, memory-mapped.
 
     file    lines of head, relation and tail with tabs, or a compiled graph; None: the small graph of the package
     texts   lines of entity or relation and its text with tabs (entity2text.txt, relation2text.txt, Wikidata5m's
             descriptions), several files with commas between; a name without a line is its own text
     """
+
+    kind: ClassVar[str] = "triples"
+    """The lines that a compiled graph gives (`core.graph_folder.LINES`)."""
 
     file: str | None = None
     texts: str | None = None
@@ -49,13 +49,16 @@ class Triples(CorpusFact):
         packaged = Path(str(importlib.resources.files("ptm_jax") / "data" / "graphs" / "english" / "triples.tsv"))
         return packaged if self.file is None else Path(self.file).expanduser()
 
+    def files(self) -> list[Path]:
+        """Returns the files that the array depends on."""
+        return [self.path, *(Path(file).expanduser() for file in (self.texts or "").split(",") if file)]
+
     def read(self, corpus: Any) -> np.ndarray:
-        files = [self.path, *(Path(file).expanduser() for file in (self.texts or "").split(",") if file)]
-        name = hashlib.sha256(repr((self.width, [*map(_digest, files)])).encode()).hexdigest()[:16]
+        name = hashlib.sha256(repr((self.kind, self.width, [*map(_digest, self.files())])).encode()).hexdigest()[:16]
         return corpus.kept(f"triples-{name}.npy", lambda draft: np.save(draft, self.of_tokenizer(corpus.tokenizer())))
 
     def of_tokenizer(self, tokenizer: Any) -> np.ndarray:
-        found = [cells for _, cells in lines(self.path, (3,))]
+        found = [cells for _, cells in lines(self.path, (3,), self.kind)]
         if not found:
             raise UserError(f"{self.path} has no triples; expected lines of head, relation and tail with tabs")
         entities = sorted({name for head, _, tail in found for name in (head, tail)})
@@ -66,7 +69,11 @@ class Triples(CorpusFact):
         triples = [[number[0][head], number[1][relation], number[0][tail]] for head, relation, tail in found]
         parts = (written[start : start + CHUNK] for start in range(0, len(written), CHUNK))
         rows = (row for part in parts for row in tokenizer.encode_batch([f" {text}" for text in part]))
-        return self._table(triples, rows, [sketch(text) for text in written[: len(entities)]], len(relations))
+        return self._table(triples, rows, written[: len(entities)], len(relations))
+
+    def beside(self, texts: Sequence[str]) -> np.ndarray:
+        """Returns further numbers of the entities, which stand behind the others in the array, int32."""
+        return np.zeros(0, np.int32)
 
     def _texts(self, names: set[str]) -> dict[str, str]:
         found = dict(LINES["texts"](self.path)) if self.texts is None and is_graph(self.path) else {}
@@ -79,11 +86,11 @@ class Triples(CorpusFact):
                     found.setdefault(name, text)
         return found
 
-    def _table(self, triples: Any, rows: Iterable[np.ndarray], marks: Any, relations: int) -> np.ndarray:
-        texts = np.zeros((len(marks) + relations, self.width), np.int32)
+    def _table(self, triples: Any, rows: Iterable[np.ndarray], entities: Sequence[str], relations: int) -> np.ndarray:
+        texts = np.zeros((len(entities) + relations, self.width), np.int32)
         for text, ids in zip(texts, rows, strict=True):
             text[: len(ids)] = ids[: self.width] + 1
-        parts = [len(triples), len(marks), relations], triples, texts, marks
+        parts = [len(triples), len(entities), relations], triples, texts, self.beside(entities)
         return np.concatenate([np.asarray(part, np.int32).ravel() for part in parts])
 
     def stand_in(self, vocab: Any) -> np.ndarray:
@@ -91,7 +98,7 @@ class Triples(CorpusFact):
         some = [i for i in range(vocab.size) if i not in vocab.specials][:400]
         rows = [draw.choice(some, 1 + n % min(4, self.width)) for n in range(entities + relations)]
         triples = np.stack([draw.integers(0, size, 40) for size in (entities, relations, entities)], 1)
-        return self._table(triples, rows, [sketch(str(n)) for n in range(entities)], relations)
+        return self._table(triples, rows, [str(n) for n in range(entities)], relations)
 
     @functools.cached_property
     def sizes(self) -> tuple[int, int, int]:
@@ -101,10 +108,10 @@ class Triples(CorpusFact):
     @functools.cached_property
     def _parts(self) -> tuple[np.ndarray, ...]:
         count, entities, relations = self.sizes
-        shapes = (count, 3), (entities, self.width), (relations, self.width), (entities, SKETCH)
+        shapes = (count, 3), (entities, self.width), (relations, self.width)
         ends = np.cumsum([3, *(a * b for a, b in shapes)]).tolist()
         spans = zip(ends, ends[1:], shapes, strict=False)
-        return tuple(self.values[start:end].reshape(shape) for start, end, shape in spans)
+        return *(self.values[start:end].reshape(shape) for start, end, shape in spans), self.values[ends[-1] :]
 
     def triples(self) -> np.ndarray:
         """Returns [N, 3] int32: numbers of head, relation and tail, each from 0."""
@@ -118,8 +125,8 @@ class Triples(CorpusFact):
         """Returns [R, W] int32 as `entities`."""
         return self._parts[2]
 
-    def sketches(self) -> np.ndarray:
-        """Returns [E, 16] int32, the `sketch` of every entity."""
+    def behind(self) -> np.ndarray:
+        """Returns what `beside` gave, [M] int32."""
         return self._parts[3]
 
 
@@ -128,13 +135,3 @@ def _digest(path: Path) -> str:
         return open_graph(path).digest
     with reading(path):
         return hashed(path)
-
-
-def sketch(text: str) -> np.ndarray:
-    """Returns hashed counts of the 3-grams of a word in thousandths of their length, [16] int32: words that share spellings
-    have large products, as subword vectors without training have."""
-    counts, marked = np.zeros(SKETCH), f"<{text.split(',')[0].lower()}>"
-    for start in range(max(1, len(marked) - 2)):
-        code = zlib.crc32(marked[start : start + 3].encode())
-        counts[code % SKETCH] += 1 if code & 1 << 20 else -1
-    return np.rint(1000 * counts / max(np.linalg.norm(counts), 1e-9)).astype(np.int32)

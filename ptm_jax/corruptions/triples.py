@@ -1,15 +1,13 @@
-"""Triples of a graph as texts beside the rows or in place of them: KG-BERT and LIBERT (KEPLER's: `data.rows.graphs`)."""
+"""Triples of a graph as texts in place of rows: KG-BERT (beside rows: `data.rows.graphs`, `data.rows.lexical_pairs`)."""
 
 from __future__ import annotations
 
 import dataclasses
 
 import jax.numpy as jnp
-import numpy as np
 
 from ptm_jax.core import slots
 from ptm_jax.core.batch import rows_of, segments_of
-from ptm_jax.core.streams import named
 from ptm_jax.core.triples import Triples
 from ptm_jax.core.types import Array, Batch, Vocab
 from ptm_jax.corruptions.base import draws, up_to
@@ -74,44 +72,3 @@ class TripleText(slots.Corruption):
         texts = entities[h], relations[r], entities[t]
         view = framed(texts, self.vocab, 3 * self.graph.width + 4, real_of(batch))
         return {"rows": rows_of(batch), **view, "triple_label": (~wrong).astype(jnp.int32)}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LexicalPairs(slots.Corruption):
-    """Draws a pair of words of the graph for every row, and two pairs that are not in it (Lauscher et al. 2020, arXiv
-    1909.02339, section 3.2): among the words of `group` pairs, the word most similar to the first in place of it, and the
-    word most similar to the second.
-
-    Writes [CLS] word [SEP] word [SEP] as `lexical_input_ids`, `lexical_segment_ids`, `lexical_token_type_ids` [B, 3, S]; the
-    first of the three is true. Deviation: similar are words of similar spelling (`core.triples.sketch`), where the paper has
-    vectors of fastText; the group belongs to the row, where the paper takes the batch.
-    """
-
-    vocab: Vocab
-    group: int = 16
-    graph: Triples = Triples(width=8)
-
-    def __post_init__(self):
-        if self.group < 2:
-            raise ValueError(f"group is {self.group}; a word needs another one")
-
-    def __call__(self, key: Array, batch: Batch) -> Batch:
-        count, _, _ = self.graph.sizes
-        drawn = up_to(draws(named(key, "pairs"), rows_of(batch), self.group), count)
-        pairs = jnp.asarray(self.graph.triples())[drawn][..., jnp.array([0, 2])]
-        marks = jnp.asarray(self.graph.sketches() / 1000.0, jnp.float32)
-        known = jnp.asarray(np.unique(self.graph.triples()[:, [0, 2]], axis=0))
-        chosen = []
-        for side in (0, 1):
-            words, own, beside = pairs[:, :, side], pairs[:, 0, side], pairs[:, 0, 1 - side]
-            near = jnp.einsum("bgd,bd->bg", marks[words], marks[own])
-            pair = jnp.stack([words, jnp.broadcast_to(beside[:, None], words.shape)], -1)
-            pair = pair if side == 0 else pair[..., ::-1]
-            related = (pair[:, :, None] == known).all(-1).any(-1)
-            best = jnp.where(related, -jnp.inf, near).argmax(1)
-            chosen.append(jnp.take_along_axis(pair, best[:, None, None], 1)[:, 0])
-        three = jnp.stack([pairs[:, 0], *chosen], 1)
-        texts = jnp.asarray(self.graph.entities())[three]
-        real = jnp.broadcast_to(real_of(batch)[:, None], three.shape[:2])
-        view = framed((texts[:, :, 0], texts[:, :, 1]), self.vocab, 2 * self.graph.width + 3, real)
-        return {**batch, **{f"lexical_{name}": view[name] for name in ("input_ids", "segment_ids", "token_type_ids")}}

@@ -1,11 +1,11 @@
-"""Triples as rows and beside rows: the texts are those of the graph, and what is wrong is wrong."""
+"""Triples as rows: the texts are those of the graph, and what is wrong is wrong."""
 
 import numpy as np
 import pytest
 
 from ptm_jax.core import facts
-from ptm_jax.core.triples import Triples, sketch
-from ptm_jax.corruptions.triples import LexicalPairs, TripleText
+from ptm_jax.core.triples import Triples
+from ptm_jax.corruptions.triples import TripleText
 from support import corrupting
 from support.corrupting import VOCAB
 
@@ -44,16 +44,6 @@ def test_triples_are_those_of_the_graph_or_differ_in_one_entity(negatives):
         assert found in TRUE if label else near
     share = 1 / (1 + negatives)
     assert abs(out["triple_label"].mean() - share) < 3 * np.sqrt(share * (1 - share) / ROWS)
-
-
-def test_lexical_pairs_have_two_wrong_ones_of_similar_spelling():
-    out = run(LexicalPairs(vocab=VOCAB, graph=GRAPH))
-    related = {(h, t) for h, _, t in TRUE}
-    for ids, segments in zip(out["lexical_input_ids"][1:], out["lexical_segment_ids"][1:], strict=True):
-        true, first, second = (parts(*pair) for pair in zip(ids, segments, strict=True))
-        assert true in related and first not in related and second not in related
-        assert first[1] == true[1] and second[0] == true[0]
-    assert sketch("house") @ sketch("houses") > 2 * abs(sketch("house") @ sketch("tree"))
 
 
 def test_a_file_with_texts(tmp_path):

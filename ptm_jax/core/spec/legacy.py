@@ -15,7 +15,13 @@ def _embeddings(fields: dict[str, Any]) -> dict[str, Any]:
     return fields | {"parts": [{"kind": kind, "size": size} for kind, size in sizes.items() if size]}
 
 
-RULES: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]] = {"Embeddings": _embeddings}
+def _chain(fields: dict[str, Any]) -> dict[str, Any]:
+    """LIBERT's `LexicalPairs` became `WithLexicalPairs` of `examples`."""
+    parts = [part for part in fields.get("parts", ()) if part.get("kind") != "LexicalPairs"]
+    return {**fields, "parts": parts}
+
+
+RULES: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]] = {"Embeddings": _embeddings, "Chain": _chain}
 """{kind: function from its old fields to the current ones}."""
 
 
