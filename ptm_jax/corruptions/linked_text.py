@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from ptm_jax.core import slots
 from ptm_jax.core.batch import segments_of
-from ptm_jax.core.lexicons import FactsOfNames
+from ptm_jax.core.entity_facts import FactsOfNames
 from ptm_jax.core.types import Array, Batch
 from ptm_jax.corruptions.base import capacity, check_shares, places
 

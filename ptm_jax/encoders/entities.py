@@ -92,6 +92,8 @@ class SubgraphTransformer(EntityTransformer, kw_only=True):
     subgraphs: SubgraphVectors
     share: float = 0.25
 
+    beyond = EntityTransformer.beyond + "|/subgraphs/"
+
     def vectors(self, ids, table, context: Context) -> tuple[Any, dict[str, Any]]:
         mentions, used = places(ids > 0, capacity(ids.shape[1], self.share))
         some = jnp.where(used > 0, jnp.take_along_axis(ids, mentions, 1), 0)

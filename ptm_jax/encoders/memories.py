@@ -6,6 +6,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from ptm_jax.core.batch import segments_of
+from ptm_jax.core.lexicons import Entities
 from ptm_jax.core.types import Batch, Encoded
 from ptm_jax.encoders.context import Stacked, context_of
 from ptm_jax.nn.blocks import Stack, with_input
@@ -23,6 +24,11 @@ class MemoryTransformer(Stacked):
     matching: SelfMatching = SelfMatching()
 
     direction = "bidirectional"
+    beyond = r"/memories_\d+/|/matching/"
+
+    @property
+    def lexicons(self) -> dict[str, Entities]:
+        return {f"memories_{number}/entities": memory.lexicon for number, memory in enumerate(self.memories)}
 
     @nn.compact
     def __call__(self, batch: Batch, train: bool = False) -> Encoded:

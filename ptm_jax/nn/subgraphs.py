@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ptm_jax.core.constraint import constrain
-from ptm_jax.core.lexicons import FactsOfNames
+from ptm_jax.core.entity_facts import FactsOfNames
 from ptm_jax.core.types import Visibility
 from ptm_jax.nn.blocks import Stack
 from ptm_jax.nn.initializers import Normal

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-from ptm_jax.core.lexicons import FactsOfNames
+from ptm_jax.core.entity_facts import FactsOfNames
 from ptm_jax.core.recipe import AdamW, Constant, Phase, Recipe
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-from ptm_jax.core.lexicons import FactsBothWays
+from ptm_jax.core.entity_facts import FactsBothWays
 from ptm_jax.core.system import System
 from ptm_jax.encoders.entities import SubgraphTransformer
 from ptm_jax.encoders.model import Model

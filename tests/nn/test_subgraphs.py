@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ptm_jax.core import facts
-from ptm_jax.core.lexicons import FactsBothWays
+from ptm_jax.core.entity_facts import FactsBothWays
 from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.blocks import Block, FeedForward, Stack
 from ptm_jax.nn.layers import Context

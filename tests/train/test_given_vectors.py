@@ -1,5 +1,6 @@
 """Vectors of tokens as initial parameters of an embedding layer: which rows are filled, and with what."""
 
+import re
 import types
 
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ from ptm_jax.core.lexicons import Entities
 from ptm_jax.data.tokenizers import open_words, vocabularies
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.train import given_vectors, initial
+from support import splitting
 
 PIECES = ["[PAD]", "[UNK]", "the", "##s", "cat", "dog"]
 
@@ -150,3 +152,19 @@ def test_layers_of_a_plain_bert_are_those_of_ernie():
     assert encoder.of_plain(found) == found
     with pytest.raises(UserError, match="the model has 3 layers, and this encoder 2"):
         encoder.of_plain({"stack/block/ffn/up/kernel": np.arange(3)})
+
+
+@pytest.mark.parametrize(("name", "table"), [("kt_net_mini", "memories_0"), ("bert_mk_mini", "")])
+def test_what_a_plain_bert_lacks_is_drawn_and_its_concepts_may_be_given(name, table):
+    """KT-NET and BERT-MK begin with a BERT of their size, and with the vectors of their graph."""
+    system = systems.get(name)
+    own, bert = splitting.parameters(name), splitting.parameters("bert_mini")
+    encoder = system.towers["main"].encoder
+    added = {path for path in own if re.search(encoder.beyond, path)}
+    body = {path for path in bert if path.startswith("main/encoder/")}
+    plain = {path.removeprefix("main/encoder/"): np.zeros(2) for path in body}
+    moved = {f"main/encoder/{path}" for path in encoder.of_plain(plain)}
+    assert {path for path in own if path.startswith("main/encoder/")} - added == moved
+    ((path, lexicon),) = encoder.lexicons.items()
+    assert path == f"{table}/entities".strip("/") and f"main/encoder/{path}" in added
+    assert lexicon.names() == sorted({*lexicon.names()}) and len(lexicon.names()) < own[f"main/encoder/{path}"][0]
