@@ -32,6 +32,8 @@ from ptm_jax.systems.transformers import BERT_CASED, BERT_UNCASED, bert, miniatu
 
 WIKIDATA = 5_040_987
 """Entities of the part of Wikidata with vectors (Zhang et al. 2019, section 4.1), and none."""
+PIECES = 4_500_000_000
+"""Of the Wikipedia with entities (section 4.1)."""
 CANDIDATES = Entities(entities=WIKIDATA)
 FIXED = Frozen(pattern=r"/entities$")
 
@@ -43,10 +45,12 @@ def ernie_thu(
     words, next sentences and denoised entities; section 3.
 
     Rows 86 and 98. Vectors of entities are given (TransE of width 100; `--init main/encoder/entities=FILE`) and fixed. One
-    epoch over Wikipedia with 256 tokens, batches of 512, rate 5e-5, from BERT; 4.5 billion words with 140 million entities
-    (section 4.1 and 4.2). Deviations: the sixth layer of thunlp/ERNIE has no attention of entities ("mix"), here it reads
-    tokens alone as in the paper; mentions are found by longest match, where the paper has Wikipedia's links and TAGME; the
-    candidates are the entities of the row, where the code takes those of the batch.
+    epoch over Wikipedia with 256 tokens, batches of 512, rate 5e-5, from BERT; 4.5 billion pieces with 140 million entities
+    (section 4.1 and 4.2), so 34,332 updates; the rest is BERT's, and the rate rises for a tenth of them (thunlp/ERNIE,
+    code/run_pretrain.py, which then keeps it constant). Deviations: the sixth layer of thunlp/ERNIE has no attention of
+    entities ("mix"), here it reads tokens alone as in the paper; mentions are found by longest match, where the paper has
+    Wikipedia's links, and leaves out sentences with fewer than three; the candidates are the entities of the row and a wrong
+    one is any, where the code takes both from the batch.
     """
     parent, (size, several) = bert(name, layers, width, heads), entity
     low: Any = parent.towers["main"].encoder
@@ -77,10 +81,10 @@ def ernie_thu(
         ties=(Tie(path="main/heads_entities/entities", source="main/encoder/entities"),),
         adapt=(FIXED,),
         recipe=Recipe(
-            phases=(Phase(steps=45_000, batch=512, length=256),),
+            phases=(Phase(steps=PIECES // (512 * 256), batch=512, length=256),),
             lr=5e-5,
             optimizer=AdamW(b1=0.9, b2=0.999, eps=1e-6, weight_decay=0.01, bias_correction=False),
-            schedule=Linear(warmup=4_500),
+            schedule=Linear(warmup=PIECES // (512 * 256) // 10),
             clip=1.0,
         ),
     )

@@ -114,3 +114,23 @@ def test_replaced_names_are_of_their_type_and_never_neighbours():
     for row in range(len(IDS)):
         for number in {*segments[row]} - {0}:
             assert np.array_equal(positions[row][segments[row] == number], np.arange((segments[row] == number).sum()))
+
+
+def test_five_of_a_hundred_tokens_outside_of_names_are_predicted():
+    """Of each row round(0.05 n), at least 1, of the n tokens that are no name and not special."""
+    value = facts.stand_ins(EntityReplacement(vocab=VOCAB, share=0.5, rate=1e-9), VOCAB)
+    out, names = corrupting.numpied(value, 0, BEFORE), names_of(value.names)
+    assert not out["erd_labels"].any(), "no name is replaced, so no token moves"
+    fates = []
+    for row in range(len(IDS)):
+        inside = {at + n for at, size, _ in mentions(names, IDS[row], SEGMENTS[row]) for n in range(size)}
+        real = SEGMENTS[row] > 0
+        free = [at for at in np.flatnonzero(real) if at not in inside and IDS[row, at] not in VOCAB.specials]
+        chosen = out["mlm_weights"][row] > 0
+        places = out["mlm_positions"][row][chosen]
+        assert len(places) == len({*places}) == (max(1, int(0.05 * len(free) + 0.5)) if free else 0)
+        assert {*places} <= {*free} and np.array_equal(out["mlm_labels"][row][chosen], IDS[row, places])
+        changed = np.flatnonzero(out["input_ids"][row] != IDS[row])
+        assert {*changed} <= {*places}
+        fates += (out["input_ids"][row, places] == VOCAB.mask).tolist()
+    assert abs(np.mean(fates) - 0.8) < 3 * np.sqrt(0.8 * 0.2 / len(fates))
