@@ -14,6 +14,7 @@ Example:
   ptm evaluate aligned/first.txt --task dictionary --data de-en.txt --beside aligned/second.txt
   ptm evaluate runs/biskip --task retrieval --data flickr.de flickr.en --languages de en
   ptm evaluate runs/transe --task links --data kg/umls --json
+  ptm evaluate runs/kgbert --task links --data kg/umls --batches 4
   ptm evaluate runs/retro --task squad2_retro --data SQuAD --beside runs/sketchy
 
 Corruptions use the random keys of the run's own evaluations, so the result equals its log. A downstream task (`ptm list
@@ -35,8 +36,8 @@ from ptm_jax.core.errors import UserError, closest
 
 PERPLEXITIES = {"nll": "perplexity", "mlm_nll": "mlm_perplexity"}
 """{metric in nats per token: name of its exponential}."""
-TASKS = {"lm": "LM", "mlm": "MLM"}
-"""{value of --task besides the downstream tasks, and of its head: the class of `objectives.language`}."""
+TASKS = {"lm": "LM", "mlm": "MLM", "linked": "SampledText"}
+"""{value of --task besides the downstream tasks, and of its head: the class of `objectives`}."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,12 +47,13 @@ class Args:
     data: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SOURCE ...")] = ()
     """Other text, or a folder prepared with the run's tokenizer (default: the run's held-out text)."""
     task: options.Text = None
-    """lm, mlm, a task of `ptm list --tasks`, or FILE.py:NAME, a task of your own file (default: the run's objective);
-    with word vectors analogy, similarity, properties, dictionary or retrieval; links: link prediction in a graph."""
+    """lm, mlm, linked (KGLM's perplexity by importance sampling), a task of `ptm list --tasks`, or FILE.py:NAME, a task of
+    your own file (default: the run's objective); with word vectors analogy, similarity, properties, dictionary or
+    retrieval; links: link prediction in a graph."""
     split: Literal["heldout", "train", "test"] = "heldout"
     """Split of a prepared corpus, or file of a task's folder."""
     batches: Annotated[int, tyro.conf.arg(metavar="N")] = 0
-    """Number of batches (0: all)."""
+    """Number of batches (0: all). links: of triples, from all parts of the file."""
     config: options.Path = None
     """The .py file of a run whose objective or other slot is defined there."""
     predictions: options.Path = None

@@ -100,16 +100,17 @@ def evaluate(args: Any) -> int:
 
 
 def links(args: Any) -> int:
-    """Evaluates link prediction of a run on a graph: the split valid, or test with --split test."""
+    """Evaluates link prediction of a run on a graph: the split valid, or test with --split test; with --batches that many
+    batches of its triples."""
     from ptm_jax.tasks import completion
 
     if not args.data:
         raise UserError("give the graph as --data: a folder with train.tsv and dev.tsv, or one of ptm prepare --graph")
-    others = ("batches", "config", "predictions", "plot", "adapter", "ensemble", "beside", "languages", "method")
+    others = ("config", "predictions", "plot", "adapter", "ensemble", "beside", "languages", "method")
     if given := options.given(args, others):
         raise UserError(f"{given[0]} is not for --task links; leave it out")
-    split = {"heldout": "valid"}.get(args.split, args.split)
-    return _printed(args, completion.evaluate(args.workdir, args.data, split, max(args.batch, 256)))
+    split, most = {"heldout": "valid"}.get(args.split, args.split), args.batches * args.batch
+    return _printed(args, completion.evaluate(args.workdir, args.data, split, max(args.batch, 256), most))
 
 
 def _printed(args: Any, found: Any) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+import jax.numpy as jnp
 import numpy as np
 
 from ptm_jax.core.errors import UserError
@@ -27,6 +28,7 @@ CHUNK = 1 << 16
 class Triples(CorpusFact):
     """Triples of numbers of head, relation and tail, and the first `width` tokens of their texts, in one array [X] int32: N,
     E and R, then what `triples`, `entities` and `relations` return. It is kept in the corpus, memory-mapped.
+    Entities and relations are numbered in alphabetical order.
 
     file    lines of head, relation and tail with tabs, or a compiled graph; None: the small graph of the package
     texts   lines of entity or relation and its text with tabs (entity2text.txt, relation2text.txt, Wikidata5m's
@@ -54,15 +56,28 @@ class Triples(CorpusFact):
         return [self.path, *(Path(file).expanduser() for file in (self.texts or "").split(",") if file)]
 
     def read(self, corpus: Any) -> np.ndarray:
-        name = hashlib.sha256(repr((self.kind, self.width, [*map(_digest, self.files())])).encode()).hexdigest()[:16]
+        parts = self.kind, self.width, "sorted", [*map(_digest, self.files())]
+        name = hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
         return corpus.kept(f"triples-{name}.npy", lambda draft: np.save(draft, self.of_tokenizer(corpus.tokenizer())))
 
-    def of_tokenizer(self, tokenizer: Any) -> np.ndarray:
+    def names(self) -> tuple[list[str], list[str]]:
+        """Returns the names of the entities and of the relations, in the order of their numbers. Reads the file."""
+        return self._names(self._found())
+
+    def _found(self) -> list[Sequence[str]]:
         found = [cells for _, cells in lines(self.path, (3,), self.kind)]
         if not found:
             raise UserError(f"{self.path} has no triples; expected lines of head, relation and tail with tabs")
+        return found
+
+    @staticmethod
+    def _names(found: Iterable[Sequence[str]]) -> tuple[list[str], list[str]]:
         entities = sorted({name for head, _, tail in found for name in (head, tail)})
-        relations = sorted({relation for _, relation, _ in found})
+        return entities, sorted({relation for _, relation, _ in found})
+
+    def of_tokenizer(self, tokenizer: Any) -> np.ndarray:
+        found = self._found()
+        entities, relations = self._names(found)
         texts = self._texts({*entities, *relations})
         written = [texts.get(name, name) for name in (*entities, *relations)]
         number = {name: n for n, name in enumerate(entities)}, {name: n for n, name in enumerate(relations)}
@@ -90,6 +105,8 @@ class Triples(CorpusFact):
         texts = np.zeros((len(entities) + relations, self.width), np.int32)
         for text, ids in zip(texts, rows, strict=True):
             text[: len(ids)] = ids[: self.width] + 1
+        triples = np.asarray(triples, np.int32)
+        triples = triples[np.lexsort(triples.T[::-1])]  # `known` seeks by bisection
         parts = [len(triples), len(entities), relations], triples, texts, self.beside(entities)
         return np.concatenate([np.asarray(part, np.int32).ravel() for part in parts])
 
@@ -114,7 +131,7 @@ class Triples(CorpusFact):
         return *(self.values[start:end].reshape(shape) for start, end, shape in spans), self.values[ends[-1] :]
 
     def triples(self) -> np.ndarray:
-        """Returns [N, 3] int32: numbers of head, relation and tail, each from 0."""
+        """Returns [N, 3] int32: numbers of head, relation and tail, each from 0, in their order."""
         return self._parts[0]
 
     def entities(self) -> np.ndarray:
@@ -135,3 +152,19 @@ def _digest(path: Path) -> str:
         return open_graph(path).digest
     with reading(path):
         return hashed(path)
+
+
+def known(facts: Any, triples: Any) -> Any:
+    """Returns whether triples [.., 3] are among `facts` [N, 3], which are in their order, bool [..]; both of numpy, or of
+    JAX."""
+    xp = np if isinstance(triples, np.ndarray) else jnp
+    low, high = xp.zeros(triples.shape[:-1], int), xp.full(triples.shape[:-1], len(facts))
+    for _ in range(len(facts).bit_length()):
+        middle = (low + high) // 2
+        row, same, less = facts[xp.minimum(middle, len(facts) - 1)], True, False
+        for part in range(3):
+            less = less | (same & (row[..., part] < triples[..., part]))
+            same = same & (row[..., part] == triples[..., part])
+        inside = low < high
+        low, high = xp.where(inside & less, middle + 1, low), xp.where(inside & ~less, middle, high)
+    return (facts[xp.minimum(low, len(facts) - 1)] == triples).all(-1)

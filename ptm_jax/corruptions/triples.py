@@ -8,9 +8,12 @@ import jax.numpy as jnp
 
 from ptm_jax.core import slots
 from ptm_jax.core.batch import rows_of, segments_of
-from ptm_jax.core.triples import Triples
+from ptm_jax.core.triples import Triples, known
 from ptm_jax.core.types import Array, Batch, Vocab
 from ptm_jax.corruptions.base import draws, up_to
+
+TRIES = 16
+"""Draws of a wrong entity, of which one should make a triple that is not in the graph."""
 
 
 def framed(texts: tuple[Array, ...], vocab: Vocab, room: int, real: Array) -> dict[str, Array]:
@@ -51,7 +54,8 @@ def real_of(batch: Batch) -> Array:
 class TripleText(slots.Corruption):
     """Writes [CLS] head [SEP] relation [SEP] tail [SEP], types 0, 1, 0, in place of every row [B, 3 width + 4] (Yao et al.
     2019, arXiv 1909.03193, section 3.2). With the probability negatives / (1 + negatives) another entity stands in place of
-    head or tail. `triple_label` [B] is 1 for triples of the graph; a wrong triple that happens to be in it stays wrong.
+    head or tail, so that the triple is not one of the graph (Eq. 2): of 16 draws the first such one, and the first of all
+    where there is none. `triple_label` [B] is 1 for triples of the graph.
     """
 
     vocab: Vocab
@@ -63,12 +67,43 @@ class TripleText(slots.Corruption):
             raise ValueError(f"negatives is {self.negatives}; each triple needs at least 1")
 
     def __call__(self, key: Array, batch: Batch) -> Batch:
-        (count, size, _), drawn = self.graph.sizes, draws(key, rows_of(batch), 4)
-        h, r, t = jnp.asarray(self.graph.triples())[up_to(drawn[:, 0], count)].T
-        wrong, head = drawn[:, 1] * (1 + self.negatives) >= 1, drawn[:, 2] < 0.5
-        other = lambda true: (true + 1 + up_to(drawn[:, 3], max(1, size - 1))) % size
-        h, t = jnp.where(wrong & head, other(h), h), jnp.where(wrong & ~head, other(t), t)
+        (count, size, _), drawn = self.graph.sizes, draws(key, rows_of(batch), 3 + TRIES)
+        facts = jnp.asarray(self.graph.triples())
+        h, r, t = facts[up_to(drawn[:, 0], count)].T[..., None]
+        wrong, head = drawn[:, 1] * (1 + self.negatives) >= 1, drawn[:, 2:3] < 0.5
+        others = (jnp.where(head, h, t) + 1 + up_to(drawn[:, 3:], max(1, size - 1))) % size
+        false = jnp.stack(jnp.broadcast_arrays(jnp.where(head, others, h), r, jnp.where(head, t, others)), -1)
+        first = known(facts, false).argmin(1)
+        false = jnp.take_along_axis(false, first[:, None, None], 1)[:, 0]
+        triples = jnp.where(wrong[:, None], false, jnp.concatenate([h, r, t], 1))
+        return {
+            "rows": rows_of(batch),
+            **self.text(triples, real_of(batch)),
+            "triple_label": (~wrong).astype(jnp.int32),
+        }
+
+    def text(self, triples: Array, real: Array) -> dict[str, Array]:
+        """Returns the fields [.., 3 width + 4] of the texts of triples [.., 3]; padding where they are not `real` [..]."""
         entities, relations = jnp.asarray(self.graph.entities()), jnp.asarray(self.graph.relations())
-        texts = entities[h], relations[r], entities[t]
-        view = framed(texts, self.vocab, 3 * self.graph.width + 4, real_of(batch))
-        return {"rows": rows_of(batch), **view, "triple_label": (~wrong).astype(jnp.int32)}
+        h, r, t = (triples[..., n] for n in range(3))
+        return framed((entities[h], relations[r], entities[t]), self.vocab, 3 * self.graph.width + 4, real)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EntityPairs(slots.Corruption):
+    """Writes [CLS] head [SEP] tail [SEP], types 0, 1, of a triple in place of every row [B, 2 width + 3], and the number of
+    its relation as `relation_label` [B] (Yao et al. 2019, arXiv 1909.03193, section 3.2: KG-BERT(b))."""
+
+    vocab: Vocab
+    graph: Triples = Triples()
+
+    def __call__(self, key: Array, batch: Batch) -> Batch:
+        drawn = up_to(draws(key, rows_of(batch)), self.graph.sizes[0])
+        triples = jnp.asarray(self.graph.triples())[drawn]
+        return {"rows": rows_of(batch), **self.text(triples, real_of(batch)), "relation_label": triples[:, 1]}
+
+    def text(self, triples: Array, real: Array) -> dict[str, Array]:
+        """Returns the fields [.., 2 width + 3] of the entities of triples [.., 3], as `TripleText.text`."""
+        entities = jnp.asarray(self.graph.entities())
+        texts = entities[triples[..., 0]], entities[triples[..., 2]]
+        return framed(texts, self.vocab, 2 * self.graph.width + 3, real)

@@ -9,10 +9,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ptm_jax.core.batch import segments_of
-from ptm_jax.core.streams import named
+from ptm_jax.core.batch import rows_of, segments_of
+from ptm_jax.core.streams import named, row_keys
 from ptm_jax.core.towers import Tower
-from ptm_jax.core.types import Array, Batch, Encoded, Loss
+from ptm_jax.core.types import Array, Batch, Encoded, Loss, Ratio
 from ptm_jax.objectives.base import next_memory, token_loss
 from ptm_jax.objectives.entities import needs
 from ptm_jax.objectives.language import RegularisedLM, followers
@@ -46,19 +46,22 @@ class LinkedText(RegularisedLM):
         tower, other = towers[self.tower], towers[self.proposal]
         encoded = tower(batch, key)
         guessed = other(batch, None if key is None else named(key, self.proposal))
-        loss, weights, linked = self.of(tower, encoded, batch), followers(batch), batch["linked"][:, 1:]
+        loss, weights, linked = self._joint(tower, encoded, batch), followers(batch), batch["linked"][:, 1:]
         logs = entity_logs(other.head(self.head, guessed.hidden[:, 1:], batch["linked_entities"]), batch)
         guess = token_loss(-_chosen(logs(mentioned(linked, batch)), linked), weights, name="proposal_nll")
-        metrics = {**loss.metrics, **guess.metrics}
-        return Loss(loss.sum + guess.sum, loss.weight, metrics, next_memory(tower, encoded, batch))
+        both = Loss(loss.sum + guess.sum, loss.weight, {**loss.metrics, **guess.metrics})
+        return dataclasses.replace(self.penalised(both, encoded, batch), carry=next_memory(tower, encoded, batch))
 
     def of(self, tower: Tower, encoded: Encoded, batch: Batch) -> Loss:
+        return self.penalised(self._joint(tower, encoded, batch), encoded, batch)
+
+    def _joint(self, tower: Tower, encoded: Encoded, batch: Batch) -> Loss:
+        """-log p of tokens and entities."""
         linked, weights = batch["linked"][:, 1:], followers(batch)
         entities, words = _parts(tower, self.head, encoded, batch, linked)
         entity = -_chosen(entities(mentioned(linked, batch)), linked)
         loss = token_loss(entity - words, weights, name="nll")
-        metrics = {**loss.metrics, **token_loss(entity, weights, name="entity_nll").metrics}
-        return self.penalised(dataclasses.replace(loss, metrics=metrics), encoded, batch)
+        return dataclasses.replace(loss, metrics={**loss.metrics, **token_loss(entity, weights, name="entity_nll").metrics})
 
     def refusal(self, system: Any) -> str | None:
         if self.proposal not in system.towers:
@@ -142,9 +145,10 @@ def sampled_nll(objective: LinkedText, towers: Mapping[str, Tower], batch: Batch
     encoded, head = tower(batch), objective.head
     choices = other.head(head, other(batch).hidden[:, 1:], batch["linked_entities"])
     size, guess = batch["linked_entities"].shape[1], entity_logs(choices, batch)
+    noise = jax.vmap(lambda key: jax.random.gumbel(key, (weights.shape[1], 1 + size)))
 
     def sample(key: Array) -> Array:
-        draws = jax.random.gumbel(key, (weights.shape[1], len(weights), 1 + size))
+        draws = jnp.moveaxis(noise(row_keys(key, rows_of(batch))), 1, 0)
 
         def step(linked, now):
             place, draw = now
@@ -160,3 +164,26 @@ def sampled_nll(objective: LinkedText, towers: Mapping[str, Tower], batch: Batch
 
     ratios = jax.lax.map(sample, jax.random.split(key, samples))
     return jnp.log(float(samples)) - jax.nn.logsumexp(ratios, 0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SampledText(LinkedText):
+    """-log p(text) without its entities, by importance sampling of every row (`sampled_nll`): the perplexity of KGLM.
+
+    samples   draws of the entities of a row: 100 in the published code (kglm/commands/evaluate_perplexity.py)
+
+    It serves to evaluate a run of `LinkedText`. The published code samples the entities of all text at once: its
+    estimate varies more.
+    """
+
+    samples: int = 100
+
+    def __post_init__(self):
+        if self.samples < 1:
+            raise ValueError(f"samples is {self.samples}; it must be at least 1")
+
+    def __call__(self, towers: Mapping[str, Tower], batch: Batch, key: Array) -> Loss:
+        tower, count = towers[self.tower], followers(batch).sum()
+        total = sampled_nll(self, towers, batch, key, self.samples).sum()
+        memory = next_memory(tower, tower(batch), batch)
+        return Loss(total, count, {"nll": Ratio(total, count)}, memory)

@@ -84,7 +84,9 @@ ORDER = {
         wang_joint zhong_joint wang_joint_mini zhong_joint_mini dkrl gated_descriptions dkrl_mini gated_descriptions_mini
     """,
     "sentence_trees": "kbert_base kbert_mini",
-    "triples": "libert_base kepler_base kgbert_base libert_mini kepler_mini kgbert_mini",
+    "triples": """
+        libert_base kepler_base kgbert_base kgbert_relations_base libert_mini kepler_mini kgbert_mini kgbert_relations_mini
+    """,
     "entities": "ernie_thu wklm_base ernie_thu_mini wklm_mini",
     "linked_text": "kglm kglm_mini",
     "luke": "luke_base luke_large luke_mini",

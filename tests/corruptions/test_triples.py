@@ -1,11 +1,12 @@
 """Triples as rows: the texts are those of the graph, and what is wrong is wrong."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from ptm_jax.core import facts
-from ptm_jax.core.triples import Triples
-from ptm_jax.corruptions.triples import TripleText
+from ptm_jax.core.triples import Triples, known
+from ptm_jax.corruptions.triples import EntityPairs, TripleText
 from support import corrupting
 from support.corrupting import VOCAB
 
@@ -41,9 +42,29 @@ def test_triples_are_those_of_the_graph_or_differ_in_one_entity(negatives):
         h, r, t = found = parts(ids, segments)
         assert types[segments > 0].tolist() == [0] * (len(h) + 2) + [1] * (len(r) + 1) + [0] * (len(t) + 1)
         near = {(a, b, c) for a, b, c in TRUE if b == r and (a == h) + (c == t) >= 1}
-        assert found in TRUE if label else near
+        assert found in TRUE if label else near and found not in TRUE
     share = 1 / (1 + negatives)
     assert abs(out["triple_label"].mean() - share) < 3 * np.sqrt(share * (1 - share) / ROWS)
+
+
+def test_pairs_are_entities_of_triples_and_the_label_is_their_relation():
+    out = run(EntityPairs(vocab=VOCAB, graph=GRAPH))
+    assert out["input_ids"].shape == (ROWS, 2 * 4 + 3) and not (out["segment_ids"][0] > 0).any()
+    drawn = set()
+    for ids, segments, types, label in zip(
+        *(out[f][1:] for f in ("input_ids", "segment_ids", "token_type_ids", "relation_label")), strict=True
+    ):
+        h, t = parts(ids, segments)
+        assert types[segments > 0].tolist() == [0] * (len(h) + 2) + [1] * (len(t) + 1)
+        drawn.add((h, RELATIONS[label], t))
+    assert drawn == TRUE
+
+
+def test_known_triples_are_found_among_all():
+    facts, asked = GRAPH.triples(), np.stack(np.meshgrid(range(24), range(4), range(24), indexing="ij"), -1)
+    want = (asked[..., None, :] == facts).all(-1).any(-1)
+    np.testing.assert_array_equal(known(facts, asked), want)
+    np.testing.assert_array_equal(known(jnp.asarray(facts), jnp.asarray(asked)), want)
 
 
 def test_a_file_with_texts(tmp_path):

@@ -46,7 +46,7 @@ CASES = {
 FIXED = "labels", "pegasus_base", "paragraph_vectors", "kglm", "kglm_mini", "kt_net_first", "kt_net", "kt_net_mini"
 """Values that draw nothing; in these rows no document repeats a name, of which kt_net would hide one."""
 REFRAMED = ("TwoCrops", "NoisyPairs", "SentinelSpans", "SingleStream", "GapSentences", "TripleText", "EntityReplacement")
-REFRAMED += ("FakeStories",)
+REFRAMED += ("FakeStories", "EntityPairs")
 """Corruptions that write specials anew, hide them as they hide words, or cut the end of a row."""
 
 CASES |= registered.by_default("ptm_jax.corruptions", core_slots.Corruption, CASES)

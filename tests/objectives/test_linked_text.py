@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from ptm_jax.nn.heads.linked_text import EntityWriter
-from ptm_jax.objectives.linked_text import LinkedText, sampled_nll
+from ptm_jax.objectives.linked_text import LinkedText, SampledText, sampled_nll
 from support.corrupting import VOCAB
-from support.plain_towers import LEXICAL, PlainTower, V, batch_of, check, params_of, states_of
+from support.plain_towers import LEXICAL, PlainTower, V, batch_of, check, double, params_of, states_of
 
 pytestmark = pytest.mark.rotate
 PARAMS = {"main": params_of(0, tuple(LEXICAL)), "proposal": params_of(1, tuple(LEXICAL))}
@@ -91,8 +91,8 @@ def test_penalties_of_the_states_are_means_of_squares():
     raw, follows = states @ PARAMS["main"]["match"], (segments[:, 1:] == segments[:, :-1]) & (segments[:, 1:] > 0)
     size = np.square(states).mean(-1)[segments > 0].mean()
     change = np.square(raw[:, 1:] - raw[:, :-1]).mean(-1)[follows].mean()
-    total, weight = linked_nll(PARAMS, b)
-    np.testing.assert_allclose(loss.sum / loss.weight, total / weight + 2.0 * size + 0.5 * change, rtol=1e-5)
+    total, weight = linked_nll(double(PARAMS), b)
+    np.testing.assert_allclose(loss.value(), total / weight + 2.0 * size + 0.5 * change, rtol=1e-5)
 
 
 def toy():
@@ -124,24 +124,47 @@ def test_sampled_perplexity_agrees_with_the_sum_over_all_choices():
     assert abs(found.mean() - exact) < 4 * error < 0.2 * exact, (found.mean(), exact, error)
 
 
+def test_the_perplexity_of_rows_is_that_of_their_samples():
+    """Rows are sampled by themselves: alone, a row has the same estimate."""
+    b = jax.tree.map(jnp.asarray, toy())
+    towers = {name: PlainTower(jax.tree.map(jnp.asarray, p)) for name, p in PARAMS.items()}
+    key, objective = jax.random.key(3), SampledText(samples=50)
+    loss, each = objective(towers, b, key), sampled_nll(objective, towers, b, key, samples=50)
+    assert float(loss.weight) == sum(len(predicted(jax.tree.map(np.asarray, b), row)) for row in range(3)) == 9
+    np.testing.assert_allclose(loss.sum, each.sum(), rtol=1e-6)
+    np.testing.assert_allclose(loss.metrics["nll"].value(), each.mean() / 3, rtol=1e-6)
+    alone = sampled_nll(objective, towers, jax.tree.map(lambda x: x[1:2], b), key, samples=50)
+    np.testing.assert_allclose(alone, each[1:2], rtol=1e-5)
+
+
 def test_the_heads_are_their_definition():
-    head = EntityWriter(entities=7, relations=3, width=4, vocab=VOCAB, places=2)
+    head = EntityWriter(entities=7, relations=3, width=4, vocab=VOCAB)
     draw = np.random.default_rng(0)
     states, table = draw.normal(size=(1, 3, 5)).astype(np.float32), draw.normal(size=(VOCAB.size, 5)).astype(np.float32)
     candidates, entities, names = np.array([[1, 6]]), np.array([[0, 2, 6]]), draw.integers(0, VOCAB.size, (1, 3, 2))
     inputs = states, candidates, entities, names
-    p = head.init(jax.random.key(0), *inputs, table=table)["params"]
+    shapes = head.init(jax.random.key(0), *inputs, table=table)["params"]
+    p = jax.tree.map(lambda leaf: draw.normal(0, 0.5, leaf.shape).astype(np.float32), shapes)
     found, words, copies = head.apply({"params": p}, *inputs, table=table)
     dense = lambda name, x: x @ np.asarray(p[name]["kernel"]) + np.asarray(p[name]["bias"])
     vectors, h = np.asarray(p["entities"]), states[0]
     parent, relation = dense("parent", h), dense("relation", h)
     beside = np.where(entities[0][:, None] > 0, vectors[entities[0]], 0)
+    both = dense("condense", np.concatenate([h, beside], -1))
+    sigmoid, read, lstm = lambda x: 1 / (1 + np.exp(-x)), np.zeros((3, 2, 5)), p["alias"]
+    for n in range(3):
+        cell, state = np.zeros(5), np.zeros(5)
+        for j, token in enumerate(names[0, n]):
+            gates = table[token] @ lstm["inputs"]["kernel"] + lstm["inputs"]["bias"] + state @ lstm["state"]
+            i, f, g, o = np.split(gates, 4)
+            cell = sigmoid(f) * cell + sigmoid(i) * np.tanh(g)
+            state = read[n, j] = sigmoid(o) * np.tanh(cell)
     for mine, wanted in (
         (found.types, dense("kinds", h)),
         (found.new, (parent + relation) @ vectors.T),
         (found.parents, parent @ vectors[candidates[0]].T),
         (found.relations, relation @ np.asarray(p["relations"]).T),
-        (words.logits(), np.tanh(dense("condense", np.concatenate([h, beside], -1))) @ table.T + np.asarray(p["bias"])),
-        (copies, np.einsum("td,tad->ta", np.tanh(dense("copy", h)), table[names[0]] + np.asarray(p["place"]))),
+        (words.logits(), both @ table.T + np.asarray(p["bias"])),
+        (copies, np.einsum("td,tad->ta", np.tanh(dense("copy", both)), read)),
     ):
         np.testing.assert_allclose(mine[0], wanted, atol=2e-5)

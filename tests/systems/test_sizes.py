@@ -66,8 +66,9 @@ EXACT = {
         for name, roberta, D, N in (("luke_base", 124_697_433, 768, 12), ("luke_large", 355_412_057, 1024, 24))
     },
     # two AWD-LSTMs on 33,558 words, two tables of entities and relations, and the layers that write
-    "kglm": 2 * (33_558 * 400 + 4600 * (1551 + 2301) + 1600 * 1551 + 42_351 * 400 + 803 * 401)
-    + 400 * (657 + 401 + 8)
+    "kglm": 2 * (33_558 * 400 + 4600 * (1551 + 2301) + 1600 * 1551 + 42_351 * 256 + 515 * 401)
+    + 400 * (657 + 401)
+    + 1600 * 801
     + 33_558,
     "kt_net_first": KT_NET,
     "kt_net": KT_NET,

@@ -9,14 +9,14 @@ from ptm_jax.tasks import completion
 E, R = 12, 3
 
 
-def brute(table, triples, known):
-    """[2, N]: ranks of tails and heads under table[r, h, t]."""
-    facts, out = {tuple(k) for k in known.tolist()}, np.zeros((2, len(triples)))
+def brute(table, triples, known, size=E, sides=(0, 1)):
+    """[sides, N]: ranks of tails and heads under table[r, h, t]."""
+    facts, out = {tuple(k) for k in known.tolist()}, np.zeros((len(sides), len(triples)))
     for n, (h, r, t) in enumerate(triples.tolist()):
-        for side in (0, 1):
+        for side in sides:
             true = table[r, h, t]
             better = equal = 0
-            for e in range(E):
+            for e in range(size):
                 other = (h, r, e) if side == 0 else (e, r, t)
                 if other in facts:
                     continue
@@ -33,9 +33,11 @@ def test_ranks_and_measures_equal_brute_force():
     rows = np.stack([draw.integers(0, n, 60) for n in (E, R, E)], -1)
     known, triples = np.concatenate([rows, [[0, 0, 3], [2, 1, 4]]]), np.concatenate([rows[:21], [[0, 0, 3], [2, 1, 4]]])
 
-    def score(x, r, side):
-        every = jnp.asarray(table)[r]
-        return jnp.take_along_axis(every, x[:, None, None], 2)[..., 0] if side else every[jnp.arange(len(x)), x]
+    def score(x, y, what):
+        if what == "relation":
+            return jnp.moveaxis(jnp.asarray(table)[:, x, y], 0, 1)
+        every = jnp.asarray(table)[y]
+        return jnp.take_along_axis(every, x[:, None, None], 2)[..., 0] if what == "head" else every[jnp.arange(len(x)), x]
 
     found, expected = completion.ranks(score, triples, known, E, batch=8), brute(table, triples, known)
     np.testing.assert_array_equal(found, expected)
@@ -44,3 +46,7 @@ def test_ranks_and_measures_equal_brute_force():
     assert metrics["mrr"] == pytest.approx((1 / flat).mean()) and metrics["mean_rank"] == pytest.approx(flat.mean())
     for k in (1, 3, 10):
         assert metrics[f"hits@{k}"] == pytest.approx((flat <= k).mean())
+    found = completion.ranks(score, triples, known, R, batch=8, sought=("relation",))
+    swapped = np.moveaxis(table, 0, 2)  # [h, t, r]: the relation in the place of a tail
+    want = brute(np.moveaxis(swapped, 1, 0), triples[:, [0, 2, 1]], known[:, [0, 2, 1]], size=R, sides=(0,))
+    np.testing.assert_array_equal(found, want)

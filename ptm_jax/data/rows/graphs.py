@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.fields import Field
 from ptm_jax.core.graph import ENTITY, Graph, kinds_of, triples_in
-from ptm_jax.core.triples import Triples
+from ptm_jax.core.triples import Triples, known
 from ptm_jax.data.corpora.store import Block, Blocks
 from ptm_jax.data.rows import packing
 from ptm_jax.data.rows.examples import Around, Fields, FullSentences, Spec
@@ -72,42 +72,76 @@ class WithTriples(Around):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WithDescribedTriple(Around):
-    """The rows of `examples`, each with a triple of the graph and a wrong entity in place of its head or tail (Wang et al.
-    2021, arXiv 1911.06136, section 3.2, one negative): the texts of head, tail and wrong entity between `begin` and `end` as
-    views, `{head, tail, other}_input_ids` and `_segment_ids` [R, S] int32, S = width + 2, the `relation` [R], and the
-    `other_side` [R]: 0 in place of the head, 1 of the tail.
+    """The rows of `examples`, each with a triple of the graph and entities that make no triple of the graph in place of its
+    head and of its tail (Wang et al. 2021, arXiv 1911.06136, section 3.2): `described_input_ids` and `_segment_ids`
+    [R, 2 + 2 negatives, S] int32, S = width + 2, the texts of head, tail, wrong heads and wrong tails between `begin` and
+    `end`, and the number of the `relation` [R].
 
-    The host looks the texts up in the memory-mapped graph, so that a device holds those of its rows alone.
+    negatives   wrong heads, and wrong tails, of a triple
+    texts       of what else: "relations" adds the text of the relation, `relation_input_ids` [R, S] (KEPLER-Rel);
+                "conditions" adds `conditioned_input_ids` [R, 2, 2 width + 3], head and tail each followed by the text of the
+                relation (KEPLER-Cond)
+
+    The host looks the texts up in the memory-mapped graph, so that a device holds those of its rows alone. A wrong entity is
+    the first of 16 draws that makes no triple of the graph, and the last where all do.
     """
 
     examples: Any = FullSentences()
     graph: Triples = Triples(width=64)
+    negatives: int = 1
+    texts: Literal["entities", "relations", "conditions"] = "entities"
+
+    def __post_init__(self):
+        if self.negatives < 1:
+            raise ValueError(f"negatives is {self.negatives}; each triple needs at least 1")
 
     def spec(self, length: int, vocab) -> Spec:
         """Returns the fields. Raises UserError as `examples` do."""
-        inner = self.examples.spec(length, vocab)
-        views = [f"{name}_{field}" for name in ("head", "tail", "other") for field in ("input_ids", "segment_ids")]
-        return {**inner, **packing.fields(self.graph.width + 2, *views), "relation": Field(), "other_side": Field()}
+        inner, size, names = self.examples.spec(length, vocab), self.graph.width + 2, ("input_ids", "segment_ids")
+        views = {"described": (2 + 2 * self.negatives, size)}
+        views |= {"relation": (size,)} if self.texts == "relations" else {}
+        views |= {"conditioned": (2, 2 * size - 1)} if self.texts == "conditions" else {}
+        more = {f"{view}_{name}": Field(shape) for view, shape in views.items() for name in names}
+        return {**inner, **more, "relation": Field()}
 
     def rows(self, block: Block, *, length: int, vocab, rng: np.random.Generator) -> Fields:
         """Returns the fields [R, ...]."""
         out = self.examples.rows(block, length=length, vocab=vocab, rng=rng)
-        rows, (count, size, _) = len(out["input_ids"]), self.graph.sizes
-        head, relation, tail = self.graph.triples()[rng.integers(0, count, rows)].T
-        side = rng.integers(0, 2, rows, dtype=np.int32)
-        other = (np.where(side > 0, tail, head) + 1 + rng.integers(0, max(1, size - 1), rows)) % size
-        for name, entities in (("head", head), ("tail", tail), ("other", other)):
-            out |= {f"{name}_{field}": value for field, value in self._texts(entities, vocab).items()}
-        return {**out, "relation": relation.copy(), "other_side": side}
+        drawn = self.graph.triples()[rng.integers(0, self.graph.sizes[0], len(out["input_ids"]))]
+        heads, tails = (self._wrong(drawn, side, rng) for side in (0, 2))
+        entities, relations = self.graph.entities(), self.graph.relations()
+        ends = drawn[:, [0, 2]]
+        views = {"described": (entities[np.concatenate([ends, heads, tails], 1)],)}
+        if self.texts == "relations":
+            views["relation"] = (relations[drawn[:, 1]],)
+        if self.texts == "conditions":
+            views["conditioned"] = entities[ends], relations[np.repeat(drawn[:, 1:2], 2, 1)]
+        written = {f"{view}_{f}": v for view, texts in views.items() for f, v in self._written(texts, vocab).items()}
+        return {**out, **written, "relation": drawn[:, 1].copy()}
 
-    def _texts(self, entities: np.ndarray, vocab: Any) -> Fields:
-        coded = self.graph.entities()[entities]
-        out, sizes = packing.empty(len(coded), coded.shape[1] + 2, vocab.pad, "segment_ids"), (coded > 0).sum(1)
-        ids = out["input_ids"]
-        ids[:, 0], ids[:, 1:-1] = packing.special(vocab, self.begin), np.where(coded > 0, coded - 1, ids[:, 1:-1])
-        ids[np.arange(len(ids)), sizes + 1] = packing.special(vocab, self.end)
-        out["segment_ids"][:] = np.arange(ids.shape[1]) < sizes[:, None] + 2
-        return out
+    def _wrong(self, triples: np.ndarray, side: int, rng: np.random.Generator) -> np.ndarray:
+        """Entities [R, negatives] in place of a part of triples [R, 3]."""
+        size = self.graph.sizes[1]
+        tried = np.repeat(triples[:, None], self.negatives, 1)
+        true = tried[..., side].copy()
+        again = np.ones(true.shape, bool)
+        for _ in range(16):
+            others = (true + 1 + rng.integers(0, max(1, size - 1), true.shape)) % size
+            tried[..., side] = np.where(again, others, tried[..., side])
+            again &= known(self.graph.triples(), tried)
+            if not again.any():
+                break
+        return tried[..., side]
+
+    def _written(self, texts: tuple[np.ndarray, ...], vocab: Any) -> Fields:
+        """The fields [.., S] of texts [.., W] (ids + 1, 0 at the end), each followed by `end`."""
+        ends = np.full((*texts[0].shape[:-1], 1), packing.special(vocab, self.end) + 1)
+        first = np.full_like(ends, packing.special(vocab, self.begin) + 1)
+        coded = np.concatenate([first, *(part for text in texts for part in (text, ends))], -1)
+        used = coded > 0
+        order = np.argsort(~used, axis=-1, kind="stable")
+        coded, used = (np.take_along_axis(values, order, -1) for values in (coded, used))
+        return {"input_ids": np.where(used, coded - 1, vocab.pad).astype(np.int32), "segment_ids": used.astype(np.int32)}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,6 +13,7 @@ from ptm_jax.core.precision import Precision
 from ptm_jax.nn.heads.vocabulary import Readout
 from ptm_jax.nn.initializers import Normal, Zeros
 from ptm_jax.nn.layers import Dense
+from ptm_jax.nn.recurrent.lstm import LSTM
 
 
 class Choices(NamedTuple):
@@ -63,13 +64,15 @@ class EntityChoices(slots.Head, nn.Module):
 
 
 class EntityWriter(EntityChoices):
-    """`EntityChoices`, and the next token given its entity (section 3.1): the logits of words from tanh(W [h; v_e]) and the
-    tied table, where v_e is 0 without an entity, and of each token of the entity's name, from tanh(U h) and the token's
-    vector plus one of its place. Inputs besides: the entities [B, T] and their names [B, T, A], ids. Returns (`Choices`,
-    `Readout`, logits [B, T, A] float32). Deviation: the paper reads names by an LSTM."""
+    """`EntityChoices`, and the next token given its entity (section 3.1, "Rendering the entity"): the logits of words from
+    h' = W [h; v_e] and the tied table, where v_e is 0 without an entity, and of each token of the entity's name from
+    tanh(U h') and a_j, the state of an LSTM over the name. Inputs besides: the entities [B, T] and their names [B, T, A],
+    ids. Returns (`Choices`, `Readout`, logits [B, T, A] float32).
+
+    The published code takes tanh of a_j instead, and h of h'.
+    """
 
     vocab: Any = None
-    places: int = 8
 
     @staticmethod
     def example(encoded):
@@ -80,9 +83,11 @@ class EntityWriter(EntityChoices):
     def __call__(self, states, candidates, entities, names, *, table, context=None):
         found, vectors = self._choices(states, candidates)
         beside = jnp.where((entities > 0)[..., None], vectors[entities], 0).astype(states.dtype)
-        both = jnp.tanh(self._dense(table.shape[-1], "condense")(jnp.concatenate([states, beside], -1)))
+        both = self._dense(table.shape[-1], "condense")(jnp.concatenate([states, beside], -1))
         words = Readout(both, table, self.param("bias", Zeros(), (self.vocab.size,)), self.precision)
-        query = jnp.tanh(self._dense(table.shape[-1], "copy")(states)).astype(jnp.float32)
-        place = self.param("place", self.initializer, (self.places, table.shape[-1]))
-        name = constrain(table, "vocab", None)[names] + place[: names.shape[-1]]
-        return found, words, jnp.einsum("btd,btad->bta", query, name.astype(jnp.float32))
+        query = jnp.tanh(self._dense(table.shape[-1], "copy")(both)).astype(jnp.float32)
+        flat = names.reshape(-1, names.shape[-1])
+        reader = LSTM(table.shape[-1], forget=0.0, initializer=self.initializer, precision=self.precision, name="alias")
+        read, _ = reader(constrain(table, "vocab", None)[flat].astype(states.dtype), jnp.ones_like(flat))
+        read = read.reshape(*names.shape, -1).astype(jnp.float32)
+        return found, words, jnp.einsum("btd,btad->bta", query, read)

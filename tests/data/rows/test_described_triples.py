@@ -4,6 +4,7 @@ import itertools
 import types
 
 import numpy as np
+import pytest
 
 from ptm_jax import systems
 from ptm_jax.core import spec
@@ -17,10 +18,11 @@ from support.plain_towers import LEXICAL, batch_of, check, params_of, states_of
 
 VOCAB = cutting.VOCAB
 TEXTS = [np.array(text) for size in (1, 2) for text in itertools.product((1, 4, 5, 6), repeat=size)]
+RELATIONS = [np.array([7] * size) for size in (1, 2, 3, 4, 5)]
 TRIPLES = np.random.default_rng(0).integers(0, (len(TEXTS), 5, len(TEXTS)), (30, 3))
-MADE = Triples(width=4)._table(TRIPLES, [*TEXTS, *TEXTS[:5]], np.zeros((len(TEXTS), 16)), 5)
+MADE = Triples(width=4)._table(TRIPLES, [*TEXTS, *RELATIONS], [""] * len(TEXTS), 5)
 GRAPH = Triples(width=4).filled(MADE)
-VIEWS = "head", "tail", "other"
+FACTS = {*map(tuple, TRIPLES.tolist())}
 
 
 def table() -> np.ndarray:
@@ -29,42 +31,64 @@ def table() -> np.ndarray:
     return np.array([row + [VOCAB.pad] * (6 - len(row)) for row in rows])
 
 
-def cut(documents: int) -> dict[str, np.ndarray]:
-    return cutting.cut(WithDescribedTriple(graph=GRAPH), cutting.block(documents=documents))
+def cut(documents: int, **given) -> dict[str, np.ndarray]:
+    return cutting.cut(WithDescribedTriple(graph=GRAPH, **given), cutting.block(documents=documents))
 
 
-def numbers(rows: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The entities of the views: their texts differ."""
+def entities(rows: dict[str, np.ndarray]) -> np.ndarray:
+    """The entities of the texts [R, M]: their texts differ."""
     texts = {tuple(row): number for number, row in enumerate(table().tolist())}
-    return {name: np.array([texts[tuple(row)] for row in rows[f"{name}_input_ids"].tolist()]) for name in VIEWS}
+    return np.array([[texts[tuple(one)] for one in row] for row in rows["described_input_ids"].tolist()])
 
 
-def test_rows_have_a_triple_of_the_graph_and_another_entity():
-    rows = cut(documents=300)
-    inner, found = cutting.cut(WithDescribedTriple().examples, cutting.block(documents=300)), numbers(rows)
+@pytest.mark.parametrize("negatives", [1, 3])
+def test_rows_have_a_triple_of_the_graph_and_entities_that_make_none(negatives):
+    rows = cut(documents=300, negatives=negatives)
+    inner, found = cutting.cut(WithDescribedTriple().examples, cutting.block(documents=300)), entities(rows)
     assert all(np.array_equal(rows[name], inner[name]) for name in inner)
-    triples = {*map(tuple, TRIPLES.tolist())}
-    assert {*zip(found["head"], rows["relation"], found["tail"], strict=True)} == triples, "every triple is drawn"
-    side = rows["other_side"]
-    assert (found["other"] != np.where(side > 0, found["tail"], found["head"])).all()
-    assert len({*found["other"]}) == len(TEXTS) and abs(side.mean() - 0.5) < 3 * 0.5 / np.sqrt(len(side))
-    for name in VIEWS:
-        assert np.array_equal(rows[f"{name}_segment_ids"] > 0, rows[f"{name}_input_ids"] != VOCAB.pad)
+    assert {(h, r, t) for (h, t, *_), r in zip(found.tolist(), rows["relation"], strict=True)} == FACTS, "all are drawn"
+    for (h, t, *wrong), r in zip(found.tolist(), rows["relation"], strict=True):
+        assert len(wrong) == 2 * negatives
+        assert not {(e, r, t) for e in wrong[:negatives]} & FACTS and not {(h, r, e) for e in wrong[negatives:]} & FACTS
+    assert all(len({*side.ravel()}) == len(TEXTS) for side in np.split(found[:, 2:], 2, 1)), "every entity is drawn"
+    assert np.array_equal(rows["described_segment_ids"] > 0, rows["described_input_ids"] != VOCAB.pad)
+
+
+def test_an_entity_that_makes_another_triple_is_drawn_again():
+    """All but one of the tails of (0, 0) are known: the wrong tail is that one."""
+    some = [(0, 0, t) for t in range(len(TEXTS)) if t != 5]
+    graph = Triples(width=4).filled(Triples(width=4)._table(some, [*TEXTS, *RELATIONS], [""] * len(TEXTS), 5))
+    examples = WithDescribedTriple(graph=graph, negatives=2)
+    tails = np.concatenate([examples._wrong(graph.triples(), 2, np.random.default_rng(n)) for n in range(10)])
+    assert (tails == 5).mean() > 0.5 and (tails[:, 0] != tails[:, 1]).any(), "16 draws of 19 entities"
+
+
+def test_texts_of_relations_stand_alone_or_behind_those_of_entities():
+    relation = lambda r: (RELATIONS[r][:4]).tolist()
+    real = lambda rows, view, i: [ids[seen > 0].tolist() for ids, seen in zip(
+        np.atleast_2d(rows[f"{view}_input_ids"][i]), np.atleast_2d(rows[f"{view}_segment_ids"][i]), strict=True
+    )]  # fmt: skip
+    alone, behind = cut(40, texts="relations"), cut(40, texts="conditions")
+    for i, (ends, r) in enumerate(zip(entities(alone)[:, :2], alone["relation"], strict=True)):
+        assert real(alone, "relation", i) == [[VOCAB.cls, *relation(r), VOCAB.sep]]
+        whole = [[VOCAB.cls, *TEXTS[e].tolist(), VOCAB.sep, *relation(r), VOCAB.sep] for e in ends]
+        assert real(behind, "conditioned", i) == whole
+    for rows, examples in ((alone, "relations"), (behind, "conditions")):
+        spec = WithDescribedTriple(graph=GRAPH, texts=examples).spec(40, VOCAB)
+        assert {name: rows[name].shape[1:] for name in spec} == {name: field[0] for name, field in spec.items()}
 
 
 def test_the_loss_is_that_of_a_table_of_all_texts():
     rows = {name: value[:3] for name, value in cut(documents=3).items()}
     rows |= {name: value for name, value in batch_of().items() if name in ("input_ids", "segment_ids", "positions")}
-    found, texts = numbers(rows), table()
+    found, texts = entities(rows), table()
 
     def defined(p, b):
-        view = {f"{name}_input_ids": texts[found[name]] for name in VIEWS}
-        view |= {f"{name}_segment_ids": (texts[found[name]] != VOCAB.pad).astype(int) for name in VIEWS}
-        h, t, other = (states_of(p, view, name)[:, 0] for name in VIEWS)
+        vectors = states_of(p, {"input_ids": texts, "segment_ids": (texts != VOCAB.pad).astype(int)})[:, 0]
+        h, t, head, tail = np.moveaxis(vectors[found], 1, 0)
         distance = lambda h, t: np.abs(h + p["relations"][b["relation"]] - t).sum(-1)
-        tail = b["other_side"][:, None] > 0
-        wrong = distance(np.where(tail, h, other), np.where(tail, other, t))
-        loss = np.log1p(np.exp(distance(h, t) - 4)) + np.log1p(np.exp(4 - wrong))
+        wrong = np.stack([distance(head, t), distance(h, tail)], 1)
+        loss = np.log1p(np.exp(distance(h, t) - 4)) + np.log1p(np.exp(4 - wrong)).mean(1)
         return [(loss.sum(), len(loss))]
 
     check(KE(), defined, {"main": params_of(0, tuple(LEXICAL))}, rows, leaves=("relations",))

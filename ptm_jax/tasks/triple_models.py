@@ -1,0 +1,253 @@
+"""Trained models that score triples of a graph: by vectors of a table, by texts of triples (KG-BERT), by descriptions of
+entities (KEPLER). The objective of a run declares how (`core.slots.Objective.triples`)."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ptm_jax.core import facts, slots, spec
+from ptm_jax.core.errors import UserError
+from ptm_jax.core.graph import ENTITY, kinds_of
+from ptm_jax.core.graph_store import GraphStore
+from ptm_jax.core.system import in_effect
+from ptm_jax.core.towers import Tower
+from ptm_jax.core.triples import Triples
+from ptm_jax.corruptions.triples import EntityPairs, TripleText, framed
+from ptm_jax.data.rows.graphs import WithDescribedTriple
+from ptm_jax.inference.loading import system_of
+from ptm_jax.objectives.graph_vectors import unit
+from ptm_jax.runs.run import Run
+
+TEXTS = 256
+"""Texts that a network reads in one pass."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TripleModel:
+    """Base class: the tower of a run, its objective, and {name: number} of its entities and relations.
+
+    A subclass defines `scores(arrays, x [B], y [B], what)`, the scores [B, answers] of all answers, and `arrays`, which it
+    reads: as arguments of the compiled program they are no constants of it.
+
+    queries    triples that are scored together; None: as many as the caller likes
+    sought     what is ranked
+    """
+
+    tower: Tower
+    objective: Any
+    entities: dict[str, int]
+    relations: dict[str, int]
+
+    queries = None
+    sought = ("tail", "head")
+
+    @property
+    def answers(self) -> int:
+        """The number of answers among which the true one is ranked."""
+        return len(self.entities)
+
+    @functools.cached_property
+    def arrays(self) -> Any:
+        """What `scores` reads: the parameters."""
+        return self.tower.params
+
+    def score(self, x: Any, y: Any, what: str) -> jax.Array:
+        """Returns the scores [B, answers] of all answers to what is given (`tasks.completion.ranks`)."""
+        return self._run(self.arrays, x, y, what)
+
+    @functools.cached_property
+    def _run(self) -> Any:
+        return jax.jit(self.scores, static_argnums=3)
+
+    def placed(self, graph: GraphStore, triples: np.ndarray) -> np.ndarray:
+        """Returns the triples [n, 3] of a graph whose parts the model has, by its numbers. Parts have the same identifier,
+        or the same name."""
+        own = lambda known, ids, names: np.array(
+            [known.get(one, known.get(name, -1)) for one, name in zip(ids, names, strict=True)], np.int64
+        )
+        entities = own(self.entities, graph.entities, graph.names)
+        relations = own(self.relations, graph.relations, graph.relation_names)
+        found = np.stack([entities[triples[:, 0]], relations[triples[:, 1]], entities[triples[:, 2]]], -1)
+        return found[(found >= 0).all(1)]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class VectorModel(TripleModel):
+    """The head of triples over a table of vectors, of which `rows` are entities."""
+
+    rows: np.ndarray
+    links: np.ndarray
+
+    @classmethod
+    def of(cls, tower: Tower, objective: Any, tokenizer: Any, system: Any) -> VectorModel:
+        pieces = tokenizer.pieces
+        rows = np.flatnonzero(kinds_of(pieces) == ENTITY).astype(np.int32)
+        entities = {pieces[row].removeprefix("e:"): place for place, row in enumerate(rows)}
+        links = np.array([place for place, piece in enumerate(pieces) if piece.startswith("r:") and piece[2:]], np.int32)
+        relations = {pieces[row].removeprefix("r:"): place for place, row in enumerate(links)}
+        return cls(tower, objective, entities, relations, rows, links)
+
+    def placed(self, graph: GraphStore, triples: np.ndarray) -> np.ndarray:
+        joined = lambda names: ["_".join(name.split()) for name in names]
+        number = lambda known, names: np.array([known.get(name, -1) for name in joined(names)], np.int64)
+        entities, relations = number(self.entities, graph.entities), number(self.relations, graph.relations)
+        found = np.stack([entities[triples[:, 0]], relations[triples[:, 1]], entities[triples[:, 2]]], -1)
+        return found[(found >= 0).all(1)]
+
+    def scores(self, arrays: Any, x: jax.Array, y: jax.Array, what: str) -> jax.Array:
+        table, tower = arrays["encoder"]["token"], Tower(self.tower.module, arrays)
+        every = unit(table[self.rows]) if self.objective.unit else table[self.rows]
+        one, r, side = lambda values: values[None], jnp.asarray(self.links)[y], jnp.full((1, len(x)), what == "head")
+        inputs = one(every[x]), one(table[r]), one(r), side, every, jnp.asarray(self.rows), False
+        return tower.head(self.objective.head, *inputs)[0][0]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TextModel(TripleModel):
+    """log p(true) of the text of a triple (`corruptions.triples.TripleText`). The published code ranks by the logit of true
+    alone; the paper's score is the probability."""
+
+    texts: TripleText
+
+    queries = 8
+
+    @classmethod
+    def of(cls, tower: Tower, objective: Any, tokenizer: Any, system: Any) -> TextModel:
+        texts = _found(system.corruption, cls.written, system)
+        return cls(tower, objective, *_numbers(texts.graph), facts.known(texts, tokenizer))
+
+    written = TripleText
+
+    @functools.cached_property
+    def longest(self) -> int:
+        """Tokens of the longest text of a triple, at most."""
+        e, r = (int((table > 0).sum(1).max()) for table in (self.texts.graph.entities(), self.texts.graph.relations()))
+        return 2 * e + r + 4
+
+    def logs(self, arrays: Any, triples: jax.Array) -> jax.Array:
+        """Returns the logarithms of the classes' probabilities [.., C] of triples [.., 3]."""
+        flat, tower = triples.reshape(-1, 3), Tower(self.tower.module, arrays)
+        view = {name: value[:, : self.longest] for name, value in self.texts.text(flat, jnp.ones(len(flat), bool)).items()}
+        pooled = tower.head(self.objective.pool, tower(view).hidden)
+        logits = tower.head(self.objective.head, pooled).astype(jnp.float32)
+        return jax.nn.log_softmax(logits).reshape(*triples.shape[:-1], -1)
+
+    def scores(self, arrays: Any, x: jax.Array, y: jax.Array, what: str) -> jax.Array:
+        def some(others):
+            one, relation, other = jnp.broadcast_arrays(x[:, None], y[:, None], others)
+            ends = (one, other) if what == "tail" else (other, one)
+            return self.logs(arrays, jnp.stack([ends[0], relation, ends[1]], -1))[..., 1]
+
+        return over(some, self.answers, TEXTS // self.queries)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PairModel(TextModel):
+    """log p(relation) of the text of two entities (`corruptions.triples.EntityPairs`)."""
+
+    queries = TEXTS
+    sought = ("relation",)
+    written = EntityPairs
+
+    @property
+    def answers(self) -> int:
+        return len(self.relations)
+
+    def scores(self, arrays: Any, x: jax.Array, y: jax.Array, what: str) -> jax.Array:
+        return self.logs(arrays, jnp.stack([x, jnp.zeros_like(x), y], -1))[:, : self.answers]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class DescribedModel(TripleModel):
+    """-d(h, t) of entities that are encoded from their descriptions (`objectives.triples.KE`), each once. With
+    `texts="conditions"` the given entity has the text of the relation behind its own."""
+
+    examples: WithDescribedTriple
+    vocab: Any
+
+    queries = 16
+
+    @classmethod
+    def of(cls, tower: Tower, objective: Any, tokenizer: Any, system: Any) -> DescribedModel:
+        examples = _found(system.examples, WithDescribedTriple, system)
+        return cls(tower, objective, *_numbers(examples.graph), facts.known(examples, tokenizer), tokenizer.vocab)
+
+    def states(self, params: Any, *texts: jax.Array) -> jax.Array:
+        """Returns the states [B, D] of the first tokens of texts [B, W], ids + 1, each followed by the separator."""
+        room = 1 + sum(text.shape[-1] + 1 for text in texts)
+        view = framed(texts, self.vocab, room, jnp.ones(len(texts[0]), bool))
+        del view["token_type_ids"]
+        return Tower(self.tower.module, params)(view).hidden[:, 0].astype(jnp.float32)
+
+    def encoded(self, texts: np.ndarray) -> np.ndarray:
+        """Returns the states [N, D] of texts [N, W]."""
+        texts = texts[:, : int((texts > 0).sum(1).max())]
+        run, rest = jax.jit(self.states), -len(texts) % TEXTS
+        parts = np.split(np.pad(texts, ((0, rest), (0, 0)), "edge"), (len(texts) + rest) // TEXTS)
+        return np.concatenate([np.asarray(run(self.tower.params, part)) for part in parts])[: len(texts)]
+
+    @functools.cached_property
+    def arrays(self) -> Any:
+        """The parameters, and the vectors of entities [E, D] and of relations [R, D], from the table or from their texts."""
+        graph, params = self.examples.graph, self.tower.params
+        every = self.encoded(graph.entities())
+        if self.examples.texts == "relations":
+            return params, every, self.encoded(graph.relations())
+        return params, every, self.tower.head(self.objective.head, jnp.arange(len(self.relations)), every[:1])
+
+    def scores(self, arrays: Any, x: jax.Array, y: jax.Array, what: str) -> jax.Array:
+        (params, every, links), graph = arrays, self.examples.graph
+        given, r = every[x][:, None], links[y][:, None]
+        if self.examples.texts == "conditions":
+            texts = jnp.asarray(graph.entities())[x], jnp.asarray(graph.relations())[y]
+            given = self.states(params, *texts)[:, None]
+
+        def some(others):
+            h, t = (given, every[others]) if what == "tail" else (every[others], given)
+            return -self.objective.distance(h, r, t)
+
+        return over(some, self.answers, 1024)
+
+
+MODELS = {"vectors": VectorModel, "texts": TextModel, "pairs": PairModel, "descriptions": DescribedModel}
+"""{what an objective declares: what scores triples so}."""
+
+
+def read(path: str | Path) -> TripleModel:
+    """Reads a run. Raises UserError where it scores no triples."""
+    run = Run.at(Path(path))
+    system = system_of(run.system, "float32", run.kinds)
+    parts = (part for _, part in spec.walk(system.objective) if isinstance(part, slots.Objective))
+    objective = next((part for part in parts if part.triples is not None), None)
+    if objective is None:
+        raise UserError(f"{path} scores no triples; give a run of transe, transh, distmult, conve, kgbert or kepler")
+    params, meta, _ = run.restore()
+    tower = Tower(system.towers[objective.tower], in_effect(system, params)[objective.tower])
+    return MODELS[objective.triples].of(tower, objective, run.tokenizer(meta), system)
+
+
+def over(score: Any, count: int, each: int) -> jax.Array:
+    """Returns score(numbers [each]) [B, each] of the numbers 0 to count - 1, [B, count], one part after the other."""
+    each = min(each, count)
+    parts = jnp.arange(-(-count // each) * each).reshape(-1, each)
+    found = jax.lax.map(lambda numbers: score(jnp.minimum(numbers, count - 1)), parts)
+    return jnp.moveaxis(found, 0, 1).reshape(found.shape[1], -1)[:, :count]
+
+
+def _numbers(graph: Triples) -> tuple[dict[str, int], dict[str, int]]:
+    entities, relations = graph.names()
+    return {name: n for n, name in enumerate(entities)}, {name: n for n, name in enumerate(relations)}
+
+
+def _found(value: Any, kind: type, system: Any) -> Any:
+    found = next((part for _, part in spec.walk(value) if isinstance(part, kind)), None)
+    if found is None:
+        raise UserError(f"{system.name} has an objective of triples, but no {kind.__name__}, which holds the graph; add it")
+    return found
