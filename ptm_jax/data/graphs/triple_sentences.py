@@ -14,9 +14,10 @@ from pathlib import Path
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.graph_folder import is_graph, triples
 from ptm_jax.core.graph_store import open_graph
-from ptm_jax.data.text.documents import Document
+from ptm_jax.data.text.documents import Document, split_sentences
 
-START = "sentences:"
+START, DESCRIPTIONS = "sentences:", "descriptions:"
+STARTS = START, DESCRIPTIONS
 CONCEPTNET = {
     "AtLocation": "{} is at {}", "CapableOf": "{} can {}", "Causes": "{} causes {}", "CausesDesire": "{} makes you want {}",
     "CreatedBy": "{} is created by {}", "DefinedAs": "{} is defined as {}", "DerivedFrom": "{} is derived from {}",
@@ -48,7 +49,7 @@ def sentence(head: str, relation: str, tail: str) -> str:
 
 def folder_of(source: str) -> Path:
     """Returns the folder of a source. Raises UserError if it is no compiled graph."""
-    folder = Path(source.removeprefix(START)).expanduser()
+    folder = Path(source.removeprefix(START).removeprefix(DESCRIPTIONS)).expanduser()
     if not is_graph(folder):
         raise UserError(f"{source} names no compiled graph; write one by ptm prepare --graph")
     return folder
@@ -60,6 +61,10 @@ def fingerprint(source: str) -> str:
 
 
 def documents(source: str) -> Iterator[Document]:
-    """Yields a document of one sentence for every training triple."""
+    """Yields a document of one sentence for every training triple, or of the sentences of every description."""
+    if source.startswith(DESCRIPTIONS):
+        found = (split_sentences(text) for text in open_graph(folder_of(source)).descriptions)
+        yield from (Document(tuple(sentences)) for sentences in found if sentences)
+        return
     for head, relation, tail in triples(folder_of(source)):
         yield Document((sentence(head, relation, tail),))

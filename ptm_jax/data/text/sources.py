@@ -28,10 +28,10 @@ def documents(sources: Sequence[str], document_bytes: int = DOCUMENT_BYTES) -> I
     A source is a path or glob of txt, jsonl, csv, tsv or parquet files, Wikipedia dumps (pages-articles.xml), Common
     Crawl's text (wet) or OpenWebText's tars, also compressed (gz, bz2, zst, xz), a directory of them, such files at a
     URL that Beam reads (gs://bucket/part-*.txt.gz), `tfds:name/config`, `parallel:DIR/train.de-en` (`data.text.bitext`),
-    `graph:DIR` or `triples:DIR` (`data.graphs.folders`),
-    `sentences:DIR` (`data.graphs.triple_sentences`), `trees:PATH` or `binary:PATH` (`data.trees.treebanks`), or
-    `pydocs`. Raises UserError for a source that is missing, empty, damaged or not UTF-8, and for a document of more
-    than `document_bytes` (decompressed).
+    `graph:DIR` or `triples:DIR` (`data.graphs.folders`), `sentences:DIR` or `descriptions:DIR`
+    (`data.graphs.triple_sentences`), `trees:PATH` or `binary:PATH` (`data.trees.treebanks`), or `pydocs`. Raises UserError
+    for a source that is missing, empty, damaged or not UTF-8, and for a document of more than `document_bytes`
+    (decompressed).
     """
     for kind, name in parts(sources):
         yield from read(kind, name, document_bytes)
@@ -70,7 +70,7 @@ def expand(source: str) -> list[tuple[str, str]]:
     if source.startswith((graphs.START, graphs.BARE)):
         graphs.files_of(source)
         return [("graph", source)]
-    if source.startswith(sentences.START):
+    if source.startswith(sentences.STARTS):
         sentences.folder_of(source)
         return [("sentences", source)]
     if source.startswith(trees.STARTS):
