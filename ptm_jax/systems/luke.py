@@ -11,7 +11,8 @@ from ptm_jax.core.recipe import AdamW, Linear, Phase, Recipe
 from ptm_jax.core.system import System, Tie
 from ptm_jax.corruptions.base import Chain
 from ptm_jax.corruptions.entity_masking import MentionMasking
-from ptm_jax.corruptions.token import TokenMasking
+from ptm_jax.corruptions.units import Masking, WholeWords
+from ptm_jax.data.rows.annotated import Annotated
 from ptm_jax.encoders.entity_tokens import MentionTransformer
 from ptm_jax.encoders.model import Model
 from ptm_jax.nn.embeddings.summed import LearnedPositions
@@ -35,12 +36,12 @@ def luke(name: str, layers: int, width: int, heads: int, lexicon: Entities = LIN
     """LUKE (Yamada et al. 2020): RoBERTa over words and entities, trained to predict masked words and masked entities;
     section 3.
 
-    Row 115. Entities have vectors of width 256, which are mapped to the words' width. 98,168 updates of 2,048 rows from
-    RoBERTa, rate 1e-5, 2,500 steps of warm-up (pretraining_config/luke_large_stage2.json of studio-ousia/luke); 512 words a
-    row, and 15% of words and of entities (both from memory). Deviations: the original first trains the new parameters
-    alone, as many updates at 5e-4; entities are names of a lexicon, where the paper has Wikipedia's links. The mask is the
-    last row of the table, in the released files it is row 2: `MentionMasking` serves training from the beginning,
-    `mention_ids` of a batch any file.
+    Row 115. Entities have vectors of width 256, which are mapped to the words' width. 98,168 updates of 2,048 rows, rate
+    1e-5, 2,500 steps of warm-up (studio-ousia/luke, pretraining_config/luke_large_stage2.json); 512 words a row, and 15% of
+    whole words and of entities (luke/pretraining/train.py, dataset.py). Deviations: the original begins with RoBERTa and
+    first trains what RoBERTa lacks, as many updates at 5e-4; entities are names of a lexicon, where the paper has
+    Wikipedia's links; rows continue across documents. The mask is the last row of the table, in the released files it is row
+    2: `MentionMasking` serves training from the beginning, `mention_ids` of a batch any file.
     """
     parent, init = roberta(name, layers, width, heads, lr=1e-5, warmup=2_500), Normal(0.02)
     low: Any = parent.towers["main"].encoder
@@ -73,7 +74,8 @@ def luke(name: str, layers: int, width: int, heads: int, lexicon: Entities = LIN
         rows=(115,),
         towers={"main": Model(encoder=encoder, heads=named)},
         tokenizer=dataclasses.replace(parent.tokenizer, vocab=WORDS.size),
-        corruption=Chain(parts=(MentionMasking(lexicon=lexicon), TokenMasking(vocab=WORDS))),
+        examples=Annotated(examples=parent.examples, fields=("word_starts",)),
+        corruption=Chain(parts=(MentionMasking(lexicon=lexicon), Masking(vocab=WORDS, units=WholeWords(), together=True))),
         objective=Joint(parts=((1.0, MLM()), (1.0, MaskedEntities()))),
         ties=(Tie(path="main/heads_mlm/table", source="main/encoder/embed/token"),),
         recipe=Recipe(
