@@ -70,14 +70,15 @@ def lexical(folder: Path) -> Iterator[tuple[str, ...]]:
     yield from dict.fromkeys(itertools.chain(same, above))
 
 
-def senses(folder: Path) -> Iterator[tuple[str, list[tuple[list[str], float]]]]:
-    """Yields every alias with the types and the polarity of each of its entities, the likeliest first; 0 where the graph has
-    no polarities."""
+def senses(folder: Path) -> Iterator[tuple[str, list[tuple[list[str], float, str]]]]:
+    """Yields every alias with the types, the score and the description of each of its entities, the likeliest first. The
+    score is SentiWordNet's positive less its negative one, 0 where the graph has none."""
     graph = open_graph(folder)
-    known = _types(graph)
-    scores = np.nan_to_num(graph.value("polarity")) if "polarity" in graph.manifest["values"] else np.zeros(len(known))
+    known, texts = _types(graph), list(graph.descriptions)
+    value = lambda name: np.nan_to_num(graph.value(name)) if name in graph.manifest["values"] else np.zeros(len(known))
+    scores = value("positive") - value("negative")
     for alias, some in zip(graph.alias_texts, graph.alias_entities, strict=True):
-        yield alias, [(known[entity], float(scores[entity])) for entity in some]
+        yield alias, [(known[entity], float(scores[entity]), texts[entity]) for entity in some]
 
 
 def _types(graph: GraphStore) -> list[list[str]]:

@@ -116,10 +116,10 @@ class WordClasses(Lexicon):
     def _compiled(self) -> dict[str, tuple[int, ...]]:
         found = {}
         for name, several in graph_folder.senses(self.path):
-            kinds = [kind for some, _ in several for kind in some if kind in SUPERSENSES]
+            kinds = [kind for some, *_ in several for kind in some if kind in SUPERSENSES]
             if kinds:
                 part = PREFIXES[kinds[0].split(".")[0]]
-                ranked = [(rank, score) for rank, (_, score) in enumerate(several, 1)]
+                ranked = [(rank, score) for rank, (_, score, _) in enumerate(several, 1)]
                 low, high = bits([SUPERSENSES.index(kind) for kind in kinds])
                 found[name] = 1 + PARTS.index(part), polarity_of(ranked), low, high
         return found

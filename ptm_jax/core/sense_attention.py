@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ptm_jax.core import graph_folder
 from ptm_jax.core.batch import segments_of
 from ptm_jax.core.lexicons import POLARITIES, WordClasses, classes_of
 from ptm_jax.core.types import Array, Batch
@@ -31,26 +32,33 @@ class SenseAttention(WordClasses):
 
     The text is the sentence of a word where the batch has `sentences`, otherwise its document in the row. Deviations: the
     vector of a text or a gloss is the mean of the given vectors of its words, of those that are one piece of the vocabulary,
-    where the original has Sentence-BERT's; the part of speech is the word's most frequent one. Words whose senses agree in
+    where the original has Sentence-BERT's; the part of speech is the word's most frequent one, and of a compiled graph of
+    WordNet and SentiWordNet the senses of all parts of speech count, the likeliest first. Words whose senses agree in
     sign need no glosses. Vectors are constants of the compiled step, 4 V D bytes.
     """
 
     vectors: str | None = None
 
     def entries(self, tokenizer: Any) -> Mapping[str, Sequence[int]]:
-        start, found, several = 0, {}, self._several()
-        for name, row in super().entries(tokenizer).items():
-            count = len(several.get(name, ()))
-            found[name] = *row, start, count
-            start += count
-        return found
+        several = self._several()
+        counts = [len(senses) for senses in several.values()]
+        starts = dict(zip(several, np.cumsum([0, *counts]).tolist(), strict=False))
+        rows = super().entries(tokenizer)
+        return {name: (*row, starts.get(name, 0), len(several.get(name, ()))) for name, row in rows.items()}
 
     def _several(self) -> dict[str, list[tuple[int, float, str]]]:
         """(rank, score, gloss) of the senses of words that have positive and negative ones."""
-        if self.vectors is None or not self.has_scores:
+        if self.vectors is None:
+            return {}
+        if graph_folder.is_graph(self.path):
+            graph = graph_folder.senses(self.path)
+            found = ((name, [(rank, *one[1:]) for rank, one in enumerate(senses, 1)]) for name, senses in graph)
+        elif self.has_scores:
+            found = ((name, senses) for name, (_, senses) in self.scored().items())
+        else:
             return {}
         mixed = lambda senses: min(score for _, score, _ in senses) < 0 < max(score for _, score, _ in senses)
-        return {name: senses for name, (_, senses) in self.scored().items() if mixed(senses)}
+        return {name: senses for name, senses in found if mixed(senses)}
 
     def of_tokenizer(self, tokenizer: Any) -> np.ndarray:
         names, several = super().of_tokenizer(tokenizer), self._several()

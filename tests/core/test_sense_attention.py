@@ -7,10 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ptm_jax.core import facts
+from ptm_jax.core import facts, graph_folder
 from ptm_jax.core.lexicons import POLARITIES, WordClasses
 from ptm_jax.core.sense_attention import SenseAttention
 from ptm_jax.core.types import Vocab
+from ptm_jax.data.graphs.compiling import compile_graph
+from ptm_jax.data.graphs.formats import sources
 
 PLAIN = [f"c{n}" for n in range(12)]
 PIECES = ["[PAD]", "[UNK]", *PLAIN, "cold", "bad", "odd", "thin", "##s"]
@@ -47,19 +49,19 @@ def lexicon(files):
     return made.filled(made.of_tokenizer(tokenizer()))
 
 
-def score(word, text):
+def score(word, text, of=SENSES):
     """The weighted score of the senses of a word in a text, a list of words."""
     mean = lambda words: np.sum([SPACE[w] for w in words if w in SPACE] or [np.zeros(3)], 0)
     cosine = lambda a, b: a @ b / max(np.linalg.norm(a) * np.linalg.norm(b), 1e-12)
     weights, scores = [], []
-    for rank, positive, negative, gloss in SENSES[word]:
+    for rank, positive, negative, gloss in of[word]:
         weights.append(np.exp((cosine(mean(gloss.split()), mean(text)) + 1) / (2 * rank)))
         scores.append(positive - negative)
     return np.dot(weights, scores) / np.sum(weights)
 
 
-def sign(word, text):
-    found = score(word, text) if word in SENSES else 0.0
+def sign(word, text, of=SENSES):
+    found = score(word, text, of) if word in of else 0.0
     return POLARITIES.index("+" if found > 0 else "-" if found < 0 else "0")
 
 
@@ -101,6 +103,36 @@ def test_the_text_of_a_word_is_its_sentence_where_sentences_are_known(files):
         assert row[:-1].tolist() == wanted
         other += sum(bool(word) and sign(word, part) != sign(word, text) for word, part, text in parts)
     assert other > 0
+
+
+def test_senses_of_a_compiled_graph_of_wordnet_and_sentiwordnet(files, tmp_path):
+    """Ranks are in the order of the graph's senses of a word."""
+    synsets = [(word, *sense) for word in ("cold", "odd") for sense in SENSES[word]]
+    line = lambda n, word, gloss: f'{n:08d} 00 a 01 {word} 0 000 | {gloss}; "c5 c5 c5"  '
+    (tmp_path / "wn").mkdir()
+    (tmp_path / "wn" / "data.noun").write_text("00000099 05 n 01 thin 0 000 | c3  \n")
+    rows = [line(n, word, gloss) for n, (word, *_, gloss) in enumerate(synsets, 1)]
+    (tmp_path / "wn" / "data.adj").write_text("\n".join(rows) + "\n")
+    scores = [f"a\t{n:08d}\t{p}\t{m}\t{w}#{r}\t{g}" for n, (w, r, p, m, g) in enumerate(synsets, 1)]
+    (tmp_path / "swn3.txt").write_text("\n".join(["# SentiWordNet v3.0.0", *scores]) + "\n")
+    compile_graph(sources([f"wordnet:{tmp_path / 'wn'}", f"sentiwordnet:{tmp_path / 'swn3.txt'}"]), tmp_path / "out")
+    order = dict(graph_folder.senses(tmp_path / "out"))
+    texts, batch = drawn(30)
+    made = lexicon((str(tmp_path / "out"), files[1]))
+    found = np.asarray(made.classes(batch)["polarities"])
+    ranked = {  # senses of one weight may stand in any order
+        word: [
+            (rank, max(score, 0), max(-score, 0), gloss.split(";")[0])
+            for rank, (_, score, gloss) in enumerate(order[word], 1)
+        ]
+        for word in ("cold", "odd")
+    }
+    net = lambda senses: {(positive - negative, gloss) for _, positive, negative, gloss in senses}
+    assert all(net(ranked[word]) == net(SENSES[word]) for word in ranked)
+    for row, pair in zip(found, texts, strict=True):
+        words = [(whole(text, place), text) for text in pair for place in range(len(text))]
+        wanted = [sign(word, text, ranked) if word in ranked else POLARITIES.index("0") for word, text in words]
+        assert row[:-1].tolist() == wanted
 
 
 def test_without_vectors_senses_are_those_of_equal_similarities(files):
