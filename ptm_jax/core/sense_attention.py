@@ -16,7 +16,7 @@ from ptm_jax.core import graph_folder
 from ptm_jax.core.batch import segments_of
 from ptm_jax.core.lexicons import POLARITIES, WordClasses, classes_of
 from ptm_jax.core.types import Array, Batch
-from ptm_jax.core.word_vectors import vectors_in, words_of
+from ptm_jax.core.vector_files import vectors_in, words_of
 
 SCALE = 1000
 """Scores of senses are integers in thousandths; SentiWordNet's are multiples of 1/8."""

@@ -10,7 +10,7 @@ from typing import Any
 from ptm_jax.core.lexicons import PARTS, PREFIXES, SUPERSENSES, WordClasses, bits
 from ptm_jax.core.mentions import LARGEST
 from ptm_jax.core.reading import broken, read_bytes, shown
-from ptm_jax.core.word_vectors import words_of
+from ptm_jax.core.vector_files import words_of
 
 STOP_WORDS = frozenset(
     """

@@ -10,7 +10,7 @@ from ptm_jax.core import facts
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.lexical_relations import LexicalRelations, sketch
 from ptm_jax.core.spec.legacy import renewed
-from ptm_jax.core.word_vectors import vectors_in
+from ptm_jax.core.vector_files import vectors_in
 from ptm_jax.data.graphs.compiling import compile_graph
 from ptm_jax.data.graphs.formats import sources
 from ptm_jax.data.rows.lexical_pairs import WithLexicalPairs
