@@ -18,16 +18,18 @@ from ptm_jax.data.rows.examples import COMMON, Fields, Spec
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RatingMarks(CorpusFact):
-    """The ids of every rating at the beginning of a document and behind a space, [C, 2] int32."""
+    """The ids of every rating at the beginning of a document and behind a space, where they are one piece, [C, 2] int32."""
 
     ratings: tuple[str, ...] = ("1", "2", "3", "4", "5")
 
     def of_tokenizer(self, tokenizer: Any) -> np.ndarray:
-        rows = [tokenizer.encode_batch([rating, f" {rating}"]) for rating in self.ratings]
-        for rating, ids in zip(self.ratings, rows, strict=True):
-            if any(len(row) != 1 for row in ids):
+        found = []
+        for rating in self.ratings:
+            ids = [int(row[0]) for row in tokenizer.encode_batch([rating, f" {rating}"]) if len(row) == 1]
+            if not ids:
                 raise UserError(f"the tokenizer has no piece {rating!r} for a rating; ptm prepare a vocabulary of this text")
-        return np.array([[int(row[0]) for row in ids] for ids in rows], np.int32)
+            found.append([ids[0], ids[-1]])
+        return np.array(found, np.int32)
 
     def stand_in(self, vocab: Any) -> np.ndarray:
         last = [i for i in range(vocab.size) if i not in vocab.specials][-len(self.ratings) :]
