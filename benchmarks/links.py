@@ -77,6 +77,8 @@ RUNS = {
     ("kinship", "conve"): dataclasses.replace(BINARY, **KINSHIP),
     ("wn18rr", "distmult"): WN18RR,
     ("wn18rr", "transe"): WN18RR,
+    ("wn18rr", "transh"): WN18RR,
+    ("wn18rr", "conve"): dataclasses.replace(WN18RR, width=200, rows=8, noise=1024, epochs=12, lr=0.003),
 }
 
 
@@ -85,7 +87,8 @@ def system(model: str, given: Setting, triples: int) -> System:
     parent = with_field(systems.get(model), "width", given.width)
     own = parent.objective
     if given.loss == "softmax":  # lengths carry how frequent an entity is
-        own = dataclasses.replace(own, loss="softmax", sides="both", unit=False, decay=0.0, soft=0.0)
+        plain = {"unit": False, "decay": 0.0, "soft": 0.0, "smoothing": 0.0}
+        own = dataclasses.replace(own, loss="softmax", candidates="noise", sides="both", **plain)
     steps = -(-triples // (given.triples * given.rows)) * given.epochs
     recipe = dataclasses.replace(
         parent.recipe,
