@@ -1,6 +1,7 @@
 """Knowledge and a task that needs it: one small network with no lexicon, with its lexicon, and with a shuffled one.
 
-    python -m benchmarks.knowledge --data ../shared/data --wordnet /usr/share/wordnet --valence vader_lexicon.txt --runs DIR
+    python -m benchmarks.knowledge --data ../shared/data --wordnet /usr/share/wordnet --valence vader_lexicon.txt \
+        --wic WiC_dataset --runs DIR
 
 Runs what is missing of knowledge.json, then writes knowledge.md. A run takes one to nine minutes of a core. Tasks:
 
@@ -9,6 +10,11 @@ Runs what is missing of knowledge.json, then writes knowledge.md. A run takes on
               vaderSentiment`), part of speech that of WordNet
     semeval10 7,000 sentences of SemEval 2010 task 8 (relations of marked nouns, without direction), and 1,000 others
               held out; the mean of a word's supersenses in WordNet is a summand (SenseBERT's input)
+    wic       5,428 pairs of WiC (Pilehvar and Camacho-Collados 2019; pilehvar.github.io/wic, WiC_dataset.zip, licence
+              CC BY-NC 4.0), and its 1,400 test pairs held out: has the marked word one sense in both sentences? The mean
+              of its supersenses, of all senses of its lemma and part of speech, is a summand. Pairs with two senses have
+              two supersenses, so the answer is always yes for a word with one; the pairs whose word has several are
+              also measured by themselves
 
 The network is a BERT of two layers and width 128, drawn at random, with word pieces of the training text. The shuffled
 lexicon has the same names and the same values, each value at another name: what a lexicon gives by the place of names
@@ -17,6 +23,7 @@ alone, or by more parameters, stays, and what it holds about them goes.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import json
 import re
@@ -34,8 +41,11 @@ from ptm_jax.core.recipe import AdamW, Linear, Phase, Recipe
 from ptm_jax.data.graphs.compiling import compile_graph
 from ptm_jax.data.graphs.formats import sources
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
+from ptm_jax.inference import loading
 from ptm_jax.nn.embeddings.lexical import Senses, WordClass
 from ptm_jax.systems.lexical import with_parts
+from ptm_jax.tasks import evaluating
+from ptm_jax.tasks.catalogue import catalogue
 from ptm_jax.tuning import finetuning, selection
 
 PAGE = Path(__file__).with_suffix(".md")
@@ -45,7 +55,7 @@ WORD = re.compile(r"[a-z][a-z'-]*")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Task:
-    """Rows of the first `train` lines, held out the lines after them (None: a file of its own)."""
+    """Rows of the first `train` lines, held out the last `heldout` lines, or a file of its own."""
 
     file: str
     train: int
@@ -60,6 +70,7 @@ class Task:
 TASKS = {
     "sst2": Task(file="glue/sst2/train.tsv", train=2000, heldout="glue/sst2/dev.tsv", length=64, epochs=5, header=True),
     "semeval10": Task(file="relation/semeval2010-task8/train.txt", train=7000, heldout=1000, length=96, epochs=6),
+    "wic": Task(file="train/train.data.txt", train=5428, heldout="test/test.data.txt", length=64, epochs=5),
 }
 
 
@@ -70,16 +81,19 @@ class Args:
     data: Path = Path("../shared/data")
     wordnet: Path = Path("/usr/share/wordnet")
     valence: Path
+    wic: Path
     runs: Path = Path("runs/knowledge")
     seeds: int = 3
     only: tuple[str, ...] = ()
 
 
-def split(args: Args, name: str) -> Path:
-    """Returns a folder with the examples of training and those held out."""
+def split(args: Args, name: str) -> tuple[str, ...]:
+    """Returns a folder with the examples of training and those held out, or WiC's own two files of them."""
     task, out = TASKS[name], args.runs / f"data-{name}"
+    if name == "wic":
+        return str(args.wic / task.file), str(args.wic / task.heldout)
     if out.exists():
-        return out
+        return (str(out),)
     out.mkdir(parents=True)
     file, suffix = args.data / task.file, Path(task.file).suffix
     head, *lines = (
@@ -89,7 +103,7 @@ def split(args: Args, name: str) -> Path:
     (out / f"train{suffix}").write_text(own(lines[: task.train]), encoding="utf8")
     rest = own(lines[-task.heldout :]) if isinstance(task.heldout, int) else (args.data / task.heldout).read_text("utf8")
     (out / f"dev{suffix}").write_text(rest, encoding="utf8")
-    return out
+    return (str(out),)
 
 
 def valences(path: Path) -> dict[str, str]:
@@ -102,15 +116,9 @@ def valences(path: Path) -> dict[str, str]:
     return found
 
 
-def lexicon(args: Args, name: str, way: str, seed: int) -> Path:
-    """Writes the names that occur in the task's text, with part of speech, polarity and supersenses."""
-    out = args.runs / f"{name}-{way}{seed if way == 'shuffled' else ''}.tsv"
-    if out.exists():
-        return out
-    compile_graph(sources([f"wordnet:{args.wordnet}"]), args.runs / "wordnet")
-    graph, signs = open_graph(args.runs / "wordnet"), valences(args.valence)
-    text = " ".join(file.read_text("utf8") for file in sorted(split(args, name).iterdir())).lower()
-    words = WORD.findall(text)
+def known(graph: Any, signs: dict[str, str], folder: Path) -> dict[str, tuple[str, str, str]]:
+    """Returns {name: part of speech, polarity, supersenses} of the names in the text of a folder."""
+    words = WORD.findall(" ".join(file.read_text("utf8") for file in sorted(folder.iterdir())).lower())
     there = {" ".join(words[start : start + size]) for size in (1, 2, 3) for start in range(len(words))}
     rows: dict[str, tuple[str, str, str]] = {}
     for place, alias in enumerate(graph.alias_texts):
@@ -121,6 +129,48 @@ def lexicon(args: Args, name: str, way: str, seed: int) -> Path:
                 rows[lower] = PREFIXES[kinds[0].split(".")[0]], signs.get(lower, "0"), ",".join(kinds)
     for word in signs.keys() & there:
         rows.setdefault(word, ("u", signs[word], ""))
+    return rows
+
+
+def asked(graph: Any, files: tuple[str, ...]) -> dict[str, tuple[str, str, str]]:
+    """Returns {form: part of speech, "0", the supersenses of its lemma} of the words that WiC asks for."""
+    lemmas: dict[str, set[tuple[str, str]]] = collections.defaultdict(set)
+    for line in "".join(Path(file).read_text("utf8") for file in files).splitlines():
+        word, part, places, *texts = line.split("\t")
+        for place, text in zip(places.split("-"), texts, strict=True):
+            lemmas[text.split(" ")[int(place)].lower()].add((word, part.lower()))
+    rows = {}
+    for form, some in lemmas.items():
+        kinds = list(dict.fromkeys(kind for lemma, part in sorted(some) for kind in supersenses(graph, lemma, part)))
+        if kinds:
+            rows[form] = PREFIXES[kinds[0].split(".")[0]], "0", ",".join(kinds)
+    return rows
+
+
+def supersenses(graph: Any, lemma: str, part: str) -> list[str]:
+    """Returns the supersenses of all senses of a lemma as a part of speech, the most frequent first."""
+    if (place := graph.alias_texts.places.get(lemma)) is None:
+        return []
+    kinds = [graph.type_names[kind] for entity in graph.alias_entities[place] for kind in graph.entity_types[entity]]
+    return [kind for kind in dict.fromkeys(kinds) if PREFIXES[kind.split(".")[0]] == part]
+
+
+def graph_of(args: Args) -> Path:
+    """Returns the folder of the compiled WordNet."""
+    out = args.runs / "wordnet"
+    if not out.exists():
+        compile_graph(sources([f"wordnet:{args.wordnet}"]), out)
+    return out
+
+
+def lexicon(args: Args, name: str, way: str, seed: int) -> Path:
+    """Writes the names that occur in the task's text, with part of speech, polarity and supersenses."""
+    out = args.runs / f"{name}-{way}{seed if way == 'shuffled' else ''}.tsv"
+    if out.exists():
+        return out
+    graph = open_graph(graph_of(args))
+    data = split(args, name)
+    rows = asked(graph, data) if name == "wic" else known(graph, valences(args.valence), Path(*data))
     names = sorted(rows)
     values = [rows[name] for name in names]
     if way == "shuffled":
@@ -145,7 +195,7 @@ def run(args: Args, name: str, way: str, seed: int) -> dict[str, Any]:
         else:
             parts = (Senses(45, lexicon=words),)
         parent = with_parts(parent, *parts)
-    folder = split(args, name)
+    data = split(args, name)
     steps = task.epochs * -(-task.train // task.batch)
     recipe = Recipe(
         phases=(Phase(steps=steps, batch=task.batch, length=task.length),),
@@ -154,17 +204,28 @@ def run(args: Args, name: str, way: str, seed: int) -> dict[str, Any]:
         schedule=Linear(warmup=steps // 10),
         clip=1.0,
     )
-    config = finetuning.from_scratch(parent, name, recipe, (str(folder),), seed=seed, dropout=0.1)
+    config = finetuning.from_scratch(parent, name, recipe, data, seed=seed, dropout=0.1)
     began = time.monotonic()
     found = selection.finetune(config, args.runs / f"{name}-{way}-{seed}", name, quiet=True)
     if found.ended == "stopped":
         raise SystemExit(f"{name} {way} {seed} was stopped at step {found.step}; the same command goes on with it")
-    return {"metric": 100 * found.main, "seconds": round(time.monotonic() - began)}
+    row = {"metric": 100 * found.main, "seconds": round(time.monotonic() - began)}
+    return row | ({"several": ambiguous(args, data, found.workdir)} if name == "wic" else {})
+
+
+def ambiguous(args: Args, data: tuple[str, ...], workdir: Path) -> float:
+    """Returns the accuracy of a run on the held-out pairs whose word has several supersenses."""
+    task, graph = catalogue.get("wic"), open_graph(graph_of(args))
+    found = evaluating.evaluate(loading.load(workdir), task, evaluating.heldout_of(task, data))
+    words = (line.split("\t")[:2] for line in Path(data[1]).read_text("utf8").splitlines())
+    several = [len(supersenses(graph, word, part.lower())) > 1 for word, part in words]
+    right = np.array([one.label == example.label for one, example in zip(found.predictions, found.examples, strict=True)])
+    return 100 * right[np.array(several)].mean().item()
 
 
 def page(found: dict[str, Any]) -> str:
     """The page: a row for each task."""
-    cell = lambda name, way: [row["metric"] for key, row in found.items() if key.startswith(f"{name} {way} ")]
+    cell = lambda name, way, of: [row[of] for key, row in found.items() if key.startswith(f"{name} {way} ")]
     text = lambda some: (
         f"{np.mean(some):.1f} ± {np.std(some, ddof=1):.1f} ({len(some)})"
         if len(some) > 1
@@ -176,14 +237,18 @@ def page(found: dict[str, Any]) -> str:
         "# Knowledge and a task that needs it",
         "",
         "`python -m benchmarks.knowledge`: what the network, the lexicons and",
-    ]
-    lines += [
         "the tasks are stands in the file. Points held out, mean and standard deviation over seeds (their number).",
         "",
+        "| task | no lexicon | its lexicon | shuffled lexicon |",
+        "|---|---:|---:|---:|",
     ]
-    lines += ["| task | no lexicon | its lexicon | shuffled lexicon |", "|---|---:|---:|---:|"]
-    names = {"sst2": "SST-2, 2,000 sentences, accuracy: polarity", "semeval10": "SemEval 2010 task 8, macro F1: supersenses"}
-    lines += [f"| {what} | {' | '.join(text(cell(name, way)) for way in WAYS)} |" for name, what in names.items()]
+    rows = (
+        ("sst2", "metric", "SST-2, 2,000 sentences, accuracy: polarity"),
+        ("semeval10", "metric", "SemEval 2010 task 8, macro F1: supersenses"),
+        ("wic", "metric", "WiC, test, accuracy: supersenses"),
+        ("wic", "several", "WiC, test pairs whose word has several supersenses"),
+    )
+    lines += [f"| {what} | {' | '.join(text(cell(name, way, of)) for way in WAYS)} |" for name, of, what in rows]
     seconds = [row["seconds"] for row in found.values()]
     lines += ["", f"Each seed: {json.dumps({key: round(row['metric'], 1) for key, row in found.items()})}.", ""]
     return "\n".join([*lines, f"A run took {min(seconds)} to {max(seconds)} seconds.", ""]) if seconds else "\n".join(lines)
