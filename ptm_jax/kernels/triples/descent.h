@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <tuple>
 #include <vector>
 
 #include "../parts.h"
@@ -31,17 +32,20 @@ static void move(float* value, float* mu, float* nu, const float* slope, const R
     return std::tuple<Number, Number, Number>(x - of(rule.rate) * direction, m, n);
   };
   bool first = rule.kind == ADAM, second = rule.kind != SGD;
+  auto every = [](float x) { return all(x); };
+  auto roots = [](Vec v) { return root(v); };
   int d = 0;
   for (; d + LANES <= width; d += LANES) {
     Vec m = first ? load(mu + d) : Vec{}, n = second ? load(nu + d) : Vec{};
-    auto [x, mean, square] = step(load(slope + d), load(value + d), m, n, all, root);
+    auto [x, mean, square] = step(load(slope + d), load(value + d), m, n, every, roots);
     store(value + d, x);
     if (first) store(mu + d, mean);
     if (second) store(nu + d, square);
   }
   for (; d < width; ++d) {
     auto same = [](float x) { return x; };
-    auto [x, mean, square] = step(slope[d], value[d], first ? mu[d] : 0.0f, second ? nu[d] : 0.0f, same, [](float x) { return std::sqrt(x); });
+    auto one_root = [](float x) { return std::sqrt(x); };
+    auto [x, mean, square] = step(slope[d], value[d], first ? mu[d] : 0.0f, second ? nu[d] : 0.0f, same, one_root);
     value[d] = x;
     if (first) mu[d] = mean;
     if (second) nu[d] = square;

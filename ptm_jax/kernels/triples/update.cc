@@ -8,23 +8,11 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
-#include <tuple>
 #include <vector>
 
+#include "../buffers.h"
 #include "descent.h"
 #include "scores.h"
-#include "xla/ffi/api/ffi.h"
-
-namespace ffi = xla::ffi;
-
-using Floats = ffi::Buffer<ffi::F32>;
-using Words = ffi::Buffer<ffi::S32>;
-using Made = ffi::Result<Floats>;
-
-static float* taken(const Floats& given, Made& made) {
-  if (made->typed_data() != given.typed_data()) std::memcpy(made->typed_data(), given.typed_data(), given.size_bytes());
-  return made->typed_data();
-}
 
 // Memory of a thread, which stays for its next update.
 static float* grown(std::vector<float>& memory, size_t size) {

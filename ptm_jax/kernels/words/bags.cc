@@ -9,20 +9,9 @@
 #include <cstring>
 #include <vector>
 
-#include "adding.h"
+#include "../buffers.h"
 #include "../vectors.h"
-#include "xla/ffi/api/ffi.h"
-
-namespace ffi = xla::ffi;
-
-using Floats = ffi::Buffer<ffi::F32>;
-using Words = ffi::Buffer<ffi::S32>;
-using Made = ffi::Result<Floats>;
-
-static float* taken(const Floats& given, Made& made) {
-  if (made->typed_data() != given.typed_data()) std::memcpy(made->typed_data(), given.typed_data(), given.size_bytes());
-  return made->typed_data();
-}
+#include "adding.h"
 
 // The rows of a text, in the order of places: those of words, then those of n-grams.
 struct Bags {

@@ -12,11 +12,9 @@
 #include <thread>
 #include <vector>
 
-#include "threads.h"
+#include "../buffers.h"
 #include "../vectors.h"
-#include "xla/ffi/api/ffi.h"
-
-namespace ffi = xla::ffi;
+#include "threads.h"
 
 // value -= step / sqrt(past); past += step ** 2, step = scale * slope. Returns the sum of the squared steps.
 static float descend_row(float* value, float* past, const float* slope, float scale, int width) {
@@ -78,15 +76,6 @@ struct Chains {
     return at;
   }
 };
-
-using Floats = ffi::Buffer<ffi::F32>;
-using Words = ffi::Buffer<ffi::S32>;
-using Made = ffi::Result<Floats>;
-
-static float* taken(const Floats& given, Made& made) {
-  if (made->typed_data() != given.typed_data()) std::memcpy(made->typed_data(), given.typed_data(), given.size_bytes());
-  return made->typed_data();
-}
 
 // Of cells (i, j) with logarithms and shares f(X) [B, L] (share 0: no cell), sums = [loss, cells, norms of the gradients]. Update m has
 // the rows m, m + updates, ... The rates are of the mean over its cells: of w, b, v, c.

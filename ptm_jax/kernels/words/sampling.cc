@@ -10,13 +10,11 @@
 #include <cmath>
 #include <thread>
 
+#include "../buffers.h"
+#include "../vectors.h"
 #include "adding.h"
 #include "ngrams.h"
 #include "threads.h"
-#include "../vectors.h"
-#include "xla/ffi/api/ffi.h"
-
-namespace ffi = xla::ffi;
 
 struct Sizes {
   int length, noise, width, padded, columns, reach;  // columns: of noise words, padded
@@ -203,9 +201,6 @@ struct Computer {
     for (int m = 0; m < s.noise; ++m) add(text.noise[m], OUTPUT, s.of(row.noise, m));
   }
 };
-
-using Floats = ffi::Buffer<ffi::F32>;
-using Words = ffi::Buffer<ffi::S32>;
 
 // sums = [loss, centres, pairs, gradient norms] of all updates. Update m has the rows m, m + updates, ...
 static ffi::Error descend(Floats in0, Floats out0, Floats ngrams0, Words pieces, Words ids, Words segments, Words windows,
