@@ -68,7 +68,7 @@ NAMES: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "pals": (PALs, (200,)),
     "houlsby": (Houlsby, (201,)),
     "pfeiffer": (Pfeiffer, (202,)),
-    "k_adapter": (KAdapter, (202,)),
+    "k_adapter": (KAdapter, (106, 202)),
     "sentence_trees": (SentenceTrees, (100,)),
     "lora": (LoRA, (202,)),
     "prefix": (Prefix, (202,)),
