@@ -107,6 +107,7 @@ def test_every_family_has_a_page_and_a_parent_that_exists(monkeypatch):
     for title, shown, parent, config, _ in families.FAMILIES.values():
         assert shown in systems.names() and (parent is None or parent in systems.names()), title
         assert config is None or (ROOT / "configs" / f"{config}.py").is_file(), title
+    assert families._published()["bert_base"] == 110_106_428  # the sizes that the pages read from the tests' text
 
 
 @pytest.mark.full
