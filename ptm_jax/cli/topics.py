@@ -4,11 +4,9 @@ Example:
   ptm topics lsa --data 'articles/*.txt' --out lsa --width 300
   ptm topics lsa --data pydocs --out lsa --weights logentropy
   ptm topics lda --data pydocs --out lda --width 50 --passes 5
-  ptm predict lsa --task embed --text 'a new text' --json
-  ptm predict lsa --task similar --text module
 
-The folder holds the vectors of the words and what those of new texts are computed from: ptm predict --task embed and
---task similar, ptm evaluate --task similarity and ptm export take it.
+The folder holds the vectors of the words and what those of new texts are computed from. `ptm predict lsa --task embed --text
+TEXT` gives the vector of a text, and `--task similar` similar words; ptm evaluate --task similarity and ptm export take it too.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ def test_a_users_own_objective(evaluate, refused, text, tmp_path):
 def test_bad_input(run, refused, tmp_path, text):
     assert "is no workdir of a run" in refused(tmp_path / "nowhere")
     assert "tiny has no head for --task lm; it has: mlm" in refused(run, "--task", "lm")
-    assert "unknown task 'mln'; there are: lm, mlm. Did you mean 'mlm'?" in refused(run, "--task", "mln")
+    assert "unknown task 'mln'; there are: lm, mlm, linked. Did you mean 'mlm'?" in refused(run, "--task", "mln")
     assert "--batches is -1" in refused(run, "--batches", -1)
     assert "no such data source: nothing.txt" in refused(run, "--data", "nothing.txt")
     spec = ["--tokenizer", "bytebpe", "--vocab", 300, "--out", tmp_path / "other"]
