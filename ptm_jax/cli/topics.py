@@ -5,8 +5,8 @@ Example:
   ptm topics lsa --data pydocs --out lsa --weights logentropy
   ptm topics lda --data pydocs --out lda --width 50 --passes 5
 
-The folder holds the vectors of the words and what those of new texts are computed from. `ptm predict lsa --task embed --text
-TEXT` gives the vector of a text, and `--task similar` similar words; ptm evaluate --task similarity and ptm export take it too.
+The folder holds the vectors of the words and what those of new texts are computed from. `ptm predict lsa --task embed` gives
+the vector of a text, and `--task similar` similar words; ptm evaluate --task similarity and ptm export take it too.
 """
 
 from __future__ import annotations
