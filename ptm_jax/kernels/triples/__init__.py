@@ -89,7 +89,9 @@ def _run(system: Any, tables: Arrays, moments: Any, batch: Batch, rates: Arrays,
         "unit": loss.unit,
         "whole_table": not loss.select(batch)[1],
         "epsilon": np.float32(head.tolerance),
-        **{name: np.float32(getattr(loss, name)) for name in ("margin", "soft", "decay")},
+        "margin": np.float32(loss.margin),
+        "soft": np.float32(loss.soft),
+        "decay": np.float32(loss.decay),
     }
     found, sums = descend(tuple(tables.values()), own, batch, numbers, **settings)
     after = dict(zip(paths, found[::3], strict=False))
